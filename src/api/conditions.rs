@@ -15,6 +15,8 @@ pub enum Type {
     Healthy,
     /// Another client keeps writing to fields that the branch owns.
     Contended,
+    /// Objects differ from the repository and were not put back.
+    Drifted,
     /// A new commit waits for a window.
     Frozen,
     /// The host key of a GitRepository was pinned at first use.
@@ -30,6 +32,7 @@ impl Type {
             Self::Stalled => "Stalled",
             Self::Healthy => "Healthy",
             Self::Contended => "Contended",
+            Self::Drifted => "Drifted",
             Self::Frozen => "Frozen",
             Self::HostKeyPinned => "HostKeyPinned",
         }
@@ -51,6 +54,8 @@ pub enum Reason {
     HealthTimeout,
     /// An object reports that it failed.
     ObjectFailed,
+    /// An object does not exist, and was not put back.
+    ObjectMissing,
     /// Both loops are stopped by `suspend`.
     Suspended,
     /// The GitRepository, its Secret, or a field of the spec is missing or wrong.
@@ -87,6 +92,12 @@ pub enum Reason {
     Contended,
     /// No client does.
     NotContended,
+    /// Objects differ from the repository.
+    Drifted,
+    /// No object does, as far as is known.
+    NotDrifted,
+    /// `spec.drift` is `Ignore`: nobody looks for drift.
+    DriftIgnored,
     /// A window holds a new commit back.
     WindowClosed,
     /// No window does.

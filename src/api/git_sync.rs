@@ -138,8 +138,8 @@ impl GitSyncSpec {
     }
 }
 
-/// Observed state of a GitSync. Commits, conditions, failures and first reverts are written at once, changes of counters at
-/// most once per 5 s.
+/// Observed state of a GitSync. Commits, conditions, failures, remaining drift and first reverts are written at once, changes
+/// of counters at most once per 5 s.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncStatus {
@@ -181,6 +181,13 @@ pub struct GitSyncStatus {
     /// Number of reverts since the GitSync was created.
     #[serde(default)]
     pub reverted: i64,
+    /// Number of managed objects with remaining drift: they differ from the repository, or do not exist, and were not put
+    /// back.
+    #[serde(default)]
+    pub drifted_objects: i64,
+    /// Those objects, with what differs and why it was not put back; at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifted: Vec<Drifted>,
     /// The last 10 reverts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reverts: Vec<Revert>,
@@ -217,7 +224,7 @@ pub struct GitSyncStatus {
     /// The last commit that was applied outside of the windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_override: Option<WindowOverride>,
-    /// Conditions: Ready, Reconciling, Stalled, Healthy, Contended and, if there are windows, Frozen.
+    /// Conditions: Ready, Reconciling, Stalled, Healthy, Contended, Drifted and, if there are windows, Frozen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,
@@ -253,15 +260,62 @@ pub struct Revert {
     pub latency_ms: i64,
 }
 
-/// One field of a revert.
+/// One field of a revert, or of remaining drift.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     /// Path of the field.
     pub field: String,
     /// Value that was found, as compact JSON; `absent` if the field had been removed.
     pub found: String,
-    /// Value that was restored, as compact JSON.
+    /// Value that was restored, or would be, as compact JSON.
     pub restored: String,
+}
+
+/// A managed object that differs from the repository and was not put back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Drifted {
+    /// The object, such as `Deployment.apps shop/web`.
+    pub object: String,
+    /// Paths of the fields that differ, at most 10; `(object)` if the object does not exist; empty if they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+    /// Found value of each field, and the one of the repository, the first of them; empty for Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+    /// Field manager that made the change, or `unknown`.
+    pub who: String,
+    /// Time at which the agent first saw that the object differs.
+    #[schemars(with = "TimeSchema")]
+    pub since: Time,
+    /// Why it was not put back.
+    pub reason: DriftReason,
+    /// Time at which it will be put back, or that will be tried again; absent if nothing will be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub next_attempt: Option<Time>,
+}
+
+/// Why an object that differs from the repository was not put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DriftReason {
+    /// `spec.drift` is `Report`.
+    Report,
+    /// It is paused (break glass).
+    Paused,
+    /// Another client keeps changing it, so its revert waits.
+    Backoff,
+    /// It could not be put back.
+    RevertFailed,
+    /// With it the repository could not be read: whoever repairs it is not reverted.
+    Unread,
+}
+
+impl Drifted {
+    /// Whether the object does not exist.
+    pub fn is_absent(&self) -> bool {
+        self.fields == [WHOLE_OBJECT]
+    }
 }
 
 /// An object that failed or is unhealthy.

@@ -13,6 +13,7 @@ use crate::cluster::Error;
 use crate::managed::collision;
 use crate::managed::desired::Desired;
 use crate::managed::projection::Difference;
+use crate::managed::remaining::Differing;
 use crate::notification::{Change, Message};
 use crate::object::{Key, Owner};
 
@@ -70,17 +71,26 @@ impl Edit {
         Message::Contended { subject: owner.clone(), object: key.to_string(), fields, who }
     }
 
-    /// As the status of a GitSync shows it, once the object is put back: so long after the edit, and when that was.
-    pub(super) fn revert(&self, key: &Key, latency: Duration, when: Timestamp) -> Revert {
-        let changes = self.changes.iter().map(|change| git_sync::Change {
+    /// As it is remembered while it is not put back.
+    pub(super) fn differing(&self) -> Differing {
+        Differing { fields: self.fields.clone(), changes: self.status_changes(), who: self.who.clone() }
+    }
+
+    fn status_changes(&self) -> Vec<git_sync::Change> {
+        let change = |change: &Change| git_sync::Change {
             field: change.field.clone(),
             found: change.found.clone(),
             restored: change.restored.clone(),
-        });
+        };
+        self.changes.iter().map(change).collect()
+    }
+
+    /// As the status of a GitSync shows it, once the object is put back: so long after the edit, and when that was.
+    pub(super) fn revert(&self, key: &Key, latency: Duration, when: Timestamp) -> Revert {
         Revert {
             object: key.to_string(),
             fields: self.fields.iter().take(SHOWN_CHANGES).cloned().collect(),
-            changes: changes.collect(),
+            changes: self.status_changes(),
             who: self.who.clone(),
             when: Time(when),
             latency_ms: i64::try_from(latency.as_millis()).unwrap_or(i64::MAX),

@@ -4,7 +4,8 @@
 //!   Functions read from the store and hand to it
 //! - `put`: an apply for a commit or a Function, with adoption, and many of them; `prune`: deletions and releases
 //! - `rerun`: what has come to its end is created anew
-//! - `revert`: an object is put back; `report`: or its drift is only reported; `edit`: what was changed, by whom
+//! - `revert`: an object is put back; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
+//!   changed, by whom
 //! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count
 //! - [`FollowUp`]: what the drift loop has to do because of a write
 //!
@@ -24,6 +25,7 @@ mod rerun;
 #[expect(clippy::disallowed_methods, reason = "the latency of reverts is measured")]
 mod revert;
 mod server_side;
+mod waiting;
 #[expect(clippy::disallowed_methods, reason = "the clock of all writes is here")]
 mod writer;
 

@@ -9,24 +9,22 @@ use jiff::Timestamp;
 
 use super::Writer;
 use super::follow_up::FollowUp;
-use crate::api::git_sync::Revert;
 use crate::cluster::KindId;
 use crate::managed::desired::Desired;
 use crate::managed::objects::Topic;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::managed::written::Accepted;
-use crate::managed::{PauseEnd, Policy};
+use crate::managed::{History, PauseEnd, Policy};
 use crate::object::{Digest, Key, Owner};
 
 /// Objects that are accepted under one hold of the store's lock.
 const ACCEPTED: usize = 256;
 
 impl Writer {
-    /// What applies to an owner's objects from now on. `reverted` and `last` are what its status says, and count only
-    /// the first time.
-    pub fn set_policy(&self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) {
-        let is_changed = self.store().set_policy(owner, policy, reverted, last);
+    /// What applies to an owner's objects from now on. `history` is what its status says, and counts only the first time.
+    pub fn set_policy(&self, owner: &Owner, policy: Policy, history: History) {
+        let is_changed = self.store().set_policy(owner, policy, history);
         if is_changed {
             // What was passed over under the old policy has to be looked at again.
             self.follow_up(FollowUp::ListAll);

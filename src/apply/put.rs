@@ -130,7 +130,10 @@ impl Writer {
             if step.expect == Expect::Absent && store.is_applied_for_another(owner, key) {
                 return Ok(Put::without(Change::Anothers));
             }
-            let Some(begun) = store.begin_put(owner, desired) else { return Ok(Put::without(Change::Paused)) };
+            let Some(begun) = store.begin_put(owner, desired) else {
+                store.note_held_back(key, self.now());
+                return Ok(Put::without(Change::Paused));
+            };
             if store.begin_watch(desired) {
                 self.follow_up(FollowUp::Watch(Arc::clone(&desired.kind)));
             }

@@ -48,6 +48,7 @@ impl Writer {
                         let empty_containers = projection::empty_containers(&answer, &body);
                         let differences = projection::differences(live, &answer, &empty_containers);
                         if woken.is_none() && differences.is_empty() {
+                            self.end_drift(&desired.key);
                             return Ok(());
                         }
                         Edit::of(&desired.key, Some(differences), None)
@@ -74,6 +75,11 @@ impl Writer {
         self.announce(&owner, Some((desired, live)), &message);
         if let Some(mut managed) = self.store().get_mut(key) {
             managed.succeeded();
+        }
+        let seen = Some(live).filter(|live| !live.is_null());
+        let is_unseen = self.store().note_reported(key, found.differing(), seen, self.now());
+        if is_unseen {
+            self.watch_by_name(desired);
         }
         if self.store().count_change(key, self.clock(), &found.fields, &found.who) == Shift::Contended {
             self.announce(&owner, Some((desired, live)), &found.contended(&owner, key));

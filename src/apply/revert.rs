@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Writer;
 use super::edit::{Edit, fields_not_put_back};
 use super::server_side::{Collisions, InPlace};
-use crate::api::git_sync::WHOLE_OBJECT;
+use crate::api::git_sync::{DriftReason, WHOLE_OBJECT};
 use crate::cluster::{Cause, Error};
 use crate::failure::Backoff;
 use crate::managed::attempts::Ground;
@@ -63,6 +63,7 @@ impl Writer {
                 let sent = Instant::now();
                 let dead_owner = if seen.live.is_none() && !reports { self.dead_owner(&desired).await } else { None };
                 if let Some(cause) = dead_owner {
+                    self.store().note_absent(key);
                     let (fields, ground) = (vec![WHOLE_OBJECT.to_owned()], Ground::default());
                     self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, ground }, None);
                 } else {
@@ -92,7 +93,8 @@ impl Writer {
             match &found {
                 Some(live) if !self.must_put_back(desired, live) => return Ok(None),
                 None if self.stays_absent(key) => return Ok(None),
-                _ => {}
+                None => self.store().note_absent(key),
+                Some(_) => {}
             }
         }
         let found = found.as_deref();
@@ -201,8 +203,8 @@ impl Writer {
         if !reports && attempts >= REMARKABLE {
             let (subject, object) = (owner.clone(), key.to_string());
             let message = Message::NotPutBack { subject, object, fields, cause };
-            let live = live.unwrap_or_default();
-            self.announce(&owner, Some((desired, &live)), &message);
+            let live = live.as_ref().unwrap_or(&Value::Null);
+            self.announce(&owner, Some((desired, live)), &message);
         }
         let wait = RETRY.jittered(attempts, fastrand::f64()).max(after.unwrap_or_default());
         if let Some(mut managed) = self.store().get_mut(key)
@@ -210,6 +212,9 @@ impl Writer {
         {
             reverts.not_before = Some(Instant::now() + wait);
         }
+        let reason = if reports { DriftReason::Report } else { DriftReason::RevertFailed };
+        let now = self.now();
+        self.store().note_not_put_back(key, live.as_ref(), reason, now + wait, now);
         self.notify(&owner);
     }
 
@@ -272,7 +277,7 @@ impl Writer {
         self.carry_out(key, next);
     }
 
-    fn notify_owner_of(&self, key: &Key) {
+    pub(super) fn notify_owner_of(&self, key: &Key) {
         let owner = self.store().get(key).map(|managed| managed.owner.clone());
         if let Some(owner) = owner {
             self.notify(&owner);

@@ -15,6 +15,7 @@ mod crd;
 mod deploy_key;
 #[cfg(feature = "dev")]
 mod dev;
+mod drift;
 mod error;
 mod events;
 mod exit;
@@ -70,7 +71,7 @@ enum Command {
     Manifests(manifests::Arguments),
     /// Request a sync, wait until its objects are healthy, and print the commit and the result
     Sync(sync::Arguments),
-    /// Show repository, commit, objects, failures, reverts and pauses; of several GitSyncs, a table
+    /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; of several GitSyncs, a table
     Status(status::Arguments),
     /// Show what GitSyncs manage and the children of that, each with its health
     Tree(tree::Arguments),

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     Error, Exit,
     connection::{WideConnection, own_kind},
+    drift,
     follow::{Syncs, follow},
     output::OutputArgument,
     syncs::{self, address, ago, short},
@@ -119,7 +120,7 @@ fn is_in_sync(sync: &GitSync) -> bool {
     let ready = status.and_then(|status| conditions::status(&status.conditions, conditions::Type::Ready));
     ready.is_some_and(|ready| ready.status == "True" && ready.reason != conditions::Reason::Suspended.as_str())
         && !sync.spec.suspend
-        && status.is_none_or(|status| status.frozen.is_none())
+        && status.is_none_or(|status| status.frozen.is_none() && status.drifted_objects == 0)
 }
 
 /// The report about one GitSync.
@@ -134,7 +135,7 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     };
     row("repository", format!("{address}, {}, {}", spec.reference, spec.base_dir));
     row("commit", commits(&status));
-    row("objects", format!("{} managed, {} healthy, {} failed", status.objects, status.healthy, status.failed));
+    row("objects", format!("{}{}", counts(&status), drift::count(&status)));
     row("put back", times(status.reverted));
     if let Some(until) = spec.suspended(now) {
         let until = until.map_or_else(|| "yes".to_owned(), |until| format!("until {until}"));
@@ -150,14 +151,17 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
         // A condition with the same message as Ready is not repeated.
-        let is_shown =
-            condition.status == "True" && condition.type_ != "Healthy" && Some(&condition.message) != ready.as_ref();
+        let is_shown = condition.status == "True"
+            && !["Healthy", "Drifted"].contains(&&*condition.type_)
+            && Some(&condition.message) != ready.as_ref();
         if condition.type_ == "Ready" || is_shown {
             let message = condition.message.replace('\n', "\n              ");
             row(&condition.type_.to_lowercase(), format!("{}, {}: {message}", condition.status, condition.reason));
         }
     }
     text.push_str(&failures(&status));
+    let drifted = status.drifted.iter().map(|drifted| drift::row(drifted, now));
+    text.push_str(&section("Drifted, and not put back", status.drifted_objects, drifted));
     text.push_str(&reverts(&status, now));
     text.push_str(&section(
         "Paused",
@@ -179,6 +183,10 @@ fn deleting(object: &Terminating, now: jiff::Timestamp) -> String {
     format!("{} for {since}: it {}", object.object, waits_for(&object.finalizers))
 }
 
+fn counts(status: &GitSyncStatus) -> String {
+    format!("{} managed, {} healthy, {} failed", status.objects, status.healthy, status.failed)
+}
+
 fn commits(status: &GitSyncStatus) -> String {
     match (&status.applied_commit, &status.attempted_commit) {
         (Some(applied), Some(attempted)) if applied != attempted => {
@@ -191,7 +199,9 @@ fn commits(status: &GitSyncStatus) -> String {
 }
 
 fn failures(status: &GitSyncStatus) -> String {
-    let count = status.failed + (status.objects - status.healthy);
+    // What does not exist is listed as drift.
+    let absent = status.drifted.iter().filter(|drifted| drifted.is_absent()).count();
+    let count = status.failed + (status.objects - status.healthy) - i64::try_from(absent).unwrap_or(0);
     section("Failing", count, status.failures.iter().map(|f| format!("{}: {}: {}", f.object, f.reason, f.message)))
 }
 
@@ -256,7 +266,17 @@ mod tests {
         let sync = sync(json!({
             "appliedCommit": "1111111111111111111111111111111111111111",
             "attemptedCommit": "2222222222222222222222222222222222222222",
-            "objects": 9, "healthy": 9, "failed": 1, "reverted": 2,
+            "objects": 9, "healthy": 8, "failed": 1, "reverted": 2, "driftedObjects": 23,
+            "drifted": [{
+                "object": "Service shop/web", "fields": ["(object)"], "who": "unknown", "reason": "Report",
+                "since": "2030-01-01T00:01:00Z",
+            }, {
+                "object": "ConfigMap shop/web", "fields": ["data.color"], "who": "kubectl-edit", "reason": "Backoff",
+                "changes": [{ "field": "data.color", "found": "\"red\"", "restored": "\"blue\"" }],
+                "since": "2030-01-01T00:04:00Z", "nextAttempt": "2030-01-01T00:05:30Z",
+            }, {
+                "object": "Secret shop/key", "who": "unknown", "reason": "Paused", "since": "2030-01-01T00:00:00Z",
+            }],
             "lastReverts": [{
                 "object": "Deployment.apps shop/web", "fields": [".spec.replicas"], "who": "kubectl-edit",
                 "when": "2030-01-01T00:00:00Z", "latencyMs": 4,
@@ -279,11 +299,16 @@ mod tests {
 GitSync apps/shop
   repository  https://git.example.org/shop.git, main, /
   commit      11111111 applied; 22222222 attempted and not applied in full
-  objects     9 managed, 9 healthy, 1 failed
+  objects     9 managed, 8 healthy, 1 failed, 23 drifted
   put back    2 times
   ready       False, ApplyFailed: 1 of 9 objects failed
   Failing:
     Service shop/api: Invalid: spec.ports: Required value
+  Drifted, and not put back, 3 of 23:
+    Service shop/web does not exist, for 4 min: spec.drift is Report
+    ConfigMap shop/web: data.color, for 60 s, by kubectl-edit: it keeps being changed; next attempt in 30 s
+      data.color: \"red\" → \"blue\"
+    Secret shop/key, for 5 min: paused
   Put back, newest first, 1 of 2:
     5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
       .spec.replicas: 5 → 2
@@ -296,6 +321,16 @@ GitSync apps/shop
 ";
         assert_eq!(text, expected);
         assert!(!is_in_sync(&sync));
+    }
+
+    #[test]
+    fn drift_that_remains_is_a_difference_although_ready_is_true() {
+        let ready = json!([{
+            "type": "Ready", "status": "True", "reason": "Applied", "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        }]);
+        assert!(is_in_sync(&sync(json!({ "conditions": ready.clone() }))));
+        assert!(!is_in_sync(&sync(json!({ "conditions": ready, "driftedObjects": 1 }))));
     }
 
     #[test]

@@ -109,7 +109,12 @@ impl Drift {
                     } else {
                         // Even a sleep of nothing lasts until the timer's next millisecond.
                         let slept = tokio::time::sleep(delay);
-                        tasks.spawn(slept.map(move |()| Ended::Backoff(owner, key, generation)));
+                        let writer = self.writer.clone();
+                        tasks.spawn(async move {
+                            let _ = tokio::time::timeout(delay, writer.note_waiting(&key, generation, delay)).await;
+                            slept.await;
+                            Ended::Backoff(owner, key, generation)
+                        });
                     }
                 }
                 FollowUp::Watch(kind) => {
@@ -176,8 +181,10 @@ impl Drift {
                 let Some(key) = kind.key_of(&live) else { return };
                 let (next, owner) = {
                     let mut store = self.writer.store();
-                    let status =
-                        |managed: &Managed| (managed.health.clone(), managed.failure().is_some(), managed.ended);
+                    let status = |managed: &Managed| {
+                        let drift = managed.drift().cloned();
+                        (managed.health.clone(), managed.failure().is_some(), managed.ended, drift)
+                    };
                     let before = store.get(&key).map(status);
                     let next = store.see(kind, &key, live, Instant::now(), self.writer.now());
                     let changed = store.get(&key).filter(|managed| Some(status(managed)) != before);

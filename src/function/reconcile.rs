@@ -32,7 +32,7 @@ use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::{GitRepositorySpec, PinnedHostKey};
 use crate::cluster::Kind;
-use crate::managed::Policy;
+use crate::managed::{History, Policy};
 use crate::object::{Key, Owner};
 use crate::secrets::{Followed, Known};
 use crate::source::SharedHostKeys;
@@ -54,7 +54,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     }
     let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
     let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
-    context.writer.set_policy(&owner, policy, 0, Vec::new());
+    context.writer.set_policy(&owner, policy, History::default());
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
     let mut poll_now = context.poll_now.subscribe();

@@ -1,4 +1,4 @@
-//! What the conditions of a GitSync say after an attempt: Ready, Reconciling, Stalled, Healthy, Contended and Frozen.
+//! What the conditions of a GitSync say after an attempt: Ready, Reconciling, Stalled, Healthy, Contended, Drifted and Frozen.
 //!
 //! Deliberately absent: the rest of the status.
 
@@ -8,8 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::outcome::{Facts, Outcome};
 use super::terminating;
 use super::windows::{Freeze, is_in_part};
+use crate::api::DriftPolicy;
 use crate::api::conditions::{self, Reason, Type};
-use crate::api::git_sync::Failure;
+use crate::api::git_sync::{DriftReason, Drifted, Failure};
 use crate::failure::Class;
 use crate::managed::Summary;
 use crate::object::{printable, printable_lines};
@@ -81,6 +82,9 @@ impl Conditions<'_> {
         if let Some((key, why)) = summary.broken.first.first() {
             let message = format!("{key}: {why}{}", and_more(summary.broken.count - 1));
             self.set(Type::Healthy, "False", Reason::ObjectFailed, &message);
+        } else if let Some(key) = summary.absent.first.first() {
+            let message = format!("{key}: it does not exist{}", and_more(summary.absent.count - 1));
+            self.set(Type::Healthy, "False", Reason::ObjectMissing, &message);
         } else if let Some((key, why)) = summary.progressing.first.first() {
             let message = format!("{key}: {why}{}", and_more(summary.progressing.count - 1));
             self.set(Type::Healthy, "Unknown", Reason::Progressing, &message);
@@ -100,6 +104,28 @@ impl Conditions<'_> {
                 let message = format!("{}{}", text.join("; "), and_more(summary.contended.count.saturating_sub(NAMED)));
                 self.set(Type::Contended, "True", Reason::Contended, &message);
             }
+        }
+    }
+
+    /// What differs and was not put back makes nothing unready: the commit is applied, and what became of it since is here.
+    pub(super) fn drift(&mut self, facts: &Facts<'_>) {
+        let drifted = &facts.summary.drifted;
+        if matches!(facts.outcome, Outcome::Suspended { .. }) {
+            self.set(
+                Type::Drifted,
+                "Unknown",
+                Reason::Suspended,
+                "nobody looks for drift while the GitSync is suspended",
+            );
+        } else if facts.drift == DriftPolicy::Ignore {
+            self.set(Type::Drifted, "Unknown", Reason::DriftIgnored, "spec.drift is Ignore: nobody looks for drift");
+        } else if drifted.count == 0 {
+            self.set(Type::Drifted, "False", Reason::NotDrifted, "");
+        } else {
+            let named = drifted.first.iter().take(NAMED).map(drift).collect::<Vec<_>>().join("; ");
+            let more = and_more(drifted.count.saturating_sub(NAMED));
+            let message = format!("{}: {named}{more}", differ(drifted.count));
+            self.set(Type::Drifted, "True", Reason::Drifted, &message);
         }
     }
 
@@ -225,12 +251,13 @@ impl Conditions<'_> {
             .chain(note.map(str::to_owned))
             .chain(facts.unprotected.then(|| UNPROTECTED.to_owned()))
             .chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len())))
+            .chain(drifted(facts))
             .chain(deleting.clone())
             .chain(facts.refused_permission.map(str::to_owned))
         {
             message = format!("{message}; {text}");
         }
-        let Some(timeout) = facts.wait.filter(|_| facts.summary.objects > facts.summary.healthy) else {
+        let Some(timeout) = facts.wait.filter(|_| facts.summary.waits_for_health()) else {
             self.set(Type::Ready, "True", applied_reason, &message);
             let waits = deleting.unwrap_or_else(|| "waiting for deletions to finish".to_owned());
             self.progress(pruning > 0, false, Reason::Applied, &waits);
@@ -258,6 +285,36 @@ fn not_put_back(summary: &Summary) -> Option<String> {
     let named = all.first.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
     let more = and_more(all.count.saturating_sub(NAMED));
     (all.count > 0).then(|| format!("{} of the objects cannot be put back: {}{more}", all.count, named.join("; ")))
+}
+
+/// What Ready says of drift that remains.
+fn drifted(facts: &Facts<'_>) -> Option<String> {
+    let count = facts.summary.drifted.count;
+    (count > 0 && facts.looks_for_drift()).then(|| differ(count))
+}
+
+fn differ(count: usize) -> String {
+    let (objects, differ) = if count == 1 { ("object", "differs") } else { ("objects", "differ") };
+    format!("{count} {objects} {differ} from the repository")
+}
+
+/// What differs in an object, and why it stays so.
+fn drift(drifted: &Drifted) -> String {
+    let Drifted { object, fields, reason, next_attempt, .. } = drifted;
+    let what = match fields.as_slice() {
+        _ if drifted.is_absent() => " does not exist".to_owned(),
+        [] => String::new(),
+        fields => format!(" in {}", fields.join(", ")),
+    };
+    let why = match reason {
+        DriftReason::Report => "spec.drift is Report",
+        DriftReason::Paused => "it is paused",
+        DriftReason::Backoff => "somebody keeps changing it",
+        DriftReason::RevertFailed => "it could not be put back",
+        DriftReason::Unread => "with it the repository could not be read",
+    };
+    let next = next_attempt.as_ref().map(|at| format!(", next attempt at {}", at.0.strftime("%Y-%m-%dT%H:%M:%SZ")));
+    format!("{object}{what} ({why}{})", next.unwrap_or_default())
 }
 
 fn progressing(summary: &Summary) -> String {

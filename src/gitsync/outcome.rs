@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::windows::Freeze;
+use crate::api::DriftPolicy;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::{Failure, Terminating, WindowOverride};
 use crate::failure::{Class, chain};
@@ -85,6 +86,8 @@ pub struct Facts<'a> {
     pub outcome: &'a Outcome,
     /// What is known of the objects.
     pub summary: &'a Summary,
+    /// What is done about drift.
+    pub drift: DriftPolicy,
     /// The directory of the repository, as the spec writes it.
     pub base_dir: &'a str,
     /// Whether Ready waits for health, and for how long.
@@ -99,6 +102,13 @@ pub struct Facts<'a> {
     pub refused_permission: Option<&'a str>,
     /// Objects that left and are still being deleted; `None` when nobody has looked yet.
     pub terminating: Option<&'a Listed<Terminating>>,
+}
+
+impl Facts<'_> {
+    /// Whether anybody looks for drift. What was known of it before says nothing any more.
+    pub(super) fn looks_for_drift(&self) -> bool {
+        self.drift != DriftPolicy::Ignore && !matches!(self.outcome, Outcome::Suspended { .. })
+    }
 }
 
 /// Why an attempt did not come to applying anything.

@@ -25,7 +25,7 @@ use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::Class;
-use crate::managed::Policy;
+use crate::managed::{History, Policy};
 use crate::object::{Key, Owner};
 use crate::secrets::{Followed, RepositorySecrets};
 use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
@@ -285,7 +285,8 @@ impl Task {
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some() };
-        self.context.writer.set_policy(&self.owner, policy, status.reverted, status.last_reverts);
+        let history = History { reverted: status.reverted, last_reverts: status.last_reverts, drifted: status.drifted };
+        self.context.writer.set_policy(&self.owner, policy, history);
         let reads_by = unread::reads_by(&self.owner, sync, repository);
         if self.state.unread.is_none() {
             // Before anything is kept, and put back.

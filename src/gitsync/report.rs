@@ -87,6 +87,7 @@ impl Task {
         let tree = |tree: Option<Contents>| tree.map_or_else(String::new, |tree| tree.to_string());
         let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
+        let summary = self.context.writer.summary(&self.owner);
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
@@ -95,7 +96,8 @@ impl Task {
             request: self.request.as_deref(),
             rerun: self.state.rerun.as_deref(),
             outcome,
-            summary: &self.context.writer.summary(&self.owner),
+            summary: &summary,
+            drift: sync.spec.drift,
             base_dir: &sync.spec.base_dir,
             wait: sync.spec.wait.then_some(sync.spec.timeout.0),
             windows: !sync.spec.windows.is_empty(),
@@ -105,7 +107,8 @@ impl Task {
             refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
         };
         let new = status::after(&old, &facts, Timestamp::now());
-        self.settling = Self::wake_for(sync, outcome, &new);
+        let waits = summary.waits_for_health();
+        self.settling = Self::wake_for(sync, outcome, &new, waits);
         let urgency = urgency(&old, &new);
         // A request is answered at once, unless its answer was refused before.
         let is_asked = self.request.is_some() && self.failed_writes == 0;
@@ -114,7 +117,8 @@ impl Task {
             self.grace = None;
             return;
         };
-        let due = if is_asked { now } else { due }.max(self.grace_of(outcome, urgency, (&old, &new), now));
+        let grace = if waits { self.grace_of(outcome, urgency, (&old, &new), now) } else { now };
+        let due = if is_asked { now } else { due }.max(grace);
         if due > now {
             self.settling = Some(self.settling.map_or(due, |at| at.min(due)));
             return;
@@ -130,7 +134,7 @@ impl Task {
         (old, new): (&GitSyncStatus, &GitSyncStatus),
         now: Instant,
     ) -> Instant {
-        let waits = matches!(outcome, Outcome::Applied { .. } | Outcome::Frozen { .. }) && is_progressing(new);
+        let waits = matches!(outcome, Outcome::Applied { .. } | Outcome::Frozen { .. });
         if !waits || urgency != Urgency::Now {
             return now;
         }
@@ -162,13 +166,11 @@ impl Task {
     }
 
     /// When the status has to be looked at again although nothing happened.
-    fn wake_for(sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus) -> Option<Instant> {
+    fn wake_for(sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus, waits: bool) -> Option<Instant> {
         let contended = status.conditions.iter().any(|c| c.type_ == "Contended" && c.status == "True");
         let cooling = contended.then(|| Instant::now() + COOLING);
         let timeout = match outcome {
-            Outcome::Applied { since, .. } | Outcome::Frozen { since, .. }
-                if sync.spec.wait && is_progressing(status) =>
-            {
+            Outcome::Applied { since, .. } | Outcome::Frozen { since, .. } if sync.spec.wait && waits => {
                 let passed = Timestamp::now().duration_since(*since).unsigned_abs();
                 let left = sync.spec.timeout.0.checked_sub(passed);
                 left.map(|left| Instant::now() + left + Duration::from_millis(100))
@@ -234,8 +236,4 @@ impl Task {
         let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.state.failed.len() };
         self.context.set_facts(&self.owner, Some(facts));
     }
-}
-
-fn is_progressing(status: &GitSyncStatus) -> bool {
-    status.healthy < status.objects
 }

@@ -62,6 +62,8 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         failed: count(failed),
         reverted: summary.reverted,
         last_reverts: summary.last_reverts.clone(),
+        drifted_objects: if facts.looks_for_drift() { count(summary.drifted.count) } else { 0 },
+        drifted: if facts.looks_for_drift() { summary.drifted.first.clone() } else { Vec::new() },
         failures,
         paused: summary
             .paused
@@ -94,6 +96,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
     let mut conditions = Conditions { all: &mut status.conditions, generation: facts.generation, now };
     conditions.health(facts);
     conditions.contention(summary);
+    conditions.drift(facts);
     conditions.freeze(facts);
     conditions.ready(facts, &kept);
     status
@@ -134,6 +137,7 @@ pub fn patch(old: &GitSyncStatus, new: &GitSyncStatus) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::DriftPolicy;
     use crate::api::conditions::{self, Type};
     use crate::managed::Summary;
     use crate::object::Key;
@@ -155,6 +159,7 @@ mod tests {
             request: None,
             outcome,
             summary,
+            drift: DriftPolicy::Revert,
             base_dir: "/",
             wait: Some(Duration::from_secs(60)),
             windows: false,
@@ -220,6 +225,7 @@ mod tests {
             request: None,
             outcome,
             summary: &summary,
+            drift: DriftPolicy::Revert,
             base_dir: "/",
             wait: None,
             windows: false,
@@ -259,6 +265,7 @@ mod tests {
             request: None,
             outcome,
             summary,
+            drift: DriftPolicy::Revert,
             base_dir: "/",
             wait: None,
             windows: false,

@@ -53,6 +53,13 @@ fn without_counters(status: &GitSyncStatus) -> GitSyncStatus {
     let mut status = status.clone();
     (status.objects, status.healthy, status.failed, status.reverted) = (0, 0, 0, 0);
     status.last_reverts.clear();
+    status.drifted_objects = 0;
+    // Which objects differ is waited for; in what, and until when, is read later.
+    for drifted in &mut status.drifted {
+        let is_absent = drifted.is_absent();
+        drifted.fields.retain(|_| is_absent);
+        (drifted.changes, drifted.who, drifted.next_attempt) = (Vec::new(), String::new(), None);
+    }
     status.failures.retain(|failure| failure.reason != Reason::Progressing.as_str());
     for failure in &mut status.failures {
         failure.message.clear();
@@ -106,7 +113,7 @@ impl WriteBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::git_sync::{Failure, Revert};
+    use crate::api::git_sync::{DriftReason, Drifted, Failure, Revert, WHOLE_OBJECT};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
     fn ready(status: &str, message: &str) -> Condition {
@@ -135,12 +142,26 @@ mod tests {
         }
     }
 
+    fn drifted(object: &str, fields: &[&str]) -> Drifted {
+        Drifted {
+            object: object.into(),
+            fields: fields.iter().map(|&field| field.into()).collect(),
+            changes: vec![],
+            who: "kubectl-edit".into(),
+            since: Time(jiff::Timestamp::UNIX_EPOCH),
+            reason: DriftReason::Report,
+            next_attempt: None,
+        }
+    }
+
     fn status() -> GitSyncStatus {
         GitSyncStatus {
             applied_commit: Some("c1".into()),
             objects: 3,
             reverted: 1,
             last_reverts: vec![put_back("a", 1)],
+            drifted_objects: 1,
+            drifted: vec![drifted("a", &["data.key"])],
             failures: vec![failing("Progressing", "0 of 3")],
             conditions: vec![ready("Unknown", "waiting for web (0 of 3)")],
             ..GitSyncStatus::default()
@@ -170,6 +191,11 @@ mod tests {
         check(Urgency::Now, |new| new.failures.push(failing("RevertFailed", "no")));
         check(Urgency::Now, |new| new.last_reverts.insert(0, put_back("b", 2)));
         check(Urgency::Now, |new| new.held.push("Namespace shop".into()));
+        check(Urgency::Now, |new| new.drifted.push(drifted("b", &["data.key"])));
+        check(Urgency::Now, |new| new.drifted.clear());
+        check(Urgency::Now, |new| new.drifted[0].fields = vec![WHOLE_OBJECT.into()]);
+        check(Urgency::Counters, |new| new.drifted[0].fields.push("data.other".into()));
+        check(Urgency::Counters, |new| new.drifted[0].next_attempt = Some(Time(jiff::Timestamp::UNIX_EPOCH)));
     }
 
     #[test]

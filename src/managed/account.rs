@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::verdict::{Reason, Verdict};
 use crate::api::DriftPolicy;
-use crate::api::git_sync::Revert;
+use crate::api::git_sync::{Drifted, Revert};
 use crate::object::Key;
 
 /// How many reverts a GitSync's status shows.
@@ -21,20 +21,44 @@ pub struct Policy {
     pub suspended: bool,
 }
 
+/// What an owner's status says of the time before this agent.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Reverts so far.
+    pub reverted: i64,
+    /// The last of them, newest first.
+    pub last_reverts: Vec<Revert>,
+    /// Remaining drift.
+    pub drifted: Vec<Drifted>,
+}
+
 /// What the store remembers of an owner.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) policy: Policy,
     pub(crate) reverted: i64,
     pub(crate) last_reverts: VecDeque<Revert>,
+    /// Remaining drift that an earlier agent knew of, of objects that this one does not keep yet.
+    recalled: Vec<Drifted>,
     /// Objects of which changes stay, because with them the owner cannot read its repository, and since when.
     pub(crate) unread: BTreeMap<Key, Timestamp>,
 }
 
 impl Account {
-    /// Of an owner whose status names `reverted` reverts so far, and these of them.
-    pub(crate) fn new(policy: Policy, reverted: i64, last: Vec<Revert>) -> Self {
-        Self { policy, reverted, last_reverts: last.into(), unread: BTreeMap::new() }
+    /// Of an owner whose status says this.
+    pub(crate) fn new(policy: Policy, history: History) -> Self {
+        let History { reverted, last_reverts, drifted } = history;
+        Self { policy, reverted, last_reverts: last_reverts.into(), recalled: drifted, unread: BTreeMap::new() }
+    }
+
+    /// The remaining drift that an earlier agent knew of an object.
+    pub(crate) fn recall(&mut self, key: &Key) -> Option<Drifted> {
+        if self.recalled.is_empty() {
+            return None;
+        }
+        let object = key.to_string();
+        let at = self.recalled.iter().position(|drifted| drifted.object == object)?;
+        Some(self.recalled.swap_remove(at))
     }
 
     /// What becomes of a verdict on an object: whoever repairs what cannot be read must not be reverted.

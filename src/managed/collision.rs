@@ -326,7 +326,7 @@ impl<'a> Search<'a> {
 }
 
 /// Whether nothing is applied by it.
-fn is_nothing(value: &Value) -> bool {
+pub(super) fn is_nothing(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
@@ -356,12 +356,12 @@ fn lost_in(wanted: &Value, ours: Ours<'_>, path: String, found: &mut Vec<String>
 }
 
 /// The keys of an item: `k:{"name":"web"}`.
-fn keys_of(key: &str) -> Option<Map<String, Value>> {
+pub(super) fn keys_of(key: &str) -> Option<Map<String, Value>> {
     serde_json::from_str(key.strip_prefix("k:")?).ok()
 }
 
 /// Whether a document's item has these keys. It may leave out those with defaults; that of a protocol is known.
-fn is_item(wanted: &Value, keys: &Map<String, Value>) -> bool {
+pub(super) fn is_item(wanted: &Value, keys: &Map<String, Value>) -> bool {
     let is_default =
         |(name, value): (&String, &Value)| name != "protocol" || value == "TCP" || wanted.get(name).is_some();
     has_keys(wanted, keys) && keys.iter().all(is_default)
@@ -377,7 +377,7 @@ fn same_fields(ours: &Value, live: &Value, keys: &Map<String, Value>) -> (usize,
 }
 
 /// Whether what is live says what is wanted, with whatever else there is by default.
-fn says(live: &Value, wanted: &Value) -> bool {
+pub(super) fn says(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
             wanted.iter().all(|(name, value)| live.get(name).is_some_and(|live| says(live, value)))

@@ -38,8 +38,9 @@ impl Store {
         }
         let uid = managed.other_uid(&live);
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
-        let verdict = managed.judge(&live, account.policy.drift, autoscaled, now);
-        let next = match account.spare(key, verdict) {
+        let verdict = account.spare(key, managed.judge(&live, account.policy.drift, autoscaled, now));
+        managed.note_drift(&verdict, &live, autoscaled, now);
+        let next = match verdict {
             // What is known already says nothing about what was seen since.
             Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
             Verdict::InSync => {
@@ -99,13 +100,18 @@ impl Store {
     }
 
     /// What a list at this version, of a kind's objects with this kind of mark, had to show and did not. What was
-    /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown.
+    /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown,
+    /// unless it was only to be reported, which may have changed.
     pub(crate) fn missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
         self.objects
             .iter()
             .map(|(_, m)| m)
             .filter(|m| watched == Watched::by(&m.desired.mark) && m.is_of(kind) && m.is_expected())
-            .filter(|m| m.followed.is_none() && !m.applied.is_newer_than(version) && !shown.contains(&m.desired.key))
+            .filter(|m| {
+                (m.followed.is_none() || m.is_reported())
+                    && !m.applied.is_newer_than(version)
+                    && !shown.contains(&m.desired.key)
+            })
             .map(|m| m.desired.key.clone())
             .collect()
     }
@@ -128,6 +134,7 @@ impl Store {
         }
         let uid = managed.other_uid(live);
         let verdict = account.spare(key, managed.judge(live, account.policy.drift, autoscaled, now));
+        managed.note_drift(&verdict, live, autoscaled, now);
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
         drop(managed);
         if is_another {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::account::Policy;
+use super::account::{History, Policy};
 use super::desired::{Desired, Mark};
 use super::object::Answered;
 use super::pending::Next;
@@ -35,7 +35,7 @@ pub(super) fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, 
 /// A store in which the first apply of an object is under way.
 pub(super) fn applying() -> (Store, Arc<Desired>) {
     let (mut store, desired, owner) = (Store::default(), desired(), Owner::git_sync("shop", "demo"));
-    store.set_policy(&owner, POLICY, 0, Vec::new());
+    store.set_policy(&owner, POLICY, History::default());
     assert!(store.begin_put(&owner, &desired).is_some());
     (store, desired)
 }

@@ -13,13 +13,16 @@
 //! - `deletion`: whether an object that left may be deleted; `autoscaled`, `watched_kinds`: what else bears on all objects
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
+//! - `remaining`: how an object differs that is not put back at once; `drifted`: which do, and what ends that; `lost_fields`:
+//!   what was taken from us in a live object
 //! - `summary`: what an owner's status says of its objects
 //! - [`inventory`]: the store of one GitSync, written down; `written` changes it together with the objects; [`places`]: where
 //!   in the repository they are, beside it
 //!
 //! Invariant: an object is in the store from the moment its first apply begins until it is forgotten; what is not in it
 //! is ignored everywhere.
-//! Invariant: no more is remembered of a live object than its identity, two digests' worth of bytes and its health.
+//! Invariant: no more is remembered of a live object than its identity, two digests' worth of bytes and its health, and of
+//! one whose drift remains the first fields in which it differs.
 //!
 //! Deliberately absent: requests, clocks and tasks. All of it are values and decisions over values.
 
@@ -33,11 +36,13 @@ pub(crate) mod backoff_expiry;
 pub(crate) mod collision;
 pub mod deletion;
 pub(crate) mod desired;
+pub(crate) mod drifted;
 mod events;
 pub mod fields;
 #[cfg(test)]
 mod fixtures;
 pub mod inventory;
+mod lost_fields;
 pub(crate) mod object;
 pub(crate) mod objects;
 pub(crate) mod ownership;
@@ -46,6 +51,7 @@ pub(crate) mod pending;
 pub(crate) mod phase;
 pub mod places;
 pub mod projection;
+pub(crate) mod remaining;
 pub(crate) mod reserved;
 pub mod revert_backoff;
 pub(crate) mod store;
@@ -56,7 +62,7 @@ mod watched_kinds;
 pub(crate) mod writes;
 pub(crate) mod written;
 
-pub use account::Policy;
+pub use account::{History, Policy};
 pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};
 pub use ownership::{released, take_over};

@@ -1,7 +1,8 @@
 //! One managed object: what it must be, what was last applied to it, what was seen of it, and what is done about it.
 //!
-//! Four fields stay beside the phase, because each changes independently of it and of the others: failures and the revert
-//! backoff outlast a break glass, drift may have been reported whether or not a later report fails, and an object that lost
+//! Five fields stay beside the phase, because each changes independently of it and of the others: failures and the revert
+//! backoff outlast a break glass, drift may have been reported whether or not a later report fails, drift remains under
+//! break glass as well as in a backoff, and an object that lost
 //! our label is followed by name under break glass as well as while it is being deleted.
 //!
 //! Deliberately absent: which objects are managed, and for whom (the store's), and which event leads to what (`events`).
@@ -20,6 +21,7 @@ use super::desired::{Desired, Mark};
 use super::pending::{Next, Seen, Write};
 use super::phase::Phase;
 use super::projection;
+use super::remaining::RemainingDrift;
 use super::revert_backoff::RevertBackoff;
 use super::verdict::{self, LastApplied, resource_version};
 use crate::api::DriftPolicy;
@@ -150,6 +152,10 @@ pub(crate) struct Managed {
     pub(crate) damping: Option<Box<Damping>>,
     /// Digest of the drift that was reported and left.
     pub(crate) reported: Option<Option<Digest>>,
+    /// How it differs, where that is not put back at once.
+    pub(crate) drift: Option<Box<RemainingDrift>>,
+    /// It was read, and was not there.
+    pub(crate) is_absent: bool,
 }
 
 impl Managed {
@@ -169,6 +175,8 @@ impl Managed {
             failing: None,
             damping: None,
             reported: None,
+            drift: None,
+            is_absent: false,
         }
     }
 
@@ -203,6 +211,7 @@ impl Managed {
             (Ended::Failed, _) => Health::Failed("it failed, and is gone".into()),
         };
         self.reported = None;
+        self.drift = None;
         self.succeeded();
         true
     }

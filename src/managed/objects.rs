@@ -39,10 +39,22 @@ pub(crate) enum Topic {
     Paused,
     /// Somebody keeps changing it.
     Contended,
+    /// It differs, and is not put back at once.
+    Drifted,
+    /// It does not exist, and is not put back at once.
+    Absent,
 }
 
-const TOPICS: [Topic; 6] =
-    [Topic::Broken, Topic::Progressing, Topic::Failed, Topic::NotPutBack, Topic::Paused, Topic::Contended];
+const TOPICS: [Topic; 8] = [
+    Topic::Broken,
+    Topic::Progressing,
+    Topic::Failed,
+    Topic::NotPutBack,
+    Topic::Paused,
+    Topic::Contended,
+    Topic::Drifted,
+    Topic::Absent,
+];
 
 /// Counts and sets of an owner's objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -167,17 +179,22 @@ impl Counts {
     fn of(managed: &Managed) -> Self {
         let applied = !managed.phase.is_leaving() && managed.is_applied();
         let failure = managed.failure().filter(|_| applied);
+        let is_absent = applied && managed.remains_absent();
+        // Of what does not exist, its last health says nothing.
+        let is_there = applied && !is_absent;
         let is_about = |topic| match topic {
-            Topic::Broken => applied && matches!(managed.health, Health::Failed(_)),
-            Topic::Progressing => applied && matches!(managed.health, Health::Progressing(_)),
+            Topic::Broken => is_there && matches!(managed.health, Health::Failed(_)),
+            Topic::Progressing => is_there && matches!(managed.health, Health::Progressing(_)),
             Topic::Failed => failure.is_some(),
             Topic::NotPutBack => failure.is_some_and(|failure| !failure.reports) && managed.attempts() >= REMARKABLE,
             Topic::Paused => matches!(managed.phase, Phase::Paused(_)),
             Topic::Contended => applied && managed.damping.as_ref().is_some_and(|damping| damping.contended.is_some()),
+            Topic::Drifted => applied && managed.drift.is_some(),
+            Topic::Absent => is_absent,
         };
         Self {
             applied,
-            healthy: applied && managed.health == Health::Healthy,
+            healthy: is_there && managed.health == Health::Healthy,
             backing_off: managed.damping.is_some(),
             queued: managed.write.is_queued(),
             topics: TOPICS.map(is_about),

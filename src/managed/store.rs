@@ -20,15 +20,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::account::{Account, Policy};
+use super::account::{Account, History, Policy};
 use super::autoscaler::Autoscaler;
 use super::backoff_expiry::BackoffExpiry;
 use super::desired::Desired;
 use super::inventory::Written;
 use super::object::Managed;
 use super::objects::{Objects, WriteGuard};
+use super::remaining::RemainingDrift;
 use super::verdict::LastApplied;
-use crate::api::git_sync::Revert;
 use crate::cluster::KindId;
 use crate::object::{Key, Owner};
 
@@ -55,11 +55,11 @@ impl Store {
         self.objects.get_mut(key)
     }
 
-    /// What applies to an owner's objects from now on; whether something else did before. `reverted` and `last` count only
-    /// the first time.
-    pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, reverted: i64, last: Vec<Revert>) -> bool {
+    /// What applies to an owner's objects from now on; whether something else did before. `history` counts only the
+    /// first time.
+    pub(crate) fn set_policy(&mut self, owner: &Owner, policy: Policy, history: History) -> bool {
         let Some(account) = self.accounts.get_mut(owner) else {
-            self.accounts.insert(owner.clone(), Account::new(policy, reverted, last));
+            self.accounts.insert(owner.clone(), Account::new(policy, history));
             return false;
         };
         std::mem::replace(&mut account.policy, policy) != policy
@@ -83,7 +83,13 @@ impl Store {
         }
         // Reverts that were queued for the object as it was kept before do not count any more.
         let generation = self.objects.get(&key).map_or(0, |m| m.write.next_generation());
-        self.objects.insert(key, Managed::new(owner, desired, last_applied, generation));
+        let mut managed = Managed::new(owner, desired, last_applied, generation);
+        if managed.is_applied() {
+            // So it is until it is seen.
+            let recalled = self.accounts.get_mut(owner).and_then(|account| account.recall(&key));
+            managed.drift = recalled.map(|shown| Box::new(RemainingDrift::recalled(shown)));
+        }
+        self.objects.insert(key, managed);
     }
 
     /// Whether an object is applied for another owner.
@@ -101,6 +107,7 @@ impl Store {
     pub(crate) fn leave(&mut self, owner: &Owner, key: &Key) {
         if let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.owner == *owner) {
             managed.phase.leave();
+            managed.drift = None;
             managed.write.clear_pending();
         }
     }

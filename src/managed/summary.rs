@@ -11,7 +11,7 @@ use super::object::Managed;
 use super::objects::{Tally, Topic};
 use super::pause_end::PauseEnd;
 use super::store::Store;
-use crate::api::git_sync::{Failure, Revert};
+use crate::api::git_sync::{Drifted, Failure, Revert};
 use crate::object::{Health, Key, Owner};
 
 /// How many objects of each sort a status names.
@@ -54,6 +54,10 @@ pub struct Summary {
     pub broken: Listed<(Key, String)>,
     /// Objects that are not healthy yet, with the reason.
     pub progressing: Listed<(Key, String)>,
+    /// Objects that differ, and are not put back at once.
+    pub drifted: Listed<Drifted>,
+    /// Of them, those that do not exist.
+    pub absent: Listed<Key>,
     /// Reverts that failed.
     pub failures: Listed<Failure>,
     /// Objects that could not be put back again and again, with the fields and the cause.
@@ -72,6 +76,13 @@ pub struct Summary {
     pub last_reverts: Vec<Revert>,
     /// Objects whose changes stay because with them the repository cannot be read, and since when.
     pub unread: Vec<(Key, Timestamp)>,
+}
+
+impl Summary {
+    /// Whether objects are not healthy that exist: their health is waited for.
+    pub(crate) fn waits_for_health(&self) -> bool {
+        self.broken.count + self.progressing.count > 0
+    }
 }
 
 impl Store {
@@ -94,6 +105,8 @@ impl Store {
         summary.paused =
             self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.phase.pause()?.until)));
         summary.contended = self.listed(tally, Topic::Contended, contended);
+        summary.drifted = self.listed(tally, Topic::Drifted, |_, managed| managed.drift().cloned());
+        summary.absent = self.listed(tally, Topic::Absent, |key, _| Some(key.clone()));
         summary
     }
 

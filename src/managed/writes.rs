@@ -78,6 +78,7 @@ impl Store {
         };
         managed.phase.end_pause();
         managed.reported = None;
+        (managed.drift, managed.is_absent) = (None, false);
         let owner = managed.owner.clone();
         drop(managed);
         self.write_down(key);
@@ -199,8 +200,8 @@ mod tests {
 
     use super::*;
     use crate::cluster::{Kind, Scope};
-    use crate::managed::Mark;
     use crate::managed::fixtures::{POLICY, live, verify};
+    use crate::managed::{History, Mark};
     use crate::object::{Object, Place};
 
     #[test]
@@ -212,7 +213,7 @@ mod tests {
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
         let mark = Mark::Label("shop.demo".into());
         let desired = Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark });
-        store.set_policy(&owner, POLICY, 0, Vec::new());
+        store.set_policy(&owner, POLICY, History::default());
         assert!(store.begin_put(&owner, &desired).is_some());
         let mut sent = desired.body();
         crate::managed::desired::without_replicas(&mut sent);

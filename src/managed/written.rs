@@ -144,6 +144,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::managed::History;
     use crate::managed::fixtures::{POLICY, applied, live, verify};
     use crate::managed::inventory::uid_bytes;
     use crate::managed::pending::Next;
@@ -171,7 +172,7 @@ mod tests {
     fn the_uid_of_an_object_that_was_expected_without_one_is_written_down_when_it_is_seen() {
         let (before, desired) = applied();
         let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
-        store.set_policy(&owner, POLICY, 0, Vec::new());
+        store.set_policy(&owner, POLICY, History::default());
         store.intend(&owner, std::iter::once(&desired));
         let digest = before.get(&desired.key).unwrap().applied.last().unwrap().digest;
         store.hold(&owner, Arc::clone(&desired), LastApplied { digest, ..LastApplied::default() });

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use mainstay::api::DriftPolicy;
 use mainstay::api::conditions::Reason;
-use mainstay::api::git_sync::{Failure, GitSyncStatus};
+use mainstay::api::git_sync::{Drifted, Failure, GitSyncStatus};
 use mainstay::failure::Class;
 use mainstay::gitsync::status::{Facts, Outcome, after};
 use mainstay::gitsync::windows::Freeze;
@@ -53,6 +54,8 @@ struct Attempt {
     note: Option<String>,
     request: Option<String>,
     #[serde(default)]
+    drift: DriftPolicy,
+    #[serde(default)]
     objects: Objects,
 }
 
@@ -85,6 +88,7 @@ struct Objects {
     paused: Vec<(String, Option<Timestamp>)>,
     contended: Vec<(String, Vec<String>, String)>,
     unwatched: Vec<(String, String)>,
+    drifted: Vec<Drifted>,
     reverted: i64,
 }
 
@@ -167,6 +171,8 @@ fn summary(objects: &Objects) -> Summary {
         contended: objects.contended.iter().map(contended).collect::<Vec<_>>().into(),
         unwatched: objects.unwatched.clone(),
         reverted: objects.reverted,
+        absent: objects.drifted.iter().filter(|d| d.is_absent()).map(|d| key(&d.object)).collect::<Vec<_>>().into(),
+        drifted: objects.drifted.clone().into(),
         ..Summary::default()
     }
 }
@@ -186,6 +192,7 @@ fn decide(case: &Case) -> String {
             request: attempt.request.as_deref(),
             outcome: &outcome,
             summary: &summary(&attempt.objects),
+            drift: attempt.drift,
             base_dir: "/apps",
             wait: case.wait.map(Duration::from_secs),
             windows: case.windows,

@@ -22,6 +22,7 @@ mod drift_collisions;
 mod drift_fights;
 mod drift_objects;
 mod drift_pauses;
+mod drift_remaining;
 mod drift_restarts;
 mod drift_storms;
 mod explain_commands;

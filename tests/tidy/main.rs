@@ -117,6 +117,7 @@ const ACTING: &[&str] = &[
     "src/apply/rerun.rs",
     "src/apply/revert.rs",
     "src/apply/server_side.rs",
+    "src/apply/waiting.rs",
     "src/apply/writer.rs",
     "src/drift/autoscalers.rs",
     "src/drift/by_name.rs",

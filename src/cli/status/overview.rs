@@ -52,7 +52,7 @@ pub(super) fn table<'a>(
     now: Timestamp,
 ) -> String {
     let is_wide = output.output == Format::Wide;
-    let mut heading = vec!["NAME", "READY", "COMMIT", "HEALTHY", "FAILED", "PAUSED", "REVERTED"];
+    let mut heading = vec!["NAME", "READY", "COMMIT", "HEALTHY", "FAILED", "DRIFTED", "PAUSED", "REVERTED"];
     if with_namespaces {
         heading.insert(0, "NAMESPACE");
     }
@@ -75,6 +75,7 @@ pub(super) fn table<'a>(
             short(status.applied_commit.as_deref().unwrap_or("none")),
             format!("{}/{}", status.healthy, status.objects),
             status.failed.to_string(),
+            status.drifted_objects.to_string(),
             status.paused_objects.to_string(),
             status.reverted.to_string(),
         ];
@@ -104,7 +105,7 @@ mod tests {
                 "metadata": { "name": name, "namespace": namespace }, "spec": { "gitRepository": "shop" },
                 "status": {
                     "appliedCommit": "1111111111111111111111111111111111111111",
-                    "objects": 441, "healthy": 421, "failed": 1, "reverted": 7, "pausedObjects": 21,
+                    "objects": 441, "healthy": 421, "failed": 1, "reverted": 7, "pausedObjects": 21, "driftedObjects": 3,
                     "conditions": [{
                         "type": "Ready", "status": "False", "reason": "X", "message": message.repeat(3),
                         "lastTransitionTime": "2030-01-01T00:00:00Z",
@@ -121,7 +122,7 @@ mod tests {
         let text = render(Format::Text);
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         assert!(text.lines().nth(1).unwrap().starts_with("apps "), "{text}");
-        assert!(text.contains("  False  11111111  421/441  1       21      7  "), "{text}");
+        assert!(text.contains("  False  11111111  421/441  1       3        21      7  "), "{text}");
         assert!(render(Format::Wide).contains(&"n".repeat(90)));
     }
 }
