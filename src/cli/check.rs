@@ -13,7 +13,13 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use self::repository::{Asked, Finding, wrong};
-use super::{Error, Exit, connection::HomeConnection, output, uninstall::is_held};
+use super::{
+    Error, Exit,
+    connection::HomeConnection,
+    output::{self, OutputArgument},
+    progress::Progress,
+    uninstall::is_held,
+};
 use crate::{
     api::{
         self,
@@ -56,6 +62,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "REFERENCE", value_parser = reference)]
     reference: Option<Reference>,
     #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
     connection: HomeConnection,
 }
 
@@ -70,24 +78,48 @@ fn verify_mode(text: &str) -> Result<VerifyMode, String> {
 /// Prints findings, and remembers whether one was bad.
 struct Report {
     exit: Exit,
+    output: OutputArgument,
+    /// What is printed at the end, unless people read it.
+    items: Vec<Value>,
+    progress: Progress,
 }
 
 impl Report {
     fn add(&mut self, finding: Finding) -> Result<(), Error> {
+        self.progress.clear();
+        let (text, hint) = match &finding {
+            Ok(text) => (text, None),
+            Err((text, hint)) => (text, hint.as_ref()),
+        };
+        self.items.push(json!({ "ok": finding.is_ok(), "text": text, "hint": hint }));
+        if finding.is_err() {
+            self.exit = Exit::Failed;
+        }
         match finding {
+            _ if !self.output.is_text() => Ok(()),
             Ok(text) => output::print(&format!("ok     {text}\n")),
             Err((text, hint)) => {
-                self.exit = Exit::Failed;
                 let hint = hint.map(|hint| format!("       {hint}\n")).unwrap_or_default();
                 output::print(&format!("wrong  {text}\n{hint}"))
             }
         }
     }
+
+    /// The exit code, once everything is printed.
+    fn finish(self) -> Result<Exit, Error> {
+        drop(self.progress);
+        if !self.output.is_text() {
+            self.output.print(&json!({ "items": self.items }), String::new)?;
+        }
+        Ok(self.exit)
+    }
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let namespace = &arguments.connection.namespace;
-    let mut report = Report { exit: Exit::Fine };
+    let progress = Progress::begin();
+    progress.say("asking the cluster and the repositories");
+    let mut report = Report { exit: Exit::Fine, output: arguments.output, items: Vec::new(), progress };
     let asked = Asked { home: namespace.clone(), reference: arguments.reference.clone() };
     if let Some(url) = &arguments.git_url {
         let verify = arguments.verify_secret.clone();
@@ -100,14 +132,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         for finding in repository::at(cluster.as_ref(), url, secret, verify, &asked).await? {
             report.add(finding)?;
         }
-        return Ok(report.exit);
+        return report.finish();
     }
     let cluster = arguments.connection.connect().await?;
     if let Some(name) = &arguments.repository {
         for finding in repository::named(&cluster, name, &asked).await? {
             report.add(finding)?;
         }
-        return Ok(report.exit);
+        return report.finish();
     }
     let kinds = cluster.kinds().await?;
     report.add(Ok(format!("the cluster answers and serves {} kinds", kinds.len())))?;
@@ -131,7 +163,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
             report.add(finding)?;
         }
     }
-    Ok(report.exit)
+    report.finish()
 }
 
 /// Whether an agent leads.

@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use super::{
     Error, Exit,
     connection::{HomeConnection, own_kind},
-    deploy_key, output, syncs,
+    deploy_key,
+    output::{self, OutputArgument},
+    progress::Progress,
+    syncs,
 };
 use crate::{
     api::{GitRepository, Span, git_repository::AuthType, names},
@@ -46,6 +49,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     wait: Span,
     #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
     connection: HomeConnection,
 }
 
@@ -66,8 +71,16 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         found = search.wait_for_key(Some(&old)).await?;
     }
     let half = &found.half;
-    output::print(&format!("{}\n", if arguments.fingerprint { &half.fingerprint } else { &half.line }))?;
-    output::note(&advice(&arguments.connection.namespace, &found.keyed, half));
+    let page = RemoteUrl::parse(&found.keyed.url).ok().and_then(|url| deploy_key::page(&url).url);
+    let facts = json!({
+        "gitRepository": { "namespace": arguments.connection.namespace, "name": found.keyed.repository },
+        "publicKey": half.line, "fingerprint": half.fingerprint, "page": page,
+    });
+    let shown = if arguments.fingerprint { &half.fingerprint } else { &half.line };
+    arguments.output.print(&facts, || format!("{shown}\n"))?;
+    if arguments.output.is_text() {
+        output::note(&advice(&arguments.connection.namespace, &found.keyed, half));
+    }
     Ok(Exit::Fine)
 }
 
@@ -90,6 +103,8 @@ impl Search<'_> {
         let wait = self.arguments.wait.0;
         // On a timeout, the error names what was missing last.
         let mut missing = String::new();
+        let progress = Progress::begin();
+        progress.say("waiting for the agent to make the key");
         let found = tokio::time::timeout(wait, self.poll(old, &mut missing)).await;
         found.unwrap_or(Err(Error::NoKey { missing, seconds: wait.as_secs() }))
     }

@@ -28,6 +28,7 @@ mod manifests;
 mod object_name;
 mod output;
 mod pause;
+mod progress;
 mod settled;
 mod status;
 mod stop;
@@ -76,7 +77,7 @@ enum Command {
     /// Show what GitSyncs manage and the children of that, each with its health
     Tree(tree::Arguments),
     /// Show where an object comes from, how it is, and what the agent does about it next
-    Trace(trace::Arguments),
+    Trace(object_name::ObjectArguments),
     /// Show the Events of GitSyncs and of what they manage, newest last
     Events(events::Arguments),
     /// Print the completion for a shell: `source <(mainstay completion bash)`

@@ -1,6 +1,9 @@
 //! The object that a command is about, as kubectl takes it: `deploy/web` or `deploy web`.
 
-use super::{Error, connection::Connection};
+use serde_json::{Value, json};
+
+use super::{Error, connection::Connection, output::OutputArgument};
+use crate::object::Key;
 
 /// The object of a command.
 #[derive(clap::Args, Debug)]
@@ -9,6 +12,8 @@ pub(super) struct ObjectArguments {
     kind: String,
     /// Name of the object, unless KIND holds it
     name: Option<String>,
+    #[command(flatten)]
+    pub(super) output: OutputArgument,
     #[command(flatten)]
     pub(super) connection: Connection,
 }
@@ -19,6 +24,11 @@ impl ObjectArguments {
         let both = kind_and_name(&self.kind, self.name.as_deref());
         both.ok_or_else(|| Error::NotAnObject { kind: self.kind.clone(), name: self.name.clone() })
     }
+}
+
+/// The identity of an object in JSON and YAML.
+pub(super) fn facts(key: &Key) -> Value {
+    json!({ "group": &*key.group, "kind": &*key.kind, "namespace": key.namespace.as_deref(), "name": &*key.name })
 }
 
 fn kind_and_name<'a>(kind: &'a str, name: Option<&'a str>) -> Option<(&'a str, &'a str)> {

@@ -58,6 +58,11 @@ impl OutputArgument {
         write(&self.render(Position::InStream, facts, text)?)
     }
 
+    /// Whether people read it.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self.output, Format::Text | Format::Wide)
+    }
+
     fn render(
         self,
         position: Position,

@@ -7,10 +7,14 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Error, Exit, object_name::ObjectArguments, output};
+use super::{
+    Error, Exit,
+    object_name::{self, ObjectArguments},
+};
 use crate::{
     api::{NotADuration, Span, names},
     cluster::{Cluster, Kind, Part},
+    object::Key,
 };
 
 /// Arguments of `pause`.
@@ -27,15 +31,19 @@ pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
     let until = arguments.length.map(|Span(length)| end(jiff::Timestamp::now(), length));
     let found = FoundObject::locate(&arguments.target).await?;
     let live = found.annotate(Some(names::DISABLED), until.as_deref()).await?;
+    let is_managed = !live["metadata"]["labels"][names::SYNC_LABEL].is_null();
+    let facts = json!({
+        "object": object_name::facts(&found.key()), "paused": true, "until": until, "managed": is_managed,
+    });
     let mut text = format!("{} is paused", found.key());
     match until {
         Some(until) => text.push_str(&format!(" until {until}\n")),
         None => text.push_str(&format!(" until `mainstay resume {}`\n", found.command_arguments())),
     }
-    if live["metadata"]["labels"][names::SYNC_LABEL].is_null() {
+    if !is_managed {
         text.push_str("No GitSync manages it, so nothing would have changed it back.\n");
     }
-    output::print(&text)?;
+    arguments.target.output.print(&facts, || text)?;
     Ok(Exit::Fine)
 }
 
@@ -54,7 +62,8 @@ fn end(now: Timestamp, length: Duration) -> String {
 pub(super) async fn resume(arguments: &ObjectArguments) -> Result<Exit, Error> {
     let found = FoundObject::locate(arguments).await?;
     found.annotate(None, None).await?;
-    output::print(&format!("{} follows its repository again\n", found.key()))?;
+    let facts = json!({ "object": object_name::facts(&found.key()), "paused": false });
+    arguments.output.print(&facts, || format!("{} follows its repository again\n", found.key()))?;
     Ok(Exit::Fine)
 }
 
@@ -76,8 +85,8 @@ impl FoundObject {
         Ok(Self { cluster, kind, namespace, name: name.to_owned() })
     }
 
-    fn key(&self) -> String {
-        self.kind.key(Some(&self.namespace), &self.name).to_string()
+    fn key(&self) -> Key {
+        self.kind.key(Some(&self.namespace), &self.name)
     }
 
     /// The arguments that name it.
@@ -91,7 +100,7 @@ impl FoundObject {
         let patch = json!({ "metadata": { "annotations": { names::RECONCILE: reconcile, names::UNTIL: until } } });
         let answer = self.cluster.patch_merge(&self.kind, Some(&self.namespace), &self.name, Part::Main, &patch).await;
         match answer {
-            Err(error) if error.is_not_found() => Err(Error::Missing { what: self.key() }),
+            Err(error) if error.is_not_found() => Err(Error::Missing { what: self.key().to_string() }),
             answer => Ok(answer?),
         }
     }

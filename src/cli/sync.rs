@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::{
     Error, Exit,
     connection::{Connection, own_kind},
-    output,
+    output::{self, OutputArgument},
+    progress::Progress,
     settled::{Settled, Wait, settled},
     syncs::{self, short},
 };
@@ -44,6 +45,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     override_window: bool,
     #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
     connection: Connection,
 }
 
@@ -54,16 +57,37 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let now = Instant::now();
     let end = now.checked_add(arguments.timeout.0).unwrap_or(now + FOR_EVER);
     let all = syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await?;
-    let synced = all.iter().map(async |before| (before, sync(arguments, &cluster, &kind, before, end).await));
+    let progress = Progress::begin();
+    let synced = all.iter().map(async |before| {
+        let asked = Asked { arguments, cluster: &cluster, kind: &kind, progress: &progress };
+        (before, asked.sync(before, end).await)
+    });
     let mut synced = std::pin::pin!(stream::iter(synced).buffered(all.len()));
     let mut exit = Exit::Fine;
     let mut failed = None;
+    let mut items = Vec::new();
     while let Some((before, synced)) = synced.next().await {
         match synced {
-            Ok((after, end)) => exit = exit.max(print(before, &after, end)?),
+            Ok((after, end)) => {
+                progress.clear();
+                exit = exit.max(if end == End::Succeeded { Exit::Fine } else { Exit::Differs });
+                items.push(facts(before, &after, end)?);
+                if arguments.output.is_text() {
+                    print(before, &after, end)?;
+                }
+            }
             // What became of the others is printed all the same.
             Err(error) => failed = failed.or(Some(error)),
         }
+    }
+    progress.clear();
+    if !arguments.output.is_text() {
+        // A name has one answer; anything else a list, however many there are.
+        let facts = match &items[..] {
+            [one] if arguments.name.is_some() => one.clone(),
+            _ => json!({ "items": items }),
+        };
+        arguments.output.print(&facts, String::new)?;
     }
     failed.map_or(Ok(exit), Err)
 }
@@ -79,25 +103,30 @@ enum End {
     TimedOut(Duration),
 }
 
-/// Requests a sync of one GitSync and waits for its end.
-async fn sync(
-    arguments: &Arguments,
-    cluster: &Cluster,
-    kind: &Arc<Kind>,
-    before: &GitSync,
-    end: Instant,
-) -> Result<(GitSync, End), Error> {
-    let mut request = Request::begin(cluster, kind, before, None).await?;
-    let wait = if arguments.no_wait { Wait::UntilApplied } else { Wait::UntilHealthy };
-    let mut ended = request.end(wait, end, arguments.timeout.0).await?;
-    if let Some(frozen) = ended.0.status.as_ref().and_then(|status| status.frozen.as_ref())
-        && arguments.override_window
-    {
-        let by = override_by(&frozen.commit, user(cluster).await);
-        request = Request::begin(cluster, kind, before, Some((&frozen.commit, by))).await?;
-        ended = request.end(wait, end, arguments.timeout.0).await?;
+/// What every request of the command shares.
+struct Asked<'a> {
+    arguments: &'a Arguments,
+    cluster: &'a Cluster,
+    kind: &'a Arc<Kind>,
+    progress: &'a Progress,
+}
+
+impl Asked<'_> {
+    /// Requests a sync of one GitSync and waits for its end.
+    async fn sync(&self, before: &GitSync, end: Instant) -> Result<(GitSync, End), Error> {
+        let Self { arguments, cluster, kind, progress } = *self;
+        let mut request = Request::begin(cluster, kind, before, None, progress).await?;
+        let wait = if arguments.no_wait { Wait::UntilApplied } else { Wait::UntilHealthy };
+        let mut ended = request.end(wait, end, arguments.timeout.0).await?;
+        if let Some(frozen) = ended.0.status.as_ref().and_then(|status| status.frozen.as_ref())
+            && arguments.override_window
+        {
+            let by = override_by(&frozen.commit, user(cluster).await);
+            request = Request::begin(cluster, kind, before, Some((&frozen.commit, by)), progress).await?;
+            ended = request.end(wait, end, arguments.timeout.0).await?;
+        }
+        Ok(ended)
     }
-    Ok(ended)
 }
 
 /// Whom the API server takes us for; `None` if it does not say so.
@@ -119,6 +148,7 @@ struct Request {
     token: String,
     events: Pin<Box<dyn futures::Stream<Item = WatchEvent> + Send>>,
     last: Option<GitSync>,
+    progress: Progress,
 }
 
 impl Request {
@@ -128,6 +158,7 @@ impl Request {
         kind: &Arc<Kind>,
         before: &GitSync,
         overridden: Option<(&str, Value)>,
+        progress: &Progress,
     ) -> Result<Self, Error> {
         let name = before.metadata.name.as_deref().unwrap_or_default();
         let namespace = before.metadata.namespace.as_deref();
@@ -140,7 +171,8 @@ impl Request {
         let patch = json!({ "metadata": { "annotations": annotations } });
         cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
         let events = cluster.watch(kind, Selection::named(namespace, name));
-        Ok(Self { what: syncs::name(before), token, events: Box::pin(events), last: None })
+        progress.say(&format!("{}: waiting for an agent", syncs::name(before)));
+        Ok(Self { what: syncs::name(before), token, events: Box::pin(events), last: None, progress: progress.clone() })
     }
 
     /// Waits until the sync has ended, or until `deadline`, which is after `timeout`.
@@ -157,6 +189,7 @@ impl Request {
             match event {
                 WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
                     let sync = syncs::understand::<GitSync>(value)?;
+                    self.progress.say(&waiting(&sync));
                     match settled(&sync, &self.token, wait, jiff::Timestamp::now()) {
                         Settled::Succeeded => return Ok((sync, End::Succeeded)),
                         Settled::Failed => return Ok((sync, End::Failed)),
@@ -174,12 +207,38 @@ impl Request {
     }
 }
 
+/// How far a sync is.
+fn waiting(sync: &GitSync) -> String {
+    let status = sync.status.clone().unwrap_or_default();
+    let reconciling = conditions::status(&status.conditions, conditions::Type::Reconciling);
+    let why = reconciling.filter(|condition| condition.status == "True").map(|condition| condition.message.as_str());
+    let why = why.and_then(|message| message.lines().next()).unwrap_or("waiting for an agent");
+    let (objects, healthy, failed) = (status.objects, status.healthy, status.failed);
+    format!("{}: {objects} objects, {healthy} healthy, {failed} failed; {why}", syncs::name(sync))
+}
+
+/// How a sync ended, in JSON and YAML.
+fn facts(before: &GitSync, after: &GitSync, end: End) -> Result<Value, Error> {
+    let status = serde_json::to_value(&after.status).map_err(Error::WriteJson)?;
+    let result = match end {
+        _ if after.spec.suspended(jiff::Timestamp::now()).is_some() => "Suspended",
+        End::Succeeded => "Succeeded",
+        End::Failed => "Failed",
+        End::TimedOut(_) => "TimedOut",
+    };
+    Ok(json!({
+        "namespace": after.metadata.namespace, "name": after.metadata.name, "result": result,
+        "commitBefore": before.status.as_ref().and_then(|status| status.applied_commit.as_deref()),
+        "commit": status["appliedCommit"], "status": status,
+    }))
+}
+
 /// Prints how a sync ended: the result on standard output, and what is wrong on standard error.
-fn print(before: &GitSync, after: &GitSync, end: End) -> Result<Exit, Error> {
+fn print(before: &GitSync, after: &GitSync, end: End) -> Result<(), Error> {
     let (result, wrong) = texts(before, after, end);
     output::print(&result)?;
     output::note(&wrong);
-    Ok(if end == End::Succeeded { Exit::Fine } else { Exit::Differs })
+    Ok(())
 }
 
 /// The result of the sync, and what is wrong.

@@ -56,7 +56,7 @@ fn first_line(text: &str) -> &str {
 }
 
 /// The text in at most `width` characters.
-fn cut(text: &str, width: usize) -> String {
+pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

@@ -8,19 +8,10 @@ mod next;
 mod origin;
 mod text;
 
-use super::{Error, Exit, object_name::ObjectArguments, output::OutputArgument};
+use super::{Error, Exit, object_name::ObjectArguments};
 
-/// Arguments of `trace`.
-#[derive(clap::Args, Debug)]
-pub(super) struct Arguments {
-    #[command(flatten)]
-    target: ObjectArguments,
-    #[command(flatten)]
-    output: OutputArgument,
-}
-
-pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
-    let trace = origin::find(&arguments.target).await?;
+pub(super) async fn run(arguments: &ObjectArguments) -> Result<Exit, Error> {
+    let trace = origin::find(arguments).await?;
     let now = jiff::Timestamp::now();
     let next = next::next(&trace, now);
     arguments.output.print(&text::facts(&trace, &next, now), || text::text(&trace, &next, now))?;

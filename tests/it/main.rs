@@ -69,6 +69,7 @@ mod manifests;
 mod metrics;
 mod monorepo;
 mod onboarding;
+mod output_formats;
 mod ownership;
 mod permissions;
 mod pinning;

@@ -11,18 +11,9 @@ use serde_json::json;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandError, FollowedRepository, NAMESPACE, PodMode, output};
+use super::{CommandError, FollowedRepository, NAMESPACE, OutputArgument, PodMode};
 use crate::notification::Message;
 use crate::object::Owner;
-
-/// Output format.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
 
 /// What `dev` has started.
 pub(super) struct Started {
@@ -42,60 +33,43 @@ pub(super) struct Started {
     pub is_work_tree: bool,
 }
 
-impl Format {
-    /// The introduction.
-    pub(super) fn started(self, started: &Started) -> String {
-        let kubeconfig = std::path::absolute(&started.kubeconfig).unwrap_or_else(|_| started.kubeconfig.clone());
-        if self == Self::Json {
-            let followed = started.followed.as_ref();
-            let line = json!({
-                "event": "started",
-                "server": started.server,
-                "kubeconfig": kubeconfig,
-                "repository": followed.map(|followed| &followed.shown),
-                "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
-                "receivers": started.receivers,
-                "directory": started.other_room,
-            });
-            return format!("{line}\n");
-        }
-        text(started, &kubeconfig)
-    }
+/// Prints the introduction.
+pub(super) fn started(output: OutputArgument, started: &Started) -> Result<(), CommandError> {
+    let kubeconfig = std::path::absolute(&started.kubeconfig).unwrap_or_else(|_| started.kubeconfig.clone());
+    let followed = started.followed.as_ref();
+    let facts = json!({
+        "event": "started",
+        "server": started.server,
+        "kubeconfig": kubeconfig,
+        "repository": followed.map(|followed| &followed.shown),
+        "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
+        "receivers": started.receivers,
+        "directory": started.other_room,
+    });
+    output.print_next(&facts, || text(started, &kubeconfig)).map(drop)
+}
 
-    /// A Function's namespace and name, and where it answers from now on.
-    fn moved(self, (namespace, name): &(String, String), url: &str) -> String {
-        match self {
-            Self::Text => format!("{}  function {namespace}/{name}  answers at  {url}\n", now()),
-            Self::Json => {
-                format!(
-                    "{}\n",
-                    json!({"event": "moved", "kind": "Function", "namespace": namespace, "name": name, "url": url})
-                )
-            }
-        }
-    }
+/// Prints a Function's namespace and name, and where it answers from now on.
+fn print_move(output: OutputArgument, (namespace, name): &(String, String), url: &str) -> Result<(), CommandError> {
+    let facts = json!({"event": "moved", "kind": "Function", "namespace": namespace, "name": name, "url": url});
+    let line = || format!("{}  function {namespace}/{name}  answers at  {url}\n", now());
+    output.print_next(&facts, line).map(drop)
+}
 
-    /// A message, with the URL of what it is about.
-    fn message(self, message: &Message, url: Option<String>) -> Result<String, CommandError> {
-        match self {
-            Self::Text => {
-                let time = now();
-                let text = message.to_string().replace("\n    ", "\n          ");
-                let url = url.map(|url| format!("  {url}")).unwrap_or_default();
-                Ok(format!("{time}  {text}{url}\n"))
-            }
-            Self::Json => serde_json::to_value(message)
-                .map(|mut line| {
-                    line.as_object_mut().zip(url).map(|(line, url)| line.insert("url".to_owned(), url.into()));
-                    format!("{line}\n")
-                })
-                .map_err(|cause| CommandError::Understand { what: "a message".into(), cause }),
-        }
-    }
+/// Prints a message, with the URL of what it is about.
+fn print_message(output: OutputArgument, message: &Message, url: Option<String>) -> Result<(), CommandError> {
+    let mut facts = serde_json::to_value(message).map_err(CommandError::WriteJson)?;
+    facts.as_object_mut().zip(url.clone()).map(|(facts, url)| facts.insert("url".to_owned(), url.into()));
+    let line = || {
+        let text = message.to_string().replace("\n    ", "\n          ");
+        let url = url.map(|url| format!("  {url}")).unwrap_or_default();
+        format!("{}  {text}{url}\n", now())
+    };
+    output.print_next(&facts, line).map(drop)
 }
 
 /// The time of the day.
-fn now() -> impl std::fmt::Display {
+fn now() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S").to_string()
 }
 
@@ -152,7 +126,7 @@ fn quoted(path: &Path) -> String {
 /// Prints messages, and where Functions answer, until `stop`.
 pub(super) async fn print(
     mut messages: broadcast::Receiver<Message>,
-    format: Format,
+    output: OutputArgument,
     cluster: devcluster::Cluster,
     stop: CancellationToken,
 ) -> Result<(), CommandError> {
@@ -167,7 +141,7 @@ pub(super) async fn print(
             Ok(()) = moves.changed() => {
                 for (function, old) in &mut printed {
                     if let Some(new) = url_of(function).filter(|new| old.as_ref() != Some(new)) {
-                        output::print(&format.moved(function, &new))?;
+                        print_move(output, function, &new)?;
                         *old = Some(new);
                     }
                 }
@@ -178,7 +152,7 @@ pub(super) async fn print(
             Ok(message) => {
                 let function = ready(&message).map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
                 let url = function.as_ref().and_then(url_of);
-                output::print(&format.message(&message, url.clone())?)?;
+                print_message(output, &message, url.clone())?;
                 printed.extend(function.map(|function| (function, url)));
             }
             Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "messages came faster than they could be printed"),

@@ -25,7 +25,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{Error as CommandError, Exit, logs, output, stop};
+use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop};
 use crate::{
     agent,
     cluster::{Cluster, Origin},
@@ -86,9 +86,8 @@ pub(super) struct Arguments {
     /// Only the embedded cluster, without repository and agent
     #[arg(long, conflicts_with_all = ["repository", "branch"])]
     cluster_only: bool,
-    /// Output format: text for people, or one JSON object per line
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
-    output: messages::Format,
+    #[command(flatten)]
+    output: OutputArgument,
 }
 
 /// A failed attempt of `dev`.
@@ -183,7 +182,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let is_work_tree = arguments.work_tree;
     let started = messages::Started { server, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
     let Some(followed) = &started.followed else {
-        output::print(&arguments.output.started(&started))?;
+        messages::started(arguments.output, &started)?;
         stop.cancelled().await;
         return Ok(Exit::Fine);
     };
@@ -194,7 +193,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), arguments.token, stop.clone());
     let emitter = Emitter::default();
     let mut tasks: JoinSet<Result<(), CommandError>> = JoinSet::new();
-    output::print(&arguments.output.started(&started))?;
+    messages::started(arguments.output, &started)?;
     tasks.spawn(registry);
     tasks.spawn(messages::print(emitter.subscribe(), arguments.output, embedded.server.clone(), stop.clone()));
     let settings = agent::Settings {

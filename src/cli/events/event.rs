@@ -5,7 +5,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::object::{Key, printable, split_api_version};
+use crate::{
+    cli::object_name,
+    object::{Key, printable, split_api_version},
+};
 
 /// An Event as it is shown.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,10 +65,7 @@ impl SeenEvent {
     pub(super) fn facts(&self) -> Value {
         json!({
             "time": self.last, "count": self.count, "type": self.severity, "reason": self.reason,
-            "object": {
-                "group": &*self.object.group, "kind": &*self.object.kind,
-                "namespace": self.object.namespace.as_deref(), "name": &*self.object.name,
-            },
+            "object": object_name::facts(&self.object),
             "message": self.message, "reporter": self.reporter,
         })
     }

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use super::{next::Next, origin::Trace};
 use crate::{
     api::{git_sync::UNKNOWN, names},
-    cli::syncs::{self, address, ago},
+    cli::{
+        object_name,
+        syncs::{self, address, ago},
+    },
     object::{Health, health, printable},
 };
 
@@ -65,11 +68,10 @@ pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
 
 /// The trace for programs.
 pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
-    let key = |key: &crate::object::Key| json!({ "group": &*key.group, "kind": &*key.kind, "namespace": key.namespace.as_deref(), "name": &*key.name });
     let manager = trace.manager.as_ref().map(|manager| {
         let (spec, status) = (&manager.sync.spec, manager.sync.status.clone().unwrap_or_default());
         json!({
-            "gitSync": key(&syncs::key(&manager.sync)),
+            "gitSync": object_name::facts(&syncs::key(&manager.sync)),
             "repository": {
                 "name": spec.git_repository, "url": manager.repository.as_ref().and_then(address),
                 "reference": spec.reference, "baseDir": spec.base_dir,
@@ -83,7 +85,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
         })
     });
     json!({
-        "object": key(&trace.asked), "childOf": trace.owners.iter().map(key).collect::<Vec<_>>(),
+        "object": object_name::facts(&trace.asked), "childOf": trace.owners.iter().map(object_name::facts).collect::<Vec<_>>(),
         "managedBy": manager, "exists": trace.live.is_some(), "health": words(trace),
         "applied": trace.live.as_ref().and_then(applied),
         "otherManagers": trace.live.as_ref().map(managers).unwrap_or_default(),

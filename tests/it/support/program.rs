@@ -39,6 +39,18 @@ impl Program {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
+    /// What a command writes to a terminal of its own.
+    pub(crate) async fn run_on_terminal(&self, arguments: &[&str]) -> String {
+        let plain = self.command(arguments);
+        let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_str().unwrap());
+        let line =
+            std::iter::once(plain.get_program()).chain(plain.get_args()).map(quote).collect::<Vec<_>>().join(" ");
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("SHELL", "/bin/sh").stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// What a command prints as JSON; it must succeed.
     pub(crate) async fn json(&self, arguments: &[&str]) -> Value {
         let (code, out, error) = self.run(&[arguments, &["-o", "json"]].concat()).await;
