@@ -1,5 +1,7 @@
 //! `GitSync` (`mainstay.dev/v1alpha1`): keep the cluster on one directory of one reference of a repository.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
@@ -37,6 +39,11 @@ pub struct GitSyncSpec {
     /// follows the tag with the highest version in the range.
     #[serde(default = "main")]
     pub reference: String,
+    /// A range of versions, such as `>=1.2 <2`: follows the tag with the highest version in it, whatever `reference` says. The
+    /// same as `reference: "semver:…"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 255))]
+    pub semver: Option<String>,
     /// Directory of the repository to apply, with its subdirectories; `/` is the root.
     #[serde(default = "root")]
     pub base_dir: String,
@@ -131,6 +138,11 @@ pub enum DriftPolicy {
 }
 
 impl GitSyncSpec {
+    /// What is followed, in the form of `reference`.
+    pub fn followed_reference(&self) -> Cow<'_, str> {
+        self.semver.as_ref().map_or(Cow::Borrowed(&*self.reference), |range| Cow::Owned(format!("semver:{range}")))
+    }
+
     /// Until when the GitSync is suspended at `now`: `Some(None)` without an end, `None` if it is not.
     pub fn suspended(&self, now: Timestamp) -> Option<Option<Timestamp>> {
         let until = self.suspend_until.as_ref().map(|until| until.0).filter(|until| *until > now);

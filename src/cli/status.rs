@@ -133,7 +133,7 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
         None => format!("(GitRepository {} does not exist)", spec.git_repository),
         Some(repository) => address(repository).unwrap_or_else(|| "(the address cannot be read)".to_owned()),
     };
-    row("repository", format!("{address}, {}, {}", spec.reference, spec.base_dir));
+    row("repository", format!("{address}, {}, {}", spec.followed_reference(), spec.base_dir));
     row("commit", commits(&status));
     row("objects", format!("{}{}", counts(&status), drift::count(&status)));
     row("put back", times(status.reverted));

@@ -134,7 +134,7 @@ impl Attempt<'_> {
             }
             self.override_window(commit, freeze).await;
         }
-        let branch = registry::branch(&remote.url, &self.sync.spec.reference);
+        let branch = registry::branch(&remote.url, &self.sync.spec.followed_reference());
         // From now on what the commit wants counts for the other GitSyncs, and no window that closes stops it.
         self.state.begun = Some(commit);
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();

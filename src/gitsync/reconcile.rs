@@ -295,7 +295,7 @@ impl Task {
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
         if let Ok(Some(url)) = &url {
-            let branch = registry::branch(url, &sync.spec.reference);
+            let branch = registry::branch(url, &sync.spec.followed_reference());
             self.context.registry.update(&self.owner, |row| row.branch = Some(branch));
         }
         self.attempt(sync).settle_finalizer().await?;
@@ -409,7 +409,7 @@ impl Task {
 
 /// What a push has to name to concern a GitSync.
 fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
-    let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.reference).ok()?);
+    let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.followed_reference()).ok()?);
     Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })
 }
 

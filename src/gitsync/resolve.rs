@@ -58,7 +58,7 @@ impl ResolvedSync {
         let spec = &sync.spec;
         let annotation = |name: &str| sync.metadata.annotations.as_ref()?.get(name).cloned();
         Ok(Self {
-            reference: Reference::parse(&spec.reference)?,
+            reference: Reference::parse(&spec.followed_reference())?,
             directory: Directory::of(sync)?,
             windows: Windows::parse(spec).map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?,
             prune: spec.prune,

@@ -76,6 +76,26 @@ async fn a_git_sync_follows_the_highest_version_in_a_range() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_range_of_versions_has_a_field_of_its_own() {
+    let (mut world, _server) = served().await;
+    let one = release(&mut world, "one");
+    world.remote.tag("v1.2.0");
+    let two = release(&mut world, "two");
+    world.remote.tag("v2.0.0");
+    world.sync("demo", json!({"gitRepository": "web", "semver": ">=1.2 <2", "baseDir": "/apps"}));
+    world.ready_at("demo", &one).await;
+    assert_eq!(found_at(&world, "demo"), json!("refs/tags/v1.2.0"));
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"semver": "three"}}));
+    world.condition_is("demo", "Ready", "False SourceInvalid").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.contains("a part of it is not a version such as `1.2.3`"), "{said}");
+    // Without the range, the branch.
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"semver": null}}));
+    world.ready_at("demo", &two).await;
+    assert_eq!(world.data("a"), "two");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_lookup_serves_all_ranges_and_branches_of_a_remote() {
     let (mut world, server) = served().await;
     let old = release(&mut world, "old");

@@ -105,7 +105,8 @@ async fn one(
 /// What GitSyncs and Functions follow in a GitRepository; the default branch if none does.
 async fn followed(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<Reference>, Error> {
     let syncs = list::<GitSync>(cluster, MAINSTAY, "GitSync", namespace).await?.into_iter().filter_map(Result::ok);
-    let by_syncs = syncs.filter(|sync| sync.spec.git_repository == name).map(|sync| sync.spec.reference);
+    let by_syncs =
+        syncs.filter(|sync| sync.spec.git_repository == name).map(|sync| sync.spec.followed_reference().into_owned());
     let functions =
         list::<Function>(cluster, SERVERLESS, "Function", namespace).await?.into_iter().filter_map(Result::ok);
     let functions = functions.filter(|function| function.spec.kind.as_deref() == Some("git"));

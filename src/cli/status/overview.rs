@@ -31,7 +31,7 @@ pub(super) fn facts(
         "repository": {
             "name": sync.spec.git_repository,
             "url": repository.and_then(address),
-            "reference": sync.spec.reference,
+            "reference": sync.spec.followed_reference(),
             "baseDir": sync.spec.base_dir,
         },
         "status": status,
@@ -84,7 +84,7 @@ pub(super) fn table<'a>(
         }
         if is_wide {
             let url = repository(sync).and_then(address).unwrap_or_else(|| "?".to_owned());
-            row.extend([url, sync.spec.reference.clone(), sync.spec.base_dir.clone()]);
+            row.extend([url, sync.spec.followed_reference().into_owned(), sync.spec.base_dir.clone()]);
         }
         row.push(ready.map_or_else(|| "no agent has looked at it yet".to_owned(), |ready| ready.message.clone()));
         table.row(row);

@@ -32,7 +32,7 @@ pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
         row("managed by", &syncs::name(&manager.sync));
         let repository = manager.repository.as_ref().and_then(address);
         let repository = repository.unwrap_or_else(|| format!("GitRepository {}", spec.git_repository));
-        row("repository", &format!("{repository}, {}, {}", spec.reference, spec.base_dir));
+        row("repository", &format!("{repository}, {}, {}", spec.followed_reference(), spec.base_dir));
         row("commit", status.applied_commit.as_deref().unwrap_or("none yet"));
         match &manager.place {
             Some((commit, place)) if Some(&**commit) == status.applied_commit.as_deref() => {
@@ -74,7 +74,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
             "gitSync": object_name::facts(&syncs::key(&manager.sync)),
             "repository": {
                 "name": spec.git_repository, "url": manager.repository.as_ref().and_then(address),
-                "reference": spec.reference, "baseDir": spec.base_dir,
+                "reference": spec.followed_reference(), "baseDir": spec.base_dir,
             },
             "appliedCommit": status.applied_commit, "attemptedCommit": status.attempted_commit,
             "place": manager.place.as_ref().map(|(commit, place)| json!({
