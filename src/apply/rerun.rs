@@ -51,6 +51,9 @@ impl Writer {
                 if break_glass_of(&live, self.now()).is_some() {
                     return Ok(Rerun::Paused);
                 }
+                if is_deleted(&live) {
+                    return Ok(Rerun::Deleting);
+                }
                 if desired.ended(&live).is_none() {
                     return Ok(Rerun::Running);
                 }
@@ -79,16 +82,24 @@ impl Writer {
         }
     }
 
+    /// Deletes what has ended, and tells it; what is being deleted already, is not deleted and told again.
     async fn remove_ended(&self, owner: &Owner, desired: &Arc<Desired>, live: &Value) -> Result<Removal, Error> {
         let key = &desired.key;
         let guard = Guard { uid: Some(uid(live)), resource_version: None };
         let namespace = key.namespace.as_deref();
         let removal =
             self.cluster().delete(&desired.kind, namespace, &key.name, guard, Propagation::Background).await?;
+        if is_deleted(live) {
+            return Ok(removal);
+        }
         let (subject, object) = (owner.clone(), key.to_string());
         self.announce(owner, Some((desired, live)), &Message::Pruned { subject, object, why: WhyPruned::RunsAgain });
         Ok(removal)
     }
+}
+
+fn is_deleted(live: &Value) -> bool {
+    live.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 /// Whether a live object carries the label of the GitSync that wants it, and no controller owns it.

@@ -37,24 +37,33 @@ pub(super) fn settled(sync: &GitSync, token: &str, wait: Wait, now: Timestamp) -
     if sync.spec.suspended(now).is_some() {
         return Settled::Failed;
     }
-    let Some(status) = sync.status.as_ref().filter(|status| status.last_handled_request.as_deref() == Some(token))
-    else {
-        return Settled::Unanswered;
-    };
+    let is_answered =
+        |status: &&GitSyncStatus| status.last_handled_request.as_deref().is_some_and(|at| answers(at, token));
+    let Some(status) = sync.status.as_ref().filter(is_answered) else { return Settled::Unanswered };
     if status.observed_generation < sync.metadata.generation {
         // The spec has changed since.
         return Settled::Waiting;
     }
+    if status.frozen.is_some() {
+        // Whatever becomes of the commit before, this one waits for a window.
+        return Settled::Failed;
+    }
     let Some(ready) = conditions::status(&status.conditions, Type::Ready) else { return Settled::Waiting };
     let is_current = status.applied_commit.is_some() && status.applied_commit == status.attempted_commit;
     match ready.status.as_str() {
-        "True" if is_current && status.frozen.is_none() && !is_out_of_reach(status) => Settled::Succeeded,
+        "True" if is_current && !is_out_of_reach(status) => Settled::Succeeded,
         "True" | "False" => Settled::Failed,
         // Unknown also says that the repository has been silent for long.
         _ if ready.reason != Reason::Progressing.as_str() => Settled::Failed,
         _ if wait == Wait::UntilApplied => Settled::Succeeded,
         _ => Settled::Waiting,
     }
+}
+
+/// Whether a request that was handled answers the one with `token`: it is that, or one that came later.
+fn answers(handled: &str, token: &str) -> bool {
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    handled == token || time(handled).zip(time(token)).is_some_and(|(handled, token)| handled > token)
 }
 
 /// Whether Ready only says what was applied before, because nothing could be read now.
@@ -107,6 +116,12 @@ mod tests {
         check(json!({ "status": { "appliedCommit": null, "attemptedCommit": null } }), wait, &Settled::Failed);
         check(with("True", "Applied", "True", "SourceUnavailable"), wait, &Settled::Failed);
         check(json!({ "status": { "frozen": { "commit": "c3", "by": "a window" } } }), wait, &Settled::Failed);
+        let mut held = with("Unknown", "Progressing", "True", "Progressing");
+        held["status"]["frozen"] = json!({ "commit": "c3", "by": "a window" });
+        check(held, Wait::UntilApplied, &Settled::Failed);
+        // Somebody else asked meanwhile.
+        check(json!({ "status": { "lastHandledRequest": "2030-01-01T00:00:00.5Z" } }), wait, &Settled::Succeeded);
+        check(json!({ "status": { "lastHandledRequest": "2029-12-31T23:59:59Z" } }), wait, &Settled::Unanswered);
         check(json!({ "spec": { "suspend": true } }), wait, &Settled::Failed);
     }
 

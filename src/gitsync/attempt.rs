@@ -65,6 +65,8 @@ pub(super) struct SyncState {
     pub(super) looked_back: bool,
     /// When the present outcome of applying began.
     pub(super) since: Option<(Commit, Timestamp)>,
+    /// Since when not all objects are healthy.
+    pub(super) unhealthy_since: Option<Timestamp>,
     /// The commit that this agent began to apply last. A window that closes meanwhile does not stop it.
     pub(super) begun: Option<Commit>,
     /// When this agent first held a commit back.

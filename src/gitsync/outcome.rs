@@ -65,6 +65,13 @@ impl Outcome {
     pub(super) fn goes_on(&self) -> bool {
         matches!(self, Self::Applied { pruning: 1.., .. } | Self::Applied { note: Some(_), .. })
     }
+
+    /// Counts the time in which objects have to become healthy from this time, if that is later.
+    pub(super) fn began_no_earlier_than(&mut self, time: Option<Timestamp>) {
+        if let (Self::Applied { since, .. } | Self::Frozen { since, .. }, Some(time)) = (self, time) {
+            *since = time.max(*since);
+        }
+    }
 }
 
 /// What a status is made from.

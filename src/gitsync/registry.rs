@@ -93,9 +93,13 @@ pub struct View<'a> {
 }
 
 impl Row {
-    /// Whether it does not come to plan this commit until somebody has put something right.
-    fn cannot_read(&self, commit: &str) -> bool {
-        self.cannot_read.as_ref().is_some_and(|one| one.commit.as_deref().is_none_or(|other| other == commit))
+    /// Whether `own` need not wait until it has planned this commit, because it read as much of it as it can until
+    /// somebody has put something right. While it cannot reach the repository at all, nobody knows what it would take; then
+    /// only those whose reach is larger do not wait.
+    fn is_done_reading(&self, commit: &str, own: Option<&Row>) -> bool {
+        let Some(cannot_read) = &self.cannot_read else { return false };
+        let is_smaller = self.confined_to.is_some() && own.is_none_or(|own| own.confined_to.is_none());
+        cannot_read.commit.as_deref().map_or(is_smaller, |other| other == commit)
     }
 
     fn can_read_of_its_commit(&self, key: &Key) -> bool {
@@ -239,7 +243,8 @@ impl View<'_> {
     /// to it, and whoever may create it could otherwise hold everyone's pruning. Nor is one that cannot read: what it
     /// has, and what could be read of the commit, stays its own.
     pub fn sibling_pending(&self, branch: &str, commit: &str) -> Option<Pending> {
-        let managed = self.rows.get(self.own).and_then(|row| row.managed.as_deref());
+        let own = self.rows.get(self.own);
+        let managed = own.and_then(|row| row.managed.as_deref());
         let reaches_us = |row: &Row| {
             let Some(namespace) = &row.confined_to else { return true };
             managed.is_none_or(|keys| keys.iter().any(|key| key.namespace.as_ref() == Some(namespace)))
@@ -250,8 +255,13 @@ impl View<'_> {
                 Some("has not been read yet")
             } else if !is_behind {
                 None
-            } else if !row.cannot_read(commit) {
-                Some("follows the same branch and has not planned this commit yet")
+            } else if !row.is_done_reading(commit, own) {
+                let is_away = row.cannot_read.as_ref().is_some_and(|one| one.commit.is_none());
+                Some(if is_away {
+                    "follows the same branch and cannot read the repository (suspend it if that may stay so)"
+                } else {
+                    "follows the same branch and has not planned this commit yet"
+                })
             } else if row.managed.is_none() {
                 Some("follows the same branch and cannot read it, nor its own inventory")
             } else {
@@ -356,8 +366,20 @@ mod tests {
             assert!(!view.desired_elsewhere(&key("c")));
         });
         registry.update(&other, |row| row.cannot_read = cannot_read(None));
-        assert_eq!(pending("c3"), None);
-        registry.update(&other, |row| row.managed = None);
+        assert!(
+            pending("c3").unwrap().to_string().contains("cannot read the repository"),
+            "what it wants is not known"
+        );
+        registry.update(&other, |row| row.confined_to = Some("x".into()));
+        registry.update(&Owner::git_sync("x", "own"), |row| row.managed = Some(set(&["a"])));
+        assert_eq!(pending("c3").map(|one| one.to_string()), None, "a tenant keeps nobody waiting who is none");
+        registry.update(&Owner::git_sync("x", "own"), |row| row.confined_to = Some("a".into()));
+        registry.update(&other, |row| row.confined_to = Some("a".into()));
+        assert!(pending("c3").is_some());
+        registry.update(&other, |row| {
+            row.cannot_read = cannot_read(Some("c3"));
+            row.managed = None;
+        });
         assert!(pending("c3").unwrap().to_string().ends_with("cannot read it, nor its own inventory"));
     }
 }

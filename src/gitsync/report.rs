@@ -74,7 +74,8 @@ impl Task {
             self.save_changes(sync, now).await;
         }
         self.settling = None;
-        if let Some(outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) {
+        if let Some(mut outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) {
+            outcome.began_no_earlier_than(self.unhealthy_since());
             self.report_outcome(sync, &outcome, now).await;
         }
         self.settling = self.settling.into_iter().chain(self.owed_save).min();
@@ -150,6 +151,15 @@ impl Task {
             tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
             self.context.writer.store().set_urgent(&self.owner);
         }
+    }
+
+    /// Since when not all objects are healthy: the timeout of a commit that was healthy once begins anew then.
+    fn unhealthy_since(&mut self) -> Option<Timestamp> {
+        let summary = self.context.writer.summary(&self.owner);
+        let is_healthy = summary.healthy >= summary.objects;
+        self.state.unhealthy_since =
+            if is_healthy { None } else { self.state.unhealthy_since.or_else(|| Some(Timestamp::now())) };
+        self.state.unhealthy_since
     }
 
     /// A new agent that found nothing to do says so.

@@ -82,7 +82,9 @@ impl Task {
                 Ok(Rerun::Paused) => problems.push(format!("{key} is paused (break glass)")),
                 Ok(Rerun::Running) => problems.push(format!("{key} has not finished yet")),
                 Ok(Rerun::NotOurs) => problems.push(format!("{key} does not carry the label of this GitSync any more")),
-                Err(error) if error.is_invalid() => problems.push(format!("{key}: {}", error.cause_text())),
+                Err(error) if error.is_invalid() || error.is_forbidden() => {
+                    problems.push(format!("{key}: {}", error.cause_text()));
+                }
                 Err(error) => {
                     tracing::warn!(sync = owner.resource().as_str(), why = chain(&error), "not run again");
                     return Err(());

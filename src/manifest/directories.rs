@@ -1,10 +1,15 @@
 //! Directories that are one thing as a whole: a kustomization, a Helm chart.
 
+use std::collections::HashSet;
+
 use super::ignore::parent;
 
 /// Such directories, each by the file in it that makes it one.
 #[derive(Default)]
-pub(super) struct Directories(Vec<String>);
+pub(super) struct Directories {
+    files: Vec<String>,
+    directories: HashSet<String>,
+}
 
 impl Directories {
     /// The outermost directories of these files.
@@ -14,7 +19,8 @@ impl Directories {
         let mut outermost = Self::default();
         for path in all {
             if !outermost.contains(path) {
-                outermost.0.push(path.to_owned());
+                outermost.files.push(path.to_owned());
+                outermost.directories.insert(parent(path).to_owned());
             }
         }
         outermost
@@ -22,14 +28,20 @@ impl Directories {
 
     /// Whether a path is in or below one of them.
     pub(super) fn contains(&self, path: &str) -> bool {
-        self.0.iter().any(|file| match parent(file) {
-            "" => true,
-            directory => path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')),
-        })
+        let mut directory = parent(path);
+        loop {
+            if self.directories.contains(directory) {
+                return true;
+            }
+            if directory.is_empty() {
+                return false;
+            }
+            directory = parent(directory);
+        }
     }
 
     /// The files that make them what they are.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
+        self.files.iter().map(String::as_str)
     }
 }

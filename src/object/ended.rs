@@ -31,7 +31,10 @@ pub fn ended(key: &Key, live: &Value) -> Option<Ended> {
             (false, false) => None,
         };
     }
-    if !key.is("", "Pod") || live.pointer("/metadata/deletionTimestamp").is_some() {
+    // One that is to run always was evicted, or lost its node, and has to be put back.
+    let policy = live.pointer("/spec/restartPolicy").and_then(Value::as_str);
+    let is_to_end = matches!(policy, Some("Never" | "OnFailure"));
+    if !key.is("", "Pod") || !is_to_end || live.pointer("/metadata/deletionTimestamp").is_some() {
         return None;
     }
     match live.pointer("/status/phase").and_then(Value::as_str) {
@@ -54,10 +57,14 @@ mod tests {
         assert_eq!(ended(&job, &with("Failed", "True")), Some(Ended::Failed));
         assert_eq!(ended(&job, &with("FailureTarget", "True")), None, "its pods are still being ended");
         assert_eq!(ended(&job, &with("Complete", "False")), None);
-        let phase = |phase: &str| ended(&pod, &json!({"status": {"phase": phase}}));
+        let phase = |phase: &str| ended(&pod, &json!({"spec": {"restartPolicy": "Never"}, "status": {"phase": phase}}));
         assert_eq!((phase("Succeeded"), phase("Failed")), (Some(Ended::Succeeded), Some(Ended::Failed)));
         assert_eq!((phase("Running"), phase("Pending")), (None, None));
-        let deleted = json!({"metadata": {"deletionTimestamp": "x"}, "status": {"phase": "Failed"}});
+        let evicted = json!({"spec": {"restartPolicy": "Always"}, "status": {"phase": "Failed", "reason": "Evicted"}});
+        assert_eq!(ended(&pod, &evicted), None);
+        let deleted = json!({
+            "metadata": {"deletionTimestamp": "x"}, "spec": {"restartPolicy": "Never"}, "status": {"phase": "Failed"},
+        });
         assert_eq!(ended(&pod, &deleted), None);
         let other = Key::new("", "ConfigMap", Some("a"), "b");
         assert_eq!(ended(&other, &json!({"status": {"phase": "Succeeded"}})), None);

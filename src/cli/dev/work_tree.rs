@@ -21,6 +21,10 @@ use notify::{EventKind, RecursiveMode, Watcher as _, event::ModifyKind};
 const QUIET: Duration = Duration::from_millis(50);
 /// What is saved without a pause becomes commits at this interval.
 const MAX_DELAY: Duration = Duration::from_millis(500);
+/// Commits that follow each other faster than this make the next one wait twice as long as the last one, up to
+/// [`LONGEST_PAUSE`].
+const OFTEN: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Larger files are left out, as the agent would refuse them. In bytes.
 const LARGEST: u64 = 64 << 20;
 /// The branch where the user's repository has no commit, or there is none.
@@ -103,7 +107,7 @@ impl WorkTree {
         };
         index.add_all(["*"], IndexAddOption::DEFAULT, Some(&mut fits)).map_err(read)?;
         // What is gone.
-        index.update_all(["*"], None).map_err(read)?;
+        index.update_all(["*"], Some(&mut fits)).map_err(read)?;
         index.write().map_err(read)?;
         let tree = repository.find_tree(index.write_tree().map_err(read)?).map_err(read)?;
         let parent = repository.head().ok().and_then(|head| head.peel_to_commit().ok());
@@ -131,14 +135,20 @@ impl WorkTree {
         self.watch_directories(&mut watcher).map_err(watch)?;
         let root = self.root.clone();
         let follow = move || {
-            while let Some(change) = next(&seen) {
+            let (mut pause, mut last) = (QUIET, Instant::now());
+            while let Some(change) = next(&seen, pause) {
                 if change == Change::Directory
                     && let Err(error) = self.watch_directories(&mut watcher)
                 {
                     tracing::warn!("new directories of the work tree are not watched: {error}");
                 }
                 match self.commit() {
-                    Ok(Some(_)) => notify(),
+                    Ok(Some(_)) => {
+                        // A file that is written all the time is not worth a commit each time.
+                        pause = if last.elapsed() < OFTEN { (pause * 2).min(LONGEST_PAUSE) } else { QUIET };
+                        last = Instant::now();
+                        notify();
+                    }
                     Ok(None) => {}
                     // A file may have gone meanwhile, which is heard of, too.
                     Err(error) => {
@@ -221,12 +231,12 @@ fn change(event: &notify::Result<notify::Event>) -> Option<Change> {
     }
 }
 
-/// The sum of the changes up to the next pause; `None` when there will be no more.
-fn next(seen: &Receiver<Change>) -> Option<Change> {
+/// The sum of the changes up to the next `pause`; `None` when there will be no more.
+fn next(seen: &Receiver<Change>, pause: Duration) -> Option<Change> {
     let mut sum = seen.recv().ok()?;
     let first = Instant::now();
-    while first.elapsed() < MAX_DELAY {
-        match seen.recv_timeout(QUIET) {
+    while first.elapsed() < pause.max(MAX_DELAY) {
+        match seen.recv_timeout(pause) {
             Ok(change) => sum = sum.max(change),
             Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => return None,
