@@ -65,6 +65,16 @@ pub struct SyncGauges {
     pub sync: String,
     /// Managed objects.
     pub objects: u64,
+    /// Of them, so many that are healthy, progressing, failed and missing.
+    pub health: [u64; 4],
+    /// Objects that differ from the repository and were not put back.
+    pub drifted: u64,
+    /// Whether the condition Ready is True.
+    pub ready: bool,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// When an attempt succeeded last, in seconds since 1970; `None` if none has since this agent leads.
+    pub last_success: Option<f64>,
     /// Objects under break glass.
     pub paused: u64,
     /// Objects whose reverts are slowed down because another client keeps writing to them.
@@ -263,7 +273,7 @@ impl fmt::Debug for AtScrape {
 /// One gauge per GitSync: name, help, value.
 type PerSync = (&'static str, &'static str, fn(&SyncGauges) -> f64);
 
-const PER_SYNC: [PerSync; 6] = [
+const PER_SYNC: [PerSync; 9] = [
     ("objects", "Managed objects", |gauges| gauges.objects as f64),
     ("paused_objects", "Objects under break glass", |gauges| gauges.paused as f64),
     (
@@ -272,9 +282,41 @@ const PER_SYNC: [PerSync; 6] = [
         |gauges| gauges.contended as f64,
     ),
     ("heated_objects", "Objects that were reverted lately", |gauges| gauges.heated as f64),
+    ("drifted_objects", "Objects that differ from the repository and were not put back", |gauges| {
+        gauges.drifted as f64
+    }),
+    ("sync_ready", "Whether the condition Ready is True", |gauges| f64::from(u8::from(gauges.ready))),
+    ("sync_suspended", "Whether the GitSync is suspended", |gauges| f64::from(u8::from(gauges.suspended))),
     ("failed_objects", "Objects whose last apply or deletion failed", |gauges| gauges.failed as f64),
     ("sync_lag_seconds", "Age of the oldest commit that is not applied; 0 when in sync", |gauges| gauges.lag_seconds),
 ];
+
+/// The healths by which objects are counted: the last one is of those that do not exist.
+const HEALTH: [&str; 4] = ["healthy", "progressing", "failed", "missing"];
+
+fn encode_syncs(encoder: &mut DescriptorEncoder<'_>, syncs: &[SyncGauges]) -> Result<(), fmt::Error> {
+    let kind = ConstGauge::new(0.0).metric_type();
+    for (name, help, value) in PER_SYNC {
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for sync in syncs {
+            ConstGauge::new(value(sync)).encode(family.encode_family(&[("sync", sync.sync.as_str())])?)?;
+        }
+    }
+    let help = "When an attempt of a GitSync succeeded last";
+    let mut family = encoder.encode_descriptor("sync_last_success_timestamp_seconds", help, None, kind)?;
+    for sync in syncs {
+        let Some(at) = sync.last_success else { continue };
+        ConstGauge::new(at).encode(family.encode_family(&[("sync", sync.sync.as_str())])?)?;
+    }
+    let mut family = encoder.encode_descriptor("objects_by_health", "Managed objects by health", None, kind)?;
+    for sync in syncs {
+        for (health, count) in HEALTH.into_iter().zip(sync.health) {
+            let labels = [("sync", sync.sync.as_str()), ("health", health)];
+            ConstGauge::new(count as f64).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
 
 /// How long a new Function took, by condition.
 const PER_CONDITION: [(&str, &str); 3] = [
@@ -334,14 +376,7 @@ impl Collector for AtScrape {
                 ConstGauge::new(took.as_secs_f64()).encode(family.encode_family(&labels)?)?;
             }
         }
-        for (name, help, value) in PER_SYNC {
-            let kind = ConstGauge::new(0.0).metric_type();
-            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-            for sync in &gauges.syncs {
-                ConstGauge::new(value(sync)).encode(family.encode_family(&[("sync", sync.sync.as_str())])?)?;
-            }
-        }
-        Ok(())
+        encode_syncs(&mut encoder, &gauges.syncs)
     }
 }
 

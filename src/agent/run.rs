@@ -257,6 +257,12 @@ fn gauges(
             let summary = context.writer.summary(&owner);
             SyncGauges {
                 objects: summary.objects as u64,
+                health: [summary.healthy, summary.progressing.count, summary.broken.count, summary.absent.count]
+                    .map(|count| count as u64),
+                drifted: summary.drifted.count as u64,
+                ready: facts.is_ready,
+                suspended: facts.is_suspended,
+                last_success: facts.last_success.map(|at| at.as_millisecond() as f64 / 1000.0),
                 paused: summary.paused.count as u64,
                 contended: summary.contended.count as u64,
                 heated: summary.backing_off as u64,

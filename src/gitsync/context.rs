@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -62,6 +63,12 @@ pub struct SyncFacts {
     pub lagging_since: Option<Instant>,
     /// Objects whose last apply or deletion failed.
     pub failed: usize,
+    /// Whether its condition Ready is True.
+    pub is_ready: bool,
+    /// Whether it is suspended.
+    pub is_suspended: bool,
+    /// When an attempt began last that found or made everything as the commit wants it, or left to its window.
+    pub last_success: Option<Timestamp>,
 }
 
 impl Context {

@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, SyncState};
-use super::context::{Context, Input};
+use super::context::{Context, Input, SyncFacts};
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
@@ -55,6 +55,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         next_save: None,
         owed_save: None,
         failed_writes: 0,
+        facts: SyncFacts::default(),
         last_seen: None,
         resolved: None,
         last_try: None,
@@ -144,6 +145,8 @@ pub(super) struct Task {
     pub(super) owed_save: Option<Instant>,
     /// Writes of it in a row that failed.
     pub(super) failed_writes: u32,
+    /// What metrics say of it.
+    pub(super) facts: SyncFacts,
     /// What of the GitSync the last attempt was made for.
     last_seen: Option<Seen>,
     /// The GitSync as it was read then.

@@ -11,13 +11,14 @@ use jiff::Timestamp;
 
 use super::conditions;
 use super::contents::Contents;
-use super::context::{SyncFacts, git_syncs};
+use super::context::git_syncs;
 use super::outcome::Outcome;
 use super::reconcile::Task;
 use super::status;
 use super::terminating::TerminatingObjects;
 use super::urgency::{Urgency, urgency};
 use crate::api::GitSync;
+use crate::api::conditions::Type;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::Part;
 use crate::notification::Message;
@@ -67,7 +68,6 @@ impl Task {
 
     /// Writes the status if it changed, as soon as it may be.
     pub(super) async fn report(&mut self, sync: &GitSync) {
-        self.set_facts();
         self.save_ends(sync).await;
         let now = Instant::now();
         if self.owed_save.is_some_and(|due| due <= now) {
@@ -79,6 +79,7 @@ impl Task {
             self.report_outcome(sync, &outcome, now).await;
         }
         self.settling = self.settling.into_iter().chain(self.owed_save).min();
+        self.set_facts();
     }
 
     async fn report_outcome(&mut self, sync: &GitSync, outcome: &Outcome, now: Instant) {
@@ -108,6 +109,8 @@ impl Task {
             refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
         };
         let new = status::after(&old, &facts, Timestamp::now());
+        let ready = crate::api::conditions::status(&new.conditions, Type::Ready);
+        self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
         let waits = summary.waits_for_health();
         self.settling = Self::wake_for(sync, outcome, &new, waits);
         let urgency = urgency(&old, &new);
@@ -236,14 +239,16 @@ impl Task {
         }
     }
 
-    fn set_facts(&self) {
+    fn set_facts(&mut self) {
         let waits = matches!(self.outcome, Some(Outcome::Frozen { .. }));
         let behind = self
             .state
             .seen
             .filter(|_| !waits)
             .filter(|(commit, _)| self.state.applied.is_none_or(|(applied, _)| applied != *commit));
-        let facts = SyncFacts { lagging_since: behind.map(|(_, since)| since), failed: self.state.failed.len() };
-        self.context.set_facts(&self.owner, Some(facts));
+        self.facts.lagging_since = behind.map(|(_, since)| since);
+        self.facts.failed = self.state.failed.len();
+        self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
+        self.context.set_facts(&self.owner, Some(self.facts));
     }
 }

@@ -124,9 +124,22 @@ impl Task {
                     // Nothing is to do, and what kept us from seeing that is over.
                     self.outcome = None;
                 }
+                if self.has_succeeded() {
+                    self.facts.last_success = Some(began);
+                }
             }
         }
         self.look_at_next_time(sync, began);
+    }
+
+    /// Whether everything is as the commit wants it, as far as that depends on this agent.
+    fn has_succeeded(&self) -> bool {
+        match &self.outcome {
+            Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
+            Some(Outcome::Frozen { .. }) => true,
+            Some(Outcome::Suspended { .. } | Outcome::Refused { .. }) => false,
+            None => self.state.applied.is_some(),
+        }
     }
 
     /// The other GitSyncs do not wait for this one while nothing but a person can help it.

@@ -67,6 +67,7 @@ mod left_out;
 mod liveness;
 mod manifests;
 mod metrics;
+mod monitoring;
 mod monorepo;
 mod onboarding;
 mod output_formats;
