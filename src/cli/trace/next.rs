@@ -5,7 +5,11 @@ use serde_json::Value;
 
 use super::origin::{Manager, Trace};
 use crate::{
-    api::{DriftPolicy, GitSyncStatus, conditions, names},
+    api::{
+        DriftPolicy, GitSyncStatus, conditions,
+        git_sync::{DriftReason, UNKNOWN},
+        names,
+    },
     cli::syncs::short,
     managed::PauseEnd,
     object::Key,
@@ -38,6 +42,7 @@ pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
         .or_else(|| leaving(key, &status))
         .or_else(|| deleted(live))
         .or_else(|| failing(key, &status))
+        .or_else(|| fought_over(key, &status))
         .or_else(|| absent(manager, live))
         .unwrap_or_else(|| kept(key, manager, &status))
 }
@@ -108,6 +113,16 @@ fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
             failure.reason, failure.message
         ),
     ))
+}
+
+/// A revert that waits, because somebody keeps changing the object.
+fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
+    let name = key.to_string();
+    let drifted = status.drifted.iter().find(|one| one.object == name && one.reason == DriftReason::Backoff)?;
+    let when = drifted.next_attempt.as_ref().map_or_else(|| "soon".to_owned(), |time| format!("at {}", time.0));
+    let who = if drifted.who == UNKNOWN { "somebody" } else { &drifted.who };
+    let fields = drifted.fields.join(", ");
+    Some(Next::new("Revert", format!("puts it back {when}, and not before: {who} keeps changing {fields}")))
 }
 
 fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
@@ -216,6 +231,12 @@ mod tests {
             live.clone(),
             "keeps it although it left the repository: Deployment.apps shop/web: held by a guard",
         );
+        let fight = json!([{
+            "object": "Deployment.apps shop/web", "fields": ["spec.replicas"], "who": "kubectl", "reason": "Backoff",
+            "since": "2030-01-01T00:00:00Z", "nextAttempt": "2030-01-01T00:01:00Z",
+        }]);
+        let expected = "puts it back at 2030-01-01T00:01:00Z, and not before: kubectl keeps changing spec.replicas";
+        check(json!({ "status": { "driftedObjects": 1, "drifted": fight } }), live.clone(), expected);
         let failure = |reason: &str| {
             let failure = json!({ "object": "Deployment.apps shop/web", "reason": reason, "message": "no" });
             json!({ "status": { "failures": [failure] } })

@@ -7,7 +7,7 @@ use super::{next::Next, origin::Trace};
 use crate::{
     api::{git_sync::UNKNOWN, names},
     cli::{
-        object_name,
+        drift, object_name,
         syncs::{self, address, ago},
     },
     object::{Health, health, printable},
@@ -48,6 +48,9 @@ pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
         );
         row("applied", &applied);
         let name = trace.object().to_string();
+        for drifted in status.drifted.iter().filter(|drifted| drifted.object == name) {
+            row("drift", &drift::row(drifted, now).replace("\n      ", "; "));
+        }
         for revert in status.last_reverts.iter().filter(|revert| revert.object == name) {
             let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
             let since = ago(now.duration_since(revert.when.0).as_secs());
@@ -81,6 +84,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
                 "commit": &**commit, "file": &*place.file, "document": place.document, "line": place.line,
             })),
             "suspended": spec.suspended(now).is_some(),
+            "drift": status.drifted.iter().find(|one| one.object == trace.object().to_string()),
             "reverts": status.last_reverts.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
         })
     });
