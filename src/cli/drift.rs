@@ -19,9 +19,19 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
         [] => String::new(),
         fields => format!(": {}", fields.join(", ")),
     };
+    let text = format!("{}{what}, {}", drifted.object, circumstances(drifted, now));
+    let changes = drifted.changes.iter();
+    let changes = changes.map(|change| format!("{}: {} → {}", change.field, change.found, change.restored));
+    // A field's name may hold anything, also the end of a line.
+    let lines = std::iter::once(text).chain(changes).map(|line| printable(&line).into_owned());
+    lines.collect::<Vec<_>>().join("\n      ")
+}
+
+/// For how long an object differs, by whom, why it was not put back, and when that is tried again.
+pub(super) fn circumstances(drifted: &Drifted, now: Timestamp) -> String {
     let since = ago(now.duration_since(drifted.since.0).as_secs());
     let who = if drifted.who == UNKNOWN { String::new() } else { format!(", by {}", drifted.who) };
-    let mut text = format!("{}{what}, for {since}{who}: {}", drifted.object, why(drifted.reason));
+    let mut text = format!("for {since}{who}: {}", why(drifted.reason));
     if let Some(next) = &drifted.next_attempt {
         let left = next.0.duration_since(now).as_secs();
         text.push_str(&if left > 0 {
@@ -30,11 +40,7 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
             "; next attempt now".to_owned()
         });
     }
-    let changes = drifted.changes.iter();
-    let changes = changes.map(|change| format!("{}: {} → {}", change.field, change.found, change.restored));
-    // A field's name may hold anything, also the end of a line.
-    let lines = std::iter::once(text).chain(changes).map(|line| printable(&line).into_owned());
-    lines.collect::<Vec<_>>().join("\n      ")
+    text
 }
 
 /// Why an object was not put back.

@@ -15,6 +15,7 @@ mod crd;
 mod deploy_key;
 #[cfg(feature = "dev")]
 mod dev;
+mod diff;
 mod drift;
 mod error;
 mod events;
@@ -74,6 +75,8 @@ enum Command {
     Sync(sync::Arguments),
     /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; of several GitSyncs, a table
     Status(status::Arguments),
+    /// Show field by field what differs from the repository and was not put back; exit code 1 if anything does
+    Diff(diff::Arguments),
     /// Show what GitSyncs manage and the children of that, each with its health
     Tree(tree::Arguments),
     /// Show where an object comes from, how it is, and what the agent does about it next
@@ -129,6 +132,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Manifests(arguments) => manifests::run(&arguments),
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
+        Command::Diff(arguments) => diff::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,
         Command::Trace(arguments) => trace::run(&arguments).await,
         Command::Events(arguments) => events::run(&arguments).await,

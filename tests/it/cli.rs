@@ -87,6 +87,7 @@ fn every_command_has_help() {
         "manifests",
         "sync",
         "status",
+        "diff",
         "tree",
         "trace",
         "events",

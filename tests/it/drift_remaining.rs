@@ -83,8 +83,16 @@ async fn a_changed_field_that_is_only_reported_is_named_until_somebody_puts_it_b
     let found = |w: &World| drifted(w, "a")["changes"][0]["found"].clone();
     world.until("what was found last is in the status", |w| found(w) == "\"another\"").await;
     assert_eq!(drifted(&world, "a")["since"], a["since"], "it differs since the first change");
+    let (code, said) = mainstay(&world, &["diff", "demo"]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("\n    data.key\n  -   \"another\"\n  +   \"1\"\n"), "{said}");
+    let (_, said) = mainstay(&world, &["diff", "demo", "-o", "json"]).await;
+    let facts: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(facts["items"][0]["drifted"][0]["changes"][0]["restored"], "\"1\"");
     put(&world, "1");
     until_none(&world).await;
+    let (code, said) = mainstay(&world, &["diff"]).await;
+    assert_eq!((code, said.contains("nothing differs from commit")), (0, true), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! The program itself, beside a world on the embedded cluster.
+//! The program itself, beside a world.
 
 use std::{
     fs,
@@ -13,16 +13,21 @@ use super::world::{NAMESPACE, World};
 /// A way for the program to the cluster of a world, as the administrator. The server ends when this is dropped.
 pub(crate) struct Program {
     home: tempfile::TempDir,
-    _serving: devcluster::Serving,
+    _serving: Option<devcluster::Serving>,
 }
 
 impl Program {
     pub(crate) async fn of(world: &World) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = home.path().join("config");
+        if let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") {
+            fs::copy(path, config).unwrap();
+            return Self { home, _serving: None };
+        }
         let server = world.server.embedded();
         let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
-        let home = tempfile::tempdir().unwrap();
-        fs::write(home.path().join("config"), server.kubeconfig(serving.address(), None)).unwrap();
-        Self { home, _serving: serving }
+        fs::write(config, server.kubeconfig(serving.address(), None)).unwrap();
+        Self { home, _serving: Some(serving) }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
