@@ -11,14 +11,14 @@ use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use super::directories::Directories;
-use super::ignore::Ignored;
+use super::ignore::{Ignored, Why};
 use super::kustomize;
 use super::limits::{Deadline, larger_than};
 use super::other_files;
 use super::{DecodeCache, Limits, Problem, file, recognise};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
-use crate::source::{self, Entry, EntryKind};
+use crate::source::{self, Entry, EntryKind, PathFlaw};
 
 /// Bytes of a file that is looked at to find out whether it makes its directory a Helm chart.
 const MAX_CHART: u64 = 64 * 1024;
@@ -46,7 +46,12 @@ pub fn decode(
     let mut decoded = Decoded::default();
     let deadline = Deadline::new(limits);
     let mut ignored = ignore_rules(listing, base_dir, read, deadline, &mut decoded.problems)?;
-    let is_in = |entry: &&Entry| deadline.is_over() || !ignored.leaves_out(&entry.path);
+    // `.git` and `..` are no hidden directories but names that nobody may write, which only a rule leaves out.
+    let mut left_out = |entry: &Entry| match entry.flaw {
+        Some(PathFlaw::Reserved) => matches!(ignored.why(&entry.path), Some(Why::Rule { .. })),
+        _ => ignored.leaves_out(&entry.path),
+    };
+    let is_in = |entry: &&Entry| deadline.is_over() || !left_out(entry);
     let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));

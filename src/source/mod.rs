@@ -115,6 +115,7 @@ pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
 pub use known_hosts::{PUBLISHED, lists_host};
 pub use missing_directory::MissingDirectory;
+pub use path_flaw::PathFlaw;
 pub use pinning::{FirstUse, PinRequest, SupersededPins};
 pub use pins::{pin, pin_for_now};
 pub use pushes::{BETWEEN, Followed, PushReceiver, Pushes};
