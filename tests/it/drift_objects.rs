@@ -228,6 +228,8 @@ async fn a_reference_that_took_the_place_of_a_value_makes_way_for_it_and_what_st
     let mut env = found["env"].as_array().unwrap().clone();
     env.sort_by_key(|entry| entry["name"].to_string());
     assert_eq!((json!(env), &found["command"]), (variables, &json!(["theirs"])));
-    world.condition_is("demo", "Ready", "True").await;
-    assert_eq!(world.status("demo")["failures"], serde_json::Value::Null);
+    // Its controller has to see the revert first.
+    let is_well =
+        |w: &World| w.condition("demo", "Ready").starts_with("True") && w.status("demo")["failures"].is_null();
+    world.until("it is ready and nothing failed", is_well).await;
 }

@@ -46,6 +46,26 @@ fn a_scale_that_changes_nothing_gives_the_number_an_entry_of_its_own() {
 }
 
 #[test]
+fn a_scale_takes_nothing_but_the_number_from_who_applied_it() {
+    claim(async |w| {
+        let path = format!("{}/d", w.path("apps/v1", "deployments"));
+        let template =
+            json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let spec =
+            json!({"replicas": 2, "paused": true, "selector": {"matchLabels": {"a": "b"}}, "template": template});
+        let applied = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec});
+        w.apply(&path, "app", applied).await.code(201);
+        let patch = json!({"spec": {"replicas": 3}});
+        w.merge(&format!("{path}/scale?fieldManager=scaler"), patch).await.ok();
+        assert_eq!(owners(w, &path).await, ["app/Apply", "scaler/Update/scale"]);
+        let object = w.get(&path).await.ok();
+        let kept = fields(&object, "app", "Apply");
+        assert_eq!(kept["f:spec"].get("f:replicas"), None);
+        assert!(kept["f:spec"].get("f:template").is_some(), "{kept}");
+    });
+}
+
+#[test]
 fn a_scale_is_applied_by_its_owner_and_refused_to_others() {
     claim(async |w| {
         let path = deployment(w, json!(1)).await;
