@@ -34,7 +34,9 @@ pub fn track_scale(cx: &ApplyContext<'_>, path: &[&str], old: &Value, new: &mut 
         let owners = separate(&mut entries, path, true);
         entries.extend(owners);
     } else {
-        entries.iter_mut().for_each(|entry| entry.fields.cut(path));
+        for entry in &mut entries {
+            entry.fields.cut(path);
+        }
         if wanted != 0 {
             entries.push(Entry { operation: Operation::Update, ..own(cx, path) });
         }
