@@ -92,15 +92,21 @@ impl Store {
         }
     }
 
-    /// Writes down what was last applied to an object, if its owner lists it.
+    /// Writes down what was last applied to an object, if its owner lists it. Where that is not what is desired, the
+    /// document that is written down stays: it was the one that was applied, and the object ended with that one at most.
     pub(crate) fn write_down(&mut self, key: &Key) {
         let Some(managed) = self.objects.get(key) else { return };
         let Some(written) = self.written.get_mut(&managed.owner) else { return };
         let Some(last) = managed.applied.last().filter(|last| !last.uid.is_empty()) else { return };
-        if !managed.phase.is_leaving() {
-            let entry = Entry::of(&managed.desired, &last.uid, last.digest);
-            written.set(key, Entry { ended: managed.ended, ..entry });
+        if managed.phase.is_leaving() {
+            return;
         }
+        let entry = Entry::of(&managed.desired, &last.uid, last.digest);
+        let entry = match written.inventory.0.get(key) {
+            Some(known) if managed.applied.is_outdated() => Entry { uid: entry.uid, ended: None, ..known.clone() },
+            _ => Entry { ended: managed.ended, ..entry },
+        };
+        written.set(key, entry);
     }
 
     /// For whom an object is managed, and how long its revert has to wait at `clock` (of the revert backoff) and `now`.
@@ -221,5 +227,37 @@ mod tests {
         assert!(store.get(&desired.key).unwrap().applied.is_outdated());
         verify(&mut store, &desired, &live(6, "1"), &desired.body());
         assert!(!store.get(&desired.key).unwrap().applied.is_outdated());
+    }
+
+    /// A Job `a` that runs an image.
+    fn job(image: &str) -> Arc<Desired> {
+        let kind = Arc::new(Kind::fixed("batch/v1", "Job", "jobs", Scope::Namespaced));
+        let document = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {
+            "spec": {"containers": [{"name": "main", "image": image}]}}}});
+        let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+        Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()) })
+    }
+
+    #[test]
+    fn a_job_that_ends_while_a_new_document_is_held_back_did_not_end_with_that_one() {
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        let (first, second) = (job("one"), job("two"));
+        let key = first.key.clone();
+        store.set_policy(&owner, POLICY, History::default());
+        store.intend(&owner, std::iter::once(&first));
+        assert!(store.begin_put(&owner, &first).is_some());
+        verify(&mut store, &first, &live(5, "1"), &first.body());
+        store.end(&key, jiff::Timestamp::UNIX_EPOCH);
+        assert!(store.inventory(&owner).unwrap().0[&key].is_for(&first));
+
+        store.get_mut(&key).unwrap().phase.begin_pause(crate::managed::PauseEnd::Open);
+        assert!(store.begin_put(&owner, &second).is_none(), "it is under break glass");
+        let mut ended = live(6, "1");
+        ended["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+        store.note_end(&second.kind, &key, &ended);
+
+        let entry = store.inventory(&owner).unwrap().0[&key].clone();
+        assert_eq!(entry.ended, None);
+        assert!(!entry.is_for(&second), "the second document was never applied");
     }
 }

@@ -160,6 +160,15 @@ impl Gate {
     }
 }
 
+/// Shuts a gate when the last write that may pass has been carried out, or its caller waits no longer.
+struct Shuts(Gate);
+
+impl Drop for Shuts {
+    fn drop(&mut self) {
+        self.0.shut.send_replace(true);
+    }
+}
+
 /// A client's way to the cluster through a gate.
 #[derive(Clone)]
 pub(crate) struct Gated {
@@ -236,6 +245,7 @@ impl Service<Request<Body>> for Gated {
             if answered.is_none() {
                 return std::future::pending().await;
             }
+            let shuts = (answered == Some(false)).then(|| Shuts(gate.clone()));
             let heard = gate.hear(&request);
             gate.sign(&mut request);
             let asked = format!("{} {}", request.method(), request.uri());
@@ -245,8 +255,8 @@ impl Service<Request<Body>> for Gated {
             {
                 gate.forbidden.lock().push(asked);
             }
-            if answered == Some(false) {
-                gate.shut.send_replace(true);
+            if let Some(shuts) = shuts {
+                drop(shuts);
                 return std::future::pending().await;
             }
             let answer = answer.map(|answer| gate.deepened(answer));
