@@ -25,8 +25,12 @@ use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
 use crate::receiver::{self, BaseUrl, Deliveries};
+use crate::render::Kustomize;
 use crate::secrets::Secrets;
 use crate::source::{self, Pushes, Repositories, SharedHostKeys, Source};
+
+/// Directory below that of the mirrors in which kustomizations are built.
+const RENDERED: &str = "render";
 
 /// The agent's settings.
 #[derive(Clone, Debug)]
@@ -354,6 +358,7 @@ async fn lead(
         Arc::clone(&secrets),
         Arc::clone(&pushes),
         trusted,
+        Kustomize::new(std::env::var_os("PATH").as_deref(), settings.source.directory.join(RENDERED)),
         liveness.component("reconciling GitSyncs"),
         notify(notifier),
     ));

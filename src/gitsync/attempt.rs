@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::failures::Failures;
+use super::kustomizations::BuiltKustomizations;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
@@ -87,6 +88,8 @@ pub(super) struct SyncState {
     pub(super) readable: HashSet<Key>,
     /// The last commit that was applied although a window held it back.
     pub(super) window_override: Option<WindowOverride>,
+    /// The kustomizations that were built last.
+    pub(super) kustomizations: BuiltKustomizations,
 }
 
 impl Attempt<'_> {

@@ -17,6 +17,7 @@ use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
 use crate::object::Owner;
+use crate::render::Kustomize;
 use crate::secrets::Secrets;
 use crate::source::{Pushes, Repositories, SkippedTrees, Source};
 
@@ -45,6 +46,8 @@ pub struct Context {
     pub skipped: Arc<SkippedTrees>,
     /// Bounds of decoding.
     pub limits: manifest::Limits,
+    /// Builds kustomizations.
+    pub kustomize: Kustomize,
     /// Namespaces whose GitSyncs may touch everything.
     pub trusted: Vec<String>,
     /// Called with every message; must not block.
@@ -81,6 +84,7 @@ impl Context {
         secrets: Arc<Secrets>,
         pushes: Arc<Pushes>,
         trusted: Vec<String>,
+        kustomize: Kustomize,
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
@@ -96,6 +100,7 @@ impl Context {
             skipped: Arc::new(SkippedTrees::new(manifest::reads)),
             limits: manifest::Limits::new(move || started.elapsed()),
             trusted,
+            kustomize,
             announce: Box::new(announce),
             look_now: watch::Sender::new(0),
             liveness,

@@ -30,6 +30,7 @@ mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
 mod inventory;
+mod kustomizations;
 mod listing;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
@@ -42,6 +43,7 @@ pub mod prune;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 pub mod registry;
+mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
 #[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]

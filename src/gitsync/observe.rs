@@ -159,7 +159,9 @@ impl Attempt<'_> {
         };
         let above = base_dir.clone();
         let above = snapshot.blocking(move |snapshot| snapshot.above(&above, names::IGNORE_FILE)).await??;
-        let tree = tree.map(|tree| Contents::new(tree, &above));
+        let tree_id = tree;
+        let contents = |outside: Vec<Entry>| tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat()));
+        let tree = contents(self.read_outside(&snapshot).await?);
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
         let is_same = |w: &&mut DesiredState| {
             w.tree == tree && w.generation == generation && w.submodules == submodules && w.lfs == remote.lfs
@@ -170,6 +172,8 @@ impl Attempt<'_> {
         }
         let objects =
             if tree.is_none() { Vec::new() } else { self.decode(remote, snapshot, &resolved.directory).await? };
+        // Now it is known what its kustomizations read.
+        let tree = contents(self.state.kustomizations.outside());
         let desired = DesiredState { commit: found.commit, tree, submodules, lfs: remote.lfs, generation, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
@@ -214,12 +218,14 @@ impl Attempt<'_> {
         };
         let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
         let (base_dir, skipped) = (directory.base_dir.clone(), Arc::clone(&self.context.skipped));
-        let decoded = snapshot
+        let (decoding, bounds) = (base_dir.clone(), limits.clone());
+        let mut decoded = snapshot
             .blocking(move |snapshot| {
-                let listing = listing(snapshot, &base_dir, &skipped)?;
-                manifest::decode(&listing, base_dir.path(), &mut |entry| snapshot.read(entry), &memory, &limits)
+                let listing = listing(snapshot, &decoding, &skipped)?;
+                manifest::decode(&listing, decoding.path(), &mut |entry| snapshot.read(entry), &memory, &bounds)
             })
             .await??;
+        self.build_kustomizations(&snapshot, &base_dir, &limits, &mut decoded).await?;
         if !decoded.problems.is_empty() {
             self.state.readable = self.readable(&decoded.objects, directory);
             return Err(refused_for(&decoded.problems));

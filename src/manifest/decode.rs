@@ -30,6 +30,8 @@ pub struct Decoded {
     pub objects: Vec<Arc<Object>>,
     /// All problems.
     pub problems: Vec<Problem>,
+    /// The files that make their directories kustomizations, which are not read but built.
+    pub kustomizations: Vec<String>,
 }
 
 /// Decodes a listing, whose paths are relative to the repository's root and below the base directory, except those of ignore
@@ -55,7 +57,7 @@ pub fn decode(
     let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));
-    decoded.problems.extend(kustomize::problems(&kustomizations));
+    decoded.kustomizations = kustomizations.files().map(str::to_owned).collect();
     entries.retain(|entry| !kustomizations.contains(&entry.path) || entry.flaw.is_some());
     let charts = charts(&entries, read, deadline)?;
     decoded.problems.extend(charts.files().map(recognise::chart));
@@ -118,6 +120,13 @@ pub fn decode(
     cache.drop_unused();
     shorten(&mut decoded.problems, limits.problems);
     Ok(decoded)
+}
+
+/// Reads what was rendered from a file.
+pub fn decode_rendered(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
+    let file::Read { objects, problems, .. } =
+        file::read(&file.into(), documents, limits.documents, limits, &mut Names::default());
+    Decoded { objects, problems, kustomizations: Vec::new() }
 }
 
 /// The files that [`decode`] reads.

@@ -7,7 +7,7 @@
 //! Invariant: no input causes a panic or exceeds the [`Limits`].
 //! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
 //!
-//! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization.
+//! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization (`render`).
 
 mod decode;
 mod decode_cache;
@@ -30,7 +30,7 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Decoded, decode, duplicates, not_ignored, reads};
+pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, reads};
 pub use decode_cache::DecodeCache;
 pub use limits::Limits;
 pub use problem::Problem;

@@ -83,7 +83,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("kubelet.config.k8s.io", "the configuration of a kubelet"),
     ("apiserver.config.k8s.io", "the configuration of an API server"),
     ("audit.k8s.io", "the configuration of an API server"),
-    ("kustomize.config.k8s.io", "a kustomization; kustomizations are not built yet"),
+    ("kustomize.config.k8s.io", "a kustomization, which has another name: kustomization.yaml"),
 ];
 
 /// Whether a file is the one that makes its directory a Helm chart, by its path.

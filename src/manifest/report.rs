@@ -22,6 +22,8 @@ pub struct FileReport {
 pub enum FileState {
     /// It is read, and holds so many objects.
     Read(usize),
+    /// It makes its directory a kustomization, which is built.
+    Built,
     /// It is left out, for a reason.
     LeftOut(String),
     /// It cannot be read: nothing of the commit is applied.
@@ -48,6 +50,7 @@ pub fn report(
     for problem in &decoded.problems {
         problems.entry(&*problem.place.file).or_default().push(problem.clone());
     }
+    let wholes = || problems.keys().copied().chain(decoded.kustomizations.iter().map(String::as_str));
     let mut reports = Vec::new();
     let mut entries: Vec<&Entry> = listing.iter().collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -60,11 +63,13 @@ pub fn report(
         }
         let state = if let Some(problems) = found {
             FileState::Problems(problems.clone())
-        } else if let Some(why) = ignored.why(path) {
+        } else if let Some(why) = ignored.why(path).filter(|_| !decoded.kustomizations.iter().any(|own| own == path)) {
             FileState::LeftOut(why.to_string())
         } else if let Some(objects) = objects.get(path) {
             FileState::Read(*objects)
-        } else if let Some(whole) = problems.keys().find(|file| is_within(path, file)) {
+        } else if decoded.kustomizations.iter().any(|own| own == path) {
+            FileState::Built
+        } else if let Some(whole) = wholes().find(|file| is_within(path, file)) {
             FileState::LeftOut(format!("it is part of {whole}"))
         } else if other_files::is_of_another_tool(path) {
             FileState::LeftOut("it is a file of another tool".to_owned())

@@ -235,7 +235,7 @@ fn leaves_out_what_ignore_files_and_flux_annotations_name() {
 }
 
 #[test]
-fn says_that_kustomizations_links_and_submodules_are_not_followed() {
+fn kustomizations_are_named_and_links_and_submodules_are_not_followed() {
     let files: &[(&str, &[u8])] =
         &[("a/kustomization.yaml", b"x"), ("a/base/Kustomization", b"x"), ("a/b.yaml", b"x"), ("c", b"d"), ("e", b"")];
     let mut entries = listing(files);
@@ -243,10 +243,10 @@ fn says_that_kustomizations_links_and_submodules_are_not_followed() {
     entries[4].kind = EntryKind::Submodule;
     let mut read = |entry: &Entry| -> Result<Vec<u8>, source::Error> { panic!("{} is read", entry.path) };
     let decoded = decode(&entries, "", &mut read, &DecodeCache::default(), &limits()).unwrap();
+    assert_eq!(decoded.kustomizations, ["a/kustomization.yaml"]);
     assert_eq!(
         shown(&decoded),
         "\
-a/kustomization.yaml: kustomizations are not built yet (point baseDir at plain manifests, or name the directory in .mainstayignore)
 c: symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)
 e: the submodule is not fetched (let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore)"
     );

@@ -20,6 +20,19 @@ pub struct Entry {
     pub flaw: Option<PathFlaw>,
 }
 
+/// What a path of a commit leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A directory, which may be a submodule that was fetched.
+    Directory,
+    /// A regular file.
+    File(Entry),
+    /// A link, or a submodule that was not fetched.
+    Other(EntryKind),
+    /// Nothing.
+    Nothing,
+}
+
 /// The kind of an [`Entry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {

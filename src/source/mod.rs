@@ -108,7 +108,7 @@ pub use ancestry::Ancestry;
 pub use auth::{Access, Credentials, access, fields, proxy_fields, supported};
 pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
-pub use entry::{Entry, EntryKind};
+pub use entry::{Entry, EntryKind, Found};
 pub use error::{Error, Fault, Sent};
 pub use github_app::GithubApp;
 pub use id::{BlobId, Commit, TreeId};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use super::ancestry::{Ancestry, ancestry};
-use super::entry::{Entry, EntryKind};
+use super::entry::{Entry, EntryKind, Found};
 use super::error::{Error, Fault};
 use super::id::{BlobId, Commit, Id, TreeId};
 use super::large_files::{LargeFiles, WantedFiles};
@@ -284,6 +284,32 @@ impl Snapshot {
             entries.extend(below.into_iter().map(|entry| Entry { path: format!("{own}/{}", entry.path), ..entry }));
         }
         Ok(entries)
+    }
+
+    /// What a path leads to, without following links. Blocks.
+    pub fn at(&self, path: &str) -> Result<Found, Error> {
+        let place = BaseDir::parse(path)?;
+        if let Some((own, submodule, rest)) = self.submodule_at(path) {
+            return Ok(match submodule.at(rest)? {
+                Found::File(entry) => Found::File(Entry { path: format!("{own}/{}", entry.path), ..entry }),
+                other => other,
+            });
+        }
+        if self.tree_at(&place)?.is_some() {
+            return Ok(Found::Directory);
+        }
+        let inner = &self.inner;
+        let found = inner.objects.entry(inner.root, &place).and_then(|found| {
+            let Some((kind, id)) = found else { return Ok(Found::Nothing) };
+            if kind != EntryKind::File {
+                return Ok(Found::Other(kind));
+            }
+            let size = inner.objects.header(id)?.ok_or_else(|| damaged("a file is missing"))?.0;
+            let large = self.large.as_ref().and_then(|large| large.content(BlobId(id)));
+            let (id, size) = large.unwrap_or((BlobId(id), size));
+            Ok(Found::File(Entry { path: path.to_owned(), id, size, kind, executable: false, flaw: None }))
+        });
+        found.map_err(|cause| self.unread(path.to_owned(), cause))
     }
 
     /// All entries of the directory, recursively, ordered by path. Blocks.

@@ -62,6 +62,7 @@ mod hosting;
 mod inventories;
 mod jobs;
 mod kills;
+mod kustomize;
 mod leader_label;
 mod left_out;
 mod liveness;

@@ -34,6 +34,7 @@ mod large_files;
 mod local;
 mod mirrors;
 mod proxies;
+mod rendering;
 mod ssh;
 mod ssh_certificates;
 mod ssh_hostile;

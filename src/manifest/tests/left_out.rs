@@ -9,6 +9,7 @@ fn reported(base_dir: &str, files: &[(&str, &str)]) -> String {
     let reports = report(&listing(&contents), base_dir, &mut read, &limits()).unwrap();
     let state = |report: &FileReport| match &report.state {
         FileState::Read(objects) => format!("{}: read {objects}", report.path),
+        FileState::Built => format!("{}: built", report.path),
         FileState::LeftOut(why) => format!("{}: left out, {why}", report.path),
         FileState::Problems(problems) => format!("{}: {} problems", report.path, problems.len()),
     };
@@ -66,6 +67,8 @@ fn rules_above_the_directory_count_in_it() {
         ("apps/.deploy/c.yaml", &c),
         ("apps/chart/Chart.yaml", "name: a\nversion: 1\n"),
         ("apps/chart/templates/a.yaml", "{{"),
+        ("apps/web/kustomization.yaml", "resources: [web.yaml]"),
+        ("apps/web/web.yaml", &a),
     ];
     assert_eq!(
         reported("apps", &files),
@@ -75,6 +78,8 @@ apps/a.yaml: read 1
 apps/b.draft.yaml: left out, the rule \"*.draft.yaml\" (.mainstayignore:2)
 apps/chart/Chart.yaml: 1 problems
 apps/chart/templates/a.yaml: left out, it is part of apps/chart/Chart.yaml
-apps/old/b.yaml: left out, the rule \"/apps/old/\" (.mainstayignore:3)"
+apps/old/b.yaml: left out, the rule \"/apps/old/\" (.mainstayignore:3)
+apps/web/kustomization.yaml: built
+apps/web/web.yaml: left out, it is part of apps/web/kustomization.yaml"
     );
 }

@@ -1,0 +1,404 @@
+//! What a kustomization reads: its own file, those that it names, and the same of each directory that it names.
+//!
+//! Invariant: no path in a closure leaves the repository, and all lead to files of the commit. Whatever else a
+//! kustomization names is a problem with its line: something of another host, a link, or nothing.
+//!
+//! Deliberately absent: what files that are themselves lists of files would read (configurations of built-in generators
+//! that are named rather than written out): the tool does not find those, and says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::manifest::Problem;
+use crate::object::{Digest, Place, printable};
+use crate::source::{self, Entry, EntryKind, Found};
+
+/// The names under which a directory's kustomization is looked for.
+const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+/// Files that one kustomization may read, in all.
+const MOST_FILES: usize = 5_000;
+/// Bytes that one kustomization may read, in all.
+const MOST_BYTES: u64 = 32 << 20;
+/// Bytes of one kustomization's own file.
+const KUSTOMIZATION_BYTES: u64 = 1 << 20;
+/// How references begin that lead to another host, in lower case.
+const REMOTE: [&str; 10] =
+    ["git::", "gh:", "ssh://", "https://", "http://", "git@", "github.com:", "github.com/", "file://", "s3::"];
+
+/// What a kustomization reads.
+#[derive(Debug, Default)]
+pub struct Closure {
+    /// Its files, by their paths.
+    pub files: BTreeMap<String, Entry>,
+    /// What is wrong with it; if there is anything, it is not built.
+    pub problems: Vec<Problem>,
+    directories: BTreeSet<String>,
+    bytes: u64,
+}
+
+impl Closure {
+    /// A digest of everything that is read. The same digest means the same result.
+    pub fn digest(&self) -> Digest {
+        let lines = self.files.iter().map(|(path, entry)| format!("{} {path}\n", entry.id));
+        Digest::of(lines.collect::<String>().as_bytes())
+    }
+}
+
+/// Where files come from.
+pub trait Tree {
+    /// What a path leads to.
+    ///
+    /// # Errors
+    /// The repository cannot be read.
+    fn at(&mut self, path: &str) -> Result<Found, source::Error>;
+
+    /// The content of a file.
+    ///
+    /// # Errors
+    /// The repository cannot be read.
+    fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, source::Error>;
+}
+
+impl Tree for &source::Snapshot {
+    fn at(&mut self, path: &str) -> Result<Found, source::Error> {
+        source::Snapshot::at(self, path)
+    }
+
+    fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, source::Error> {
+        source::Snapshot::read(self, entry)
+    }
+}
+
+/// What the kustomization in a file reads.
+///
+/// # Errors
+/// The repository cannot be read.
+pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, source::Error> {
+    let mut closure = Closure::default();
+    let mut open = vec![(parent(file).to_owned(), Place::file(file))];
+    while let Some((directory, named_at)) = open.pop() {
+        if !closure.directories.insert(directory.clone()) || closure.is_full(&named_at) {
+            continue;
+        }
+        let mut found = Vec::new();
+        for name in NAMES {
+            if let Found::File(entry) = tree.at(&join(&directory, name))? {
+                found.push(entry);
+            }
+        }
+        let [entry] = &*found else {
+            let shown = printable(if directory.is_empty() { "." } else { &directory });
+            let what = match &*found {
+                [] => format!("it names the directory {shown}, which has no kustomization.yaml"),
+                _ => format!("the directory {shown} has more than one kustomization"),
+            };
+            let place = if found.is_empty() { named_at } else { Place::file(&*found[0].path) };
+            closure.problem(place, what, "keep one file of that kind in the directory");
+            continue;
+        };
+        closure.files.insert(entry.path.clone(), entry.clone());
+        closure.bytes += entry.size;
+        if entry.size > KUSTOMIZATION_BYTES {
+            closure.problem(Place::file(&*entry.path), "the kustomization is larger than 1 MiB", "split it");
+            continue;
+        }
+        let content = tree.read(entry)?;
+        let text = String::from_utf8_lossy(&content);
+        let parsed: Value = match serde_yaml::from_str(&text) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let at = error.location().map_or(0, |at| at.line());
+                closure.problem(line(&entry.path, at), "the kustomization is not valid YAML", "mend it");
+                continue;
+            }
+        };
+        for reference in references(&parsed) {
+            let at = line(&entry.path, line_of(&text, reference.path));
+            if let Some(directory) = closure.follow(tree, &directory, &reference, &at)? {
+                open.push((directory, at));
+            }
+        }
+        if ["helmCharts", "helmChartInflationGenerator"].iter().any(|key| parsed.get(key).is_some()) {
+            let at = line(&entry.path, line_of(&text, "helmChart"));
+            closure.problem(at, "it inflates Helm charts, which is not done", "commit what `helm template` prints");
+        }
+    }
+    Ok(closure)
+}
+
+/// Something that a kustomization names.
+struct Reference<'v> {
+    path: &'v str,
+    may_be_directory: bool,
+}
+
+impl Closure {
+    fn problem(&mut self, place: Place, what: impl Into<String>, hint: &str) {
+        self.problems.push(Problem::new(place, what, Some(hint)));
+    }
+
+    /// Whether it has become too large, which is a problem once.
+    fn is_full(&mut self, at: &Place) -> bool {
+        let is_full = self.files.len() > MOST_FILES || self.bytes > MOST_BYTES;
+        if is_full && self.problems.is_empty() {
+            let what = format!("the kustomization reads more than {MOST_FILES} files, or more than 32 MiB");
+            self.problem(at.clone(), what, "split it");
+        }
+        is_full
+    }
+
+    /// Takes in what is named: a file; or else the directory that is to be looked at.
+    fn follow(
+        &mut self,
+        tree: &mut impl Tree,
+        base: &str,
+        named: &Reference<'_>,
+        at: &Place,
+    ) -> Result<Option<String>, source::Error> {
+        let shown = printable(named.path).into_owned();
+        let lower = named.path.to_ascii_lowercase();
+        if REMOTE.iter().any(|begin| lower.starts_with(begin)) || lower.contains("://") {
+            // An address may hold a password.
+            let what = "it names something of another host, which is not fetched";
+            self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
+            return Ok(None);
+        }
+        let Some(path) = resolve(base, named.path) else {
+            let what = format!("it names {shown}, which is not in the repository");
+            self.problem(at.clone(), what, "name a path that is relative to the kustomization");
+            return Ok(None);
+        };
+        match tree.at(&path)? {
+            Found::Directory if named.may_be_directory => return Ok(Some(path)),
+            Found::Directory => {
+                self.problem(at.clone(), format!("it names {shown}, which is a directory"), "name a file");
+            }
+            Found::File(entry) => {
+                self.bytes += entry.size;
+                self.files.insert(path, entry);
+                self.is_full(at);
+            }
+            Found::Other(EntryKind::Submodule) => {
+                let hint = "let the GitRepository say `submodules: true`, and name it in .gitmodules";
+                self.problem(at.clone(), format!("it names {shown}, a submodule that is not fetched"), hint);
+            }
+            Found::Other(_) => {
+                let what = format!("it names {shown}, a symbolic link, and links are not followed");
+                self.problem(at.clone(), what, "put the file itself there");
+            }
+            Found::Nothing => {
+                self.problem(at.clone(), format!("it names {shown}, which is not there"), "correct the path");
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a kustomization names, in its order.
+fn references(kustomization: &Value) -> Vec<Reference<'_>> {
+    let mut all = Vec::new();
+    let list = |key: &str| kustomization.get(key).and_then(Value::as_array).into_iter().flatten();
+    let texts = |key: &'static str| list(key).filter_map(Value::as_str);
+    let mut name = |path, may_be_directory| all.push(Reference { path, may_be_directory });
+    for key in ["resources", "bases", "components"] {
+        texts(key).for_each(|path| name(path, true));
+    }
+    // These are paths, or what the file would hold.
+    for key in ["generators", "transformers", "validators"] {
+        texts(key).filter(|text| !is_written_out(text)).for_each(|path| name(path, true));
+    }
+    texts("patchesStrategicMerge").filter(|text| !is_written_out(text)).for_each(|path| name(path, false));
+    for key in ["crds", "configurations"] {
+        texts(key).for_each(|path| name(path, false));
+    }
+    for key in ["patches", "patchesJson6902", "replacements"] {
+        list(key).filter_map(|item| item.get("path")?.as_str()).for_each(|path| name(path, false));
+    }
+    if let Some(path) = kustomization.pointer("/openapi/path").and_then(Value::as_str) {
+        name(path, false);
+    }
+    for key in ["configMapGenerator", "secretGenerator"] {
+        for generator in list(key) {
+            for files in ["files", "envs"] {
+                let named = generator.get(files).and_then(Value::as_array).into_iter().flatten();
+                for path in named.filter_map(Value::as_str) {
+                    // Of `key=path` the path.
+                    name(path.split_once('=').map_or(path, |(_, path)| path), false);
+                }
+            }
+            if let Some(path) = generator.get("env").and_then(Value::as_str) {
+                name(path, false);
+            }
+        }
+    }
+    all
+}
+
+/// Whether a text is a document rather than the path of one.
+fn is_written_out(text: &str) -> bool {
+    text.contains('\n') || text.contains(": ") || text.starts_with('{')
+}
+
+/// A path that is named in a directory, from the root of the repository; `None` if it leaves it.
+fn resolve(base: &str, named: &str) -> Option<String> {
+    if named.starts_with('/') || named.contains(['\0', '\\']) || named.len() > 4096 {
+        return None;
+    }
+    let mut parts: Vec<&str> = base.split('/').filter(|part| !part.is_empty()).collect();
+    for part in named.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop()?,
+            part if part.eq_ignore_ascii_case(".git") => return None,
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The directory of a file.
+pub(super) fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}
+
+/// The first line that has a text, from 1; 0 if none has.
+fn line_of(text: &str, wanted: &str) -> usize {
+    text.lines().position(|line| line.contains(wanted)).map_or(0, |index| index + 1)
+}
+
+fn line(file: &str, line: usize) -> Place {
+    Place { line: u32::try_from(line).unwrap_or(u32::MAX), ..Place::file(file) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A commit with these files; a content of `->` is a link.
+    struct Files(Vec<(&'static str, &'static str)>);
+
+    impl Tree for Files {
+        fn at(&mut self, path: &str) -> Result<Found, source::Error> {
+            let found = self.0.iter().find(|(own, _)| *own == path);
+            Ok(match found {
+                Some((_, "->")) => Found::Other(EntryKind::Symlink),
+                Some((_, content)) => Found::File(Entry {
+                    path: path.to_owned(),
+                    id: "0123456789012345678901234567890123456789".parse().unwrap(),
+                    size: content.len() as u64,
+                    kind: EntryKind::File,
+                    executable: false,
+                    flaw: None,
+                }),
+                None if self.0.iter().any(|(own, _)| own.starts_with(&format!("{path}/"))) => Found::Directory,
+                None => Found::Nothing,
+            })
+        }
+
+        fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, source::Error> {
+            Ok(self.0.iter().find(|(path, _)| *path == entry.path).unwrap().1.as_bytes().to_vec())
+        }
+    }
+
+    fn read(file: &str, files: &[(&'static str, &'static str)]) -> (Vec<String>, Vec<String>) {
+        let closure = closure(&mut Files(files.to_vec()), file).unwrap();
+        (closure.files.into_keys().collect(), closure.problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn has_everything_that_is_named_and_nothing_else() {
+        let all = "resources: [../base, web.yaml]\ncomponents: [../parts]\ngenerators:\n- |\n  kind: Inline\n\
+                   patches: [{path: p.yaml}, {patch: 'a: b'}]\npatchesStrategicMerge: [m.yaml, 'a: b']\n\
+                   patchesJson6902: [{path: j.yaml}]\nreplacements: [{path: r.yaml}]\nopenapi: {path: o.json}\n\
+                   crds: [c.json]\nconfigMapGenerator:\n- {files: [k=f.txt, g.txt], envs: [e.env], env: d.env}\n";
+        let files = [
+            ("app/kustomization.yaml", all),
+            ("app/web.yaml", "w"),
+            ("app/unread.yaml", "w"),
+            ("base/Kustomization", "resources: [a.yaml]"),
+            ("base/a.yaml", "a"),
+            ("parts/kustomization.yml", "kind: Component"),
+            ("app/p.yaml", ""),
+            ("app/m.yaml", ""),
+            ("app/j.yaml", ""),
+            ("app/r.yaml", ""),
+            ("app/o.json", ""),
+            ("app/c.json", ""),
+            ("app/f.txt", ""),
+            ("app/g.txt", ""),
+            ("app/e.env", ""),
+            ("app/d.env", ""),
+        ];
+        let (found, problems) = read("app/kustomization.yaml", &files);
+        assert_eq!(problems, [""; 0]);
+        let mut expected: Vec<&str> = files.iter().map(|(path, _)| *path).filter(|p| *p != "app/unread.yaml").collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_a_problem_with_its_line_and_without_its_address() {
+        for remote in [
+            "https://user:hush@example.com/x.yaml",
+            "HTTPS://example.com/x",
+            "git@github.com:a/b",
+            "github.com/a/b?ref=hush",
+            "git::https://example.com/hush",
+            "gh:a/b",
+            "ssh://git@example.com/hush",
+            "file:///etc/hush",
+        ] {
+            let text: &'static str = format!("# a\nresources:\n- {remote}\n").leak();
+            let (_, problems) = read("kustomization.yaml", &[("kustomization.yaml", text)]);
+            assert_eq!(
+                problems,
+                [
+                    "kustomization.yaml, line 3: it names something of another host, which is not fetched (commit a copy, or \
+                  add the repository as a submodule)"
+                ],
+                "{remote}"
+            );
+        }
+        for outside in ["../x.yaml", "/etc/passwd", "a/../../x", ".git/config"] {
+            let text: &'static str = format!("resources: ['{outside}']").leak();
+            let (_, problems) = read("kustomization.yaml", &[("kustomization.yaml", text), ("a/b", "")]);
+            assert!(problems[0].contains("which is not in the repository"), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn links_missing_files_and_circles_do_no_harm() {
+        let files = [
+            (
+                "a/kustomization.yaml",
+                "resources:\n- ../b\n- link.yaml\n- nothing.yaml\n- empty\npatches:\n- path: ../b\n",
+            ),
+            ("a/link.yaml", "->"),
+            ("a/empty/x.yaml", ""),
+            ("b/kustomization.yaml", "resources: [../a]"),
+        ];
+        let (_, problems) = read("a/kustomization.yaml", &files);
+        assert_eq!(
+            problems,
+            [
+                "a/kustomization.yaml, line 3: it names link.yaml, a symbolic link, and links are not followed (put the file \
+                 itself there)",
+                "a/kustomization.yaml, line 4: it names nothing.yaml, which is not there (correct the path)",
+                "a/kustomization.yaml, line 2: it names ../b, which is a directory (name a file)",
+                "a/kustomization.yaml, line 5: it names the directory a/empty, which has no kustomization.yaml (keep one \
+                 file of that kind in the directory)",
+            ]
+        );
+        let two = [("kustomization.yaml", ""), ("Kustomization", "")];
+        assert!(read("kustomization.yaml", &two).1[0].contains("more than one kustomization"));
+        let broken = [("kustomization.yaml", "resources: [\n")];
+        assert!(read("kustomization.yaml", &broken).1[0].contains("not valid YAML"));
+        let charts = [("kustomization.yaml", "helmCharts: [{name: a}]\n")];
+        assert!(read("kustomization.yaml", &charts).1[0].starts_with("kustomization.yaml, line 1: it inflates Helm"));
+    }
+}

@@ -1,0 +1,207 @@
+//! The tool that builds kustomizations, and its run: with an empty environment, a deadline, and bounds on what it may use.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+/// Longest run.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// CPU time of a run, in seconds.
+const CPU_SECONDS: u64 = 60;
+/// Writable memory of a run, in bytes.
+const MEMORY: u64 = 1 << 30;
+/// Memory from which the tool collects its garbage more often.
+const SOFT_MEMORY: &str = "GOMEMLIMIT=96MiB";
+/// Open files of a run.
+const FILES: u64 = 256;
+/// Longest output, in bytes; longer than any file of manifests that is read.
+const OUTPUT: u64 = 17 << 20;
+/// Bytes of what it complains that are looked at.
+const COMPLAINT: u64 = 64 << 10;
+/// Nothing listens there: what the tool would fetch in spite of everything fails at once.
+const NOWHERE: &str = "http://127.0.0.1:9";
+
+/// A program that builds kustomizations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tool {
+    program: PathBuf,
+    arguments: &'static [&'static str],
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) enum Run {
+    /// It printed this.
+    Built(Vec<u8>),
+    /// It failed, and said this. Not to be shown: it may quote anything.
+    Failed(String),
+    /// It was ended, or could not begin, for a reason.
+    Ended(String),
+}
+
+impl Tool {
+    /// The first one of these directories that has one: `kustomize`, or else `kubectl`.
+    pub(super) fn find(path: &std::ffi::OsStr) -> Option<Self> {
+        let known: [(&str, &'static [&'static str]); 2] = [("kustomize", &["build"]), ("kubectl", &["kustomize"])];
+        known.into_iter().find_map(|(name, arguments)| {
+            let mut candidates = std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
+            candidates.find(|program| is_program(program)).map(|program| Self { program, arguments })
+        })
+    }
+
+    /// Builds a directory in `root`, which has nothing else in it and goes afterwards.
+    pub(super) async fn build(&self, root: &Path, directory: &Path) -> Run {
+        let mut command = Command::new(&self.program);
+        let (variable, value) = SOFT_MEMORY.split_once('=').unwrap_or_default();
+        command
+            .args(self.arguments)
+            .arg("--")
+            .arg(directory)
+            .current_dir(root)
+            .env_clear()
+            .env("HOME", root)
+            .env("PATH", "")
+            .env(variable, value)
+            .envs(["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, NOWHERE)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.program.display())),
+        };
+        if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+            && let Err(error) = confine(pid)
+        {
+            return Run::Ended(format!("the tool's limits cannot be set: {error}"));
+        }
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let whole = async {
+            let complaint = async {
+                let mut stderr = stderr;
+                let complaint = read(stderr.as_mut(), COMPLAINT).await;
+                // It would wait for ever for somebody who reads the rest.
+                if let Some(stderr) = &mut stderr {
+                    _ = tokio::io::copy(stderr, &mut tokio::io::sink()).await;
+                }
+                complaint
+            };
+            let output = async {
+                let output = read(stdout, OUTPUT).await;
+                if output.len() as u64 >= OUTPUT { Err(()) } else { Ok(output) }
+            };
+            let Ok((output, complaint)) = tokio::try_join!(output, async { Ok(complaint.await) }) else {
+                return Run::Ended("it makes more than 16 MiB of documents".to_owned());
+            };
+            match child.wait().await {
+                Ok(status) if status.success() => Run::Built(output),
+                Ok(status) if status.code().is_some() => Run::Failed(String::from_utf8_lossy(&complaint).into_owned()),
+                _ => Run::Ended(
+                    "the tool was killed: it used more CPU time or memory than it may, or wrote a file".to_owned(),
+                ),
+            }
+        };
+        let ended = tokio::time::timeout(DEADLINE, whole).await;
+        ended.unwrap_or_else(|_| Run::Ended(format!("timed out after {} s while building it", DEADLINE.as_secs())))
+    }
+}
+
+/// Bounds what a process may use.
+fn confine(pid: Pid) -> Result<(), rustix::io::Errno> {
+    let bounds = [
+        (Resource::Cpu, CPU_SECONDS),
+        (Resource::Data, MEMORY),
+        (Resource::Nofile, FILES),
+        // It writes to its output only.
+        (Resource::Fsize, 0),
+        (Resource::Core, 0),
+    ];
+    for (resource, most) in bounds {
+        match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
+            Ok(_) => {}
+            // It has ended already.
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What comes, up to a limit; what comes after it is not taken, and the writer waits for its end.
+async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        // What was read until it broke off is what there is.
+        _ = from.take(most).read_to_end(&mut bytes).await;
+    }
+    bytes
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Runs a script in place of the tool.
+    async fn run(script: &str) -> Run {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("kustomize");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = std::env::join_paths(["/nothing".into(), directory.path().to_owned()]).unwrap();
+        let tool = Tool::find(&path).unwrap();
+        assert_eq!(tool.program, program);
+        let root = tempfile::tempdir().unwrap();
+        tool.build(root.path(), &root.path().join("app")).await
+    }
+
+    #[tokio::test]
+    async fn sees_nothing_of_the_environment_and_gets_the_directory() {
+        let Run::Built(printed) = run("echo \"$*\"; export -p").await else { panic!("it fails") };
+        let printed = String::from_utf8(printed).unwrap();
+        assert!(printed.starts_with("build -- /") && printed.contains("/app\n"), "{printed}");
+        let allowed = ["HOME", "PATH", "PWD", "OLDPWD", "GOMEMLIMIT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+        for line in printed.lines().skip(1) {
+            let name = line.strip_prefix("export ").unwrap().split('=').next().unwrap();
+            assert!(allowed.contains(&name), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn endless_output_ends_and_long_complaints_do_not_hang() {
+        let Run::Ended(why) =
+            run("while :; do echo 0123456789012345678901234567890123456789012345678901234567890123; done").await
+        else {
+            panic!("it did not end")
+        };
+        assert!(why.contains("16 MiB"), "{why}");
+        let long = "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789012345678901234567890123 >&2; \
+                    i=$((i+1)); done; exit 3";
+        let Run::Failed(words) = run(long).await else { panic!("it did not fail") };
+        assert_eq!(words.len() as u64, COMPLAINT);
+    }
+
+    #[tokio::test]
+    async fn writes_no_files() {
+        let Run::Ended(why) = run("read line < /proc/uptime; while :; do echo x > file || exit 3; done").await else {
+            panic!("it wrote")
+        };
+        assert!(why.contains("wrote a file"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_found_where_nothing_is() {
+        assert_eq!(Tool::find(std::ffi::OsStr::new("relative:/nothing")), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! Kustomizations are built from snapshots, and only when what they read has changed.
+
+use std::os::unix::fs::PermissionsExt;
+
+use mainstay::render::Kustomize;
+
+use super::*;
+
+#[tokio::test]
+async fn a_kustomization_is_built_only_if_something_that_it_reads_has_changed() {
+    let mut origin = small();
+    origin
+        .file("app/kustomization.yaml", "resources: [../base]\n")
+        .file("base/kustomization.yaml", "resources: [map.yaml]\n")
+        .file("base/map.yaml", "a: 1\n")
+        .commit("kustomizations");
+    let mirrors = tempfile::tempdir().unwrap();
+    let mut allowing = settings(mirrors.path());
+    allowing.allow_local = true;
+    let source = Source::new(allowing);
+    let remote = anonymous(origin.path().to_str().unwrap());
+    let tools = tempfile::tempdir().unwrap();
+    let tool = tools.path().join("kustomize");
+    // Without its directory, the base, this fails.
+    std::fs::write(&tool, "#!/bin/sh\ncd \"$3/../base\" && read -r line < map.yaml && echo \"$line\"\n").unwrap();
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let scratch = mirrors.path().join("render");
+    let kustomize = Kustomize::new(Some(tools.path().as_os_str()), scratch.clone());
+
+    let file = "app/kustomization.yaml";
+    let first = sync(&source, &remote, "main").await.unwrap();
+    let built = kustomize.build(&first, file, None).await.unwrap();
+    assert_eq!(built.documents.unwrap().unwrap(), b"a: 1\n");
+    let digest = built.closure.digest();
+    assert!(kustomize.build(&first, file, Some(digest)).await.unwrap().documents.is_none());
+    origin.file("base/other.yaml", "x").file("app/README.md", "x").commit("not read");
+    let second = sync(&source, &remote, "main").await.unwrap();
+    assert!(kustomize.build(&second, file, Some(digest)).await.unwrap().documents.is_none());
+    origin.file("base/map.yaml", "a: 2\n").commit("read");
+    let third = sync(&source, &remote, "main").await.unwrap();
+    let built = kustomize.build(&third, file, Some(digest)).await.unwrap();
+    assert_eq!(built.documents.unwrap().unwrap(), b"a: 2\n");
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "nothing stays behind");
+
+    // Without a tool it says what to install.
+    let none = Kustomize::new(None, scratch).build(&third, file, None).await.unwrap();
+    let problem = none.documents.unwrap().unwrap_err()[0].to_string();
+    assert!(
+        problem.starts_with("app/kustomization.yaml: it is built by `kustomize`, or `kubectl kustomize`"),
+        "{problem}"
+    );
+}
