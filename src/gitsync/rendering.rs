@@ -19,7 +19,8 @@ impl Attempt<'_> {
         for file in &decoded.kustomizations {
             let known = before.by_file.remove(file);
             let kustomize = &self.context.kustomize;
-            let rendered = kustomize.build(snapshot, file, known.as_ref().map(|(digest, _)| *digest)).await?;
+            let digest = known.as_ref().map(|(digest, _)| *digest);
+            let rendered = kustomize.build(self.namespace(), snapshot, file, digest).await?;
             self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
             let objects = match (rendered.documents, known) {
                 (None, Some((_, objects))) => objects,

@@ -34,4 +34,5 @@ pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, read
 pub use decode_cache::DecodeCache;
 pub use limits::Limits;
 pub use problem::Problem;
+pub use recognise::is_in_lfs;
 pub use report::{FileReport, FileState, report};

@@ -108,6 +108,11 @@ pub(super) fn chart(path: &str) -> Problem {
     Problem::new(Place::file(path), "it makes its directory a Helm chart; charts are not rendered yet", Some(&hint))
 }
 
+/// Whether a file is the pointer to content that is in Git LFS.
+pub fn is_in_lfs(content: &[u8]) -> bool {
+    pointer(content).is_some()
+}
+
 /// What to do about a file whose content is in Git LFS; `None` if it is another one.
 pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     if content.len() > POINTER_BYTES || !POINTERS.iter().any(|version| content.starts_with(version)) {

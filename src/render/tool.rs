@@ -149,16 +149,19 @@ fn is_program(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     /// Runs a script in place of the tool.
     async fn run(script: &str) -> Run {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("kustomize");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Written by another process: while a test of this one begins a program, that program has all files of this process
+        // open, and what is open to be written cannot be run.
+        let mut writer = std::process::Command::new("/bin/sh");
+        writer
+            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", script])
+            .arg(&program);
+        assert!(writer.status().unwrap().success());
         let path = std::env::join_paths(["/nothing".into(), directory.path().to_owned()]).unwrap();
         let tool = Tool::find(&path).unwrap();
         assert_eq!(tool.program, program);
