@@ -1,6 +1,7 @@
 //! What has come to its end runs again, because somebody asked for it: it is deleted and created anew.
 //!
-//! Invariant: nothing is deleted that still runs, that is under break glass, or that does not carry our label.
+//! Invariant: nothing is deleted that still runs, that is under break glass, that does not carry our label, or of which
+//! nothing proves that we applied it.
 
 use std::sync::Arc;
 
@@ -8,9 +9,11 @@ use serde_json::Value;
 
 use super::Writer;
 use super::put::{Expect, Step};
-use crate::api::names::{RERUN, SYNC_LABEL};
+use crate::api::names::{MANAGER, RERUN, SYNC_LABEL};
 use crate::cluster::{Error, Guard, Propagation, Removal};
+use crate::managed::deletion::is_noted;
 use crate::managed::desired::Desired;
+use crate::managed::fields::applied_by;
 use crate::managed::verdict::{break_glass_of, controller, uid};
 use crate::notification::{Message, WhyPruned};
 use crate::object::{Key, Owner, can_end};
@@ -45,7 +48,7 @@ impl Writer {
         {
             let _lock = self.object_lock(key).lock().await;
             if let Some(live) = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await? {
-                if !is_ours(&desired, &live) {
+                if !self.is_ours(owner, &desired, &live) {
                     return Ok(Rerun::NotOurs);
                 }
                 if break_glass_of(&live, self.now()).is_some() {
@@ -72,7 +75,8 @@ impl Writer {
         let key = &desired.key;
         let live = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await?;
         let is_paused = |live: &Value| break_glass_of(live, self.now()).is_some();
-        let ended = live.filter(|live| desired.ended(live).is_some() && is_ours(desired, live) && !is_paused(live));
+        let may_go = |live: &Value| self.is_ours(owner, desired, live) && !is_paused(live);
+        let ended = live.filter(|live| desired.ended(live).is_some() && may_go(live));
         let before = |live: &Value| {
             live.pointer("/metadata/annotations").and_then(|all| all.get(RERUN)?.as_str().map(str::to_owned))
         };
@@ -80,6 +84,17 @@ impl Writer {
             Some(live) => self.remove_ended(owner, desired, &live).await,
             None => Ok(Removal::Absent),
         }
+    }
+
+    /// Whether a live object carries the label of the GitSync that wants it, we have applied it, and no controller owns it.
+    fn is_ours(&self, owner: &Owner, desired: &Desired, live: &Value) -> bool {
+        let label = live.pointer("/metadata/labels").and_then(|labels| labels.get(SYNC_LABEL)?.as_str());
+        let is_proven = || {
+            let inventory = self.store().inventory(owner);
+            let entry = inventory.as_ref().and_then(|inventory| inventory.0.get(&desired.key));
+            entry.is_some_and(|entry| is_noted(entry, uid(live))) || applied_by(live, MANAGER).is_some()
+        };
+        label.is_some() && label == desired.label() && controller(live).is_none() && is_proven()
     }
 
     /// Deletes what has ended, and tells it; what is being deleted already, is not deleted and told again.
@@ -100,10 +115,4 @@ impl Writer {
 
 fn is_deleted(live: &Value) -> bool {
     live.pointer("/metadata/deletionTimestamp").is_some()
-}
-
-/// Whether a live object carries the label of the GitSync that wants it, and no controller owns it.
-fn is_ours(desired: &Desired, live: &Value) -> bool {
-    let label = live.pointer("/metadata/labels").and_then(|labels| labels.get(SYNC_LABEL)?.as_str());
-    label.is_some() && label == desired.label() && controller(live).is_none()
 }

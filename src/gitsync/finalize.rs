@@ -8,6 +8,7 @@
 //! Invariant: deleting the definition of GitSync never deletes a workload.
 //! Invariant: a GitSync that is listed in its own inventory waits for nothing that waits for it.
 //! Invariant: nothing is deleted or released because a GitSync could not be read: the server has said that it is deleted.
+//! Invariant: an inventory that was put together from labels deletes nothing: what it lists is released.
 
 use std::time::Duration;
 
@@ -142,7 +143,15 @@ impl Attempt<'_> {
         let cluster = self.context.writer.cluster().clone();
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
-        let deletes = objects == Objects::Delete && !definition_is_going(&cluster).await?;
+        let wants_deletion = objects == Objects::Delete && !definition_is_going(&cluster).await?;
+        let deletes = wants_deletion && !self.state.rebuilt;
+        if wants_deletion && !deletes {
+            tracing::warn!(
+                sync = self.owner.resource().as_str(),
+                objects = inventory.0.len(),
+                "the inventory was missing or damaged and was put together from labels: the objects stay, without our label"
+            );
+        }
         if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
             // Until then nobody knows whether another GitSync wants any of it.
             return Ok(End::Waiting);

@@ -17,7 +17,8 @@ use super::attempt::Attempt;
 use super::outcome::Refused;
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
-use crate::managed::inventory::{Entry, Inventory, Shard, Unreadable, uid_bytes};
+use crate::managed::deletion::is_applied_by_us;
+use crate::managed::inventory::{Entry, Inventory, Shard, Unreadable};
 use crate::managed::places::Places;
 use crate::managed::verdict::is_controlled;
 use crate::object::{Digest, Key, Place};
@@ -255,8 +256,9 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// What carries our label, in all kinds that can be listed: an inventory for want of the real one. Objects that a
-/// controller owns only copied the label.
+/// What carries our label and our entry in its `managedFields`, in all kinds that can be listed: an inventory for want of
+/// the real one. Objects without that entry only copied the label (Endpoints from their Service, a Secret from another
+/// namespace), and so did those that a controller owns. No UID is noted: none was answered to an apply of ours.
 async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
     let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
     let lists = stream::iter(kinds).map(|kind| async move {
@@ -267,12 +269,8 @@ async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
     let lists: Vec<_> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
     let mut inventory = Inventory::default();
     for (kind, found) in lists {
-        for meta in found.iter().filter(|meta| !is_controlled(meta)) {
-            let entry = Entry {
-                version: Arc::clone(&kind.version),
-                uid: meta.uid.as_deref().map(uid_bytes),
-                ..Entry::default()
-            };
+        for meta in found.iter().filter(|meta| is_applied_by_us(meta) && !is_controlled(meta)) {
+            let entry = Entry { version: Arc::clone(&kind.version), ..Entry::default() };
             let name = meta.name.as_deref().unwrap_or_default();
             inventory.0.insert(kind.key(meta.namespace.as_deref(), name), entry);
         }

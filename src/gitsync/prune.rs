@@ -102,7 +102,8 @@ pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
             format!("kubectl annotate {kind} {name}{namespace} {annotation}-")
         }
         Kept::Paused => format!("kubectl annotate {kind} {name}{namespace} {RECONCILE}-"),
-        Kept::Unproven | Kept::TakesObjects => allow_prune(sync, commit),
+        Kept::Unproven => format!("kubectl delete {kind} {name}{namespace}"),
+        Kept::TakesObjects => allow_prune(sync, commit),
     };
     format!("{why}; to delete it: {release}")
 }

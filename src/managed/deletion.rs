@@ -1,5 +1,8 @@
 //! Whether an object that left may be deleted, as it is found right before its deletion.
 //!
+//! Invariant: whatever is allowed, nothing may be deleted of which nothing proves that we applied it: our own entry in its
+//! `managedFields`, or a UID that the server answered to an apply of ours. A label is no proof: controllers copy it.
+//!
 //! Deliberately absent: which objects of a commit left, and the guards for the commit as a whole (`gitsync`).
 
 use std::fmt;
@@ -33,7 +36,7 @@ impl fmt::Display for Kept {
             Self::Paused => "mainstay.dev/reconcile: disabled",
             Self::Unproven => {
                 "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped before its \
-                 UID was noted, or somebody created it); without its label it is let go"
+                 UID was noted, or somebody created it), so it is not deleted; without its label it is let go"
             }
             Self::TakesObjects => {
                 "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)"
@@ -88,14 +91,12 @@ pub fn may_delete(
         return Deletion::Kept(Kept::Paused);
     }
     // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
-    let uid = meta.uid.as_deref().unwrap_or_default();
-    let is_proven = entry.uid.is_some_and(|noted| noted == uid_bytes(uid)) || is_applied_by_us(meta);
-    if permission == Permission::Allowed {
-        return Deletion::Allowed;
-    }
-    if !is_proven {
+    if !is_noted(entry, meta.uid.as_deref().unwrap_or_default()) && !is_applied_by_us(meta) {
         // Forgotten, it would carry our label for ever and nobody would know why.
         return Deletion::Kept(Kept::Unproven);
+    }
+    if permission == Permission::Allowed {
+        return Deletion::Allowed;
     }
     if key.is("mainstay.dev", "GitSync") && deletes_objects(meta) {
         return Deletion::Kept(Kept::TakesObjects);
@@ -118,7 +119,63 @@ fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
     })
 }
 
-fn is_applied_by_us(meta: &ObjectMeta) -> bool {
+/// Whether this is the UID that the server answered when we applied the object.
+pub(crate) fn is_noted(entry: &Entry, uid: &str) -> bool {
+    entry.uid.is_some_and(|noted| noted == uid_bytes(uid))
+}
+
+/// Whether an object has our own entry in its `managedFields`.
+pub(crate) fn is_applied_by_us(meta: &ObjectMeta) -> bool {
     let mut entries = meta.managed_fields.iter().flatten();
     entries.any(|e| e.manager.as_deref() == Some(MANAGER) && e.operation.as_deref() == Some("Apply"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Metadata with our label, at random, of an object with `uid`.
+    fn any_meta(random: &mut fastrand::Rng, uid: &str) -> ObjectMeta {
+        let mut meta = json!({"name": "a", "uid": uid, "labels": {SYNC_LABEL: "shop.demo"}});
+        let managers = [("mainstay", "Update"), ("kubectl", "Apply"), ("mainstay", "Apply"), ("reflector", "Update")];
+        let managers = managers.into_iter().filter(|_| random.u8(..3) == 0);
+        let fields = managers.map(|(manager, operation)| json!({"manager": manager, "operation": operation}));
+        meta["managedFields"] = fields.collect();
+        for (name, value) in [(ON_DELETE, DELETE_OBJECTS), ("mainstay.dev/prune", "disabled"), ("a", "b")] {
+            if random.u8(..5) == 0 {
+                meta["annotations"][name] = value.into();
+            }
+        }
+        if random.u8(..5) == 0 {
+            meta["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}]);
+        }
+        serde_json::from_value(meta).unwrap()
+    }
+
+    #[test]
+    fn whatever_is_allowed_nothing_is_deleted_that_has_neither_our_entry_nor_a_uid_of_our_own_answer() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut deleted, mut unproven) = (0, 0);
+        for step in 0..20_000 {
+            let (uid, noted) = (random.choice(["one", "two"]).unwrap(), random.choice(["one", "two", ""]).unwrap());
+            let entry = Entry { uid: (!noted.is_empty()).then(|| uid_bytes(noted)), ..Entry::default() };
+            let meta = any_meta(&mut random, uid);
+            let kind = random.choice(["ConfigMap", "Secret", "GitSync"]).unwrap();
+            let group = if kind == "GitSync" { "mainstay.dev" } else { "" };
+            let key = Key::new(group, kind, Some("shop"), "a");
+            let permission = random.choice([Permission::Unasked, Permission::Allowed]).unwrap();
+            let decided = may_delete(&key, &meta, "shop.demo", &entry, permission, Timestamp::UNIX_EPOCH);
+            let has_our_entry = meta.managed_fields.iter().flatten().any(|entry| {
+                entry.manager.as_deref() == Some("mainstay") && entry.operation.as_deref() == Some("Apply")
+            });
+            let is_proven = has_our_entry || uid == noted;
+            assert!(decided != Deletion::Allowed || is_proven, "seed {seed}, step {step}: {meta:?}, {entry:?}");
+            deleted += usize::from(decided == Deletion::Allowed);
+            unproven += usize::from(!is_proven);
+        }
+        assert!(deleted > 1000 && unproven > 1000, "seed {seed}: {deleted} deleted, {unproven} unproven");
+    }
 }

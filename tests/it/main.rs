@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod cluster;
 mod concurrent_writes;
+mod copied_labels;
 mod decode;
 mod deletion_events;
 mod dev;
