@@ -1,6 +1,8 @@
 //! The long-running process: its settings, wiring, health and metrics.
 //!
 //! Invariant: all long tasks are in one set; the end of any ends the process with its reason.
+//! Invariant: a panic in the work of the leader ends what it was doing, or at most begins all of that work anew; the process
+//! goes on and keeps the Lease.
 //! Invariant: only the holder of the Lease writes; all state is rebuilt for every term.
 
 mod bootstrap;
@@ -14,6 +16,7 @@ mod notify;
 mod pins;
 mod receivers;
 mod run;
+mod shown;
 mod ssh_keys;
 mod tasks;
 

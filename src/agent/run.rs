@@ -4,21 +4,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::{Gauges, Metrics, SyncGauges};
+use super::metrics::Metrics;
 use super::notify::Notifier;
+use super::shown::{Shown, gauges};
 use super::{bootstrap, functions, health, host_keys, inputs, leader_label, pins, receivers, ssh_keys};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::{self, Drift};
+use crate::failure::{Backoff, chain};
 use crate::function;
 use crate::gitsync::Context;
 use crate::listener::Limits;
@@ -131,25 +132,23 @@ pub enum Error {
     Task(#[source] JoinError),
 }
 
-/// An address that is not known.
-const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
-
-/// The contexts of all GitSyncs and of all Functions.
-type Contexts = (Arc<Context>, Arc<function::Context>);
-
-/// The contexts of the current term, for the listener.
-#[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Option<Contexts>>>);
-
-impl Shown {
-    fn set(&self, contexts: Option<Contexts>) {
-        *self.0.lock() = contexts;
-    }
-
-    fn get(&self) -> Option<Contexts> {
-        self.0.lock().clone()
+impl Error {
+    /// Whether a defect of ours is the cause.
+    fn is_panic(&self) -> bool {
+        match self {
+            Self::Task(ended) | Self::Drift(drift::Error::Task(ended)) => ended.is_panic(),
+            Self::Serve { .. } | Self::Receive { .. } => false,
+        }
     }
 }
+
+/// How long the work waits that panicked, before it begins anew.
+const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
+/// Work that went on for so long begins anew as after its first panic.
+const PANICKED_LATELY: Duration = Duration::from_secs(600);
+
+/// An address that is not known.
+const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// Runs the agent until `stop`, or until a component fails.
 pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: CancellationToken) -> Result<(), Error> {
@@ -248,50 +247,6 @@ async fn serve(
     Ok(())
 }
 
-fn gauges(
-    shown: &Shown,
-    cluster: &Cluster,
-    notifier: &Notifier,
-    deliveries: &Deliveries,
-    leadership: Option<&Leadership>,
-) -> Gauges {
-    let (context, functions) = shown.get().unzip();
-    let syncs = context.iter().flat_map(|context| {
-        context.facts().into_iter().map(|(owner, facts)| {
-            let summary = context.writer.summary(&owner);
-            SyncGauges {
-                objects: summary.objects as u64,
-                health: [summary.healthy, summary.progressing.count, summary.broken.count, summary.absent.count]
-                    .map(|count| count as u64),
-                drifted: summary.drifted.count as u64,
-                ready: facts.is_ready,
-                suspended: facts.is_suspended,
-                last_success: facts.last_success.map(|at| at.as_millisecond() as f64 / 1000.0),
-                paused: summary.paused.count as u64,
-                contended: summary.contended.count as u64,
-                heated: summary.backing_off as u64,
-                failed: (facts.failed + summary.failures.count) as u64,
-                lag_seconds: facts.lag().as_secs_f64(),
-                sync: owner.to_string(),
-            }
-        })
-    });
-    let queue = functions.as_ref().map(|functions| functions.queue_lengths()).unwrap_or_default();
-    Gauges {
-        leader: leadership.map_or(context.is_some(), Leadership::is_leading),
-        requests: cluster.requests().snapshot(),
-        lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
-        fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
-        subjects: context.is_some().then(|| notifier.subjects().into_iter().collect()),
-        syncs: syncs.collect(),
-        functions: functions.as_ref().map(|functions| functions.metrics()).unwrap_or_default(),
-        builds_running: queue.building as u64,
-        builds_held_up: queue.held_up as u64,
-        builds_waiting: queue.waiting as u64,
-        deliveries: deliveries.counts(),
-    }
-}
-
 /// Leads while this agent holds the Lease; without election, always.
 #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
 async fn lead_by_terms(
@@ -305,16 +260,31 @@ async fn lead_by_terms(
     ready: watch::Sender<Result<(), String>>,
     stop: CancellationToken,
 ) -> Result<(), Error> {
-    let Some(mut leadership) = leadership else {
-        return lead(&settings, &cluster, &notifier, &shown, &deliveries, &liveness, &ready, stop).await;
+    let lead = async |end: CancellationToken| {
+        let mut panics = 0;
+        loop {
+            let began = Instant::now();
+            let led = lead(&settings, &cluster, &notifier, &shown, &deliveries, &liveness, &ready, end.clone()).await;
+            let Err(error) = led else { return led };
+            if !error.is_panic() {
+                return Err(error);
+            }
+            // All state is rebuilt from the cluster. Nobody else has to do that: they would meet the same defect.
+            panics = if began.elapsed() > PANICKED_LATELY { 1 } else { panics + 1 };
+            tracing::error!(why = chain(&error), "the work begins anew");
+            if end.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await.is_none() {
+                return Ok(());
+            }
+        }
     };
+    let Some(mut leadership) = leadership else { return lead(stop).await };
     while !stop.is_cancelled() {
         // A standby is ready.
         let _ = ready.send_replace(Ok(()));
         let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
         let _ = ready.send_replace(Err("starting to lead".to_owned()));
         let end = term.ended().child_token();
-        let mut led = pin!(lead(&settings, &cluster, &notifier, &shown, &deliveries, &liveness, &ready, end.clone()));
+        let mut led = pin!(lead(end.clone()));
         let led = tokio::select! {
             led = &mut led => led,
             () = stop.cancelled() => {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Kind, KindId};
-use crate::object::Key;
+use crate::object::{Key, Owner};
 
 /// Something that the drift loop has to do.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub enum FollowUp {
     Watch(Arc<Kind>),
     /// List the objects of a watched kind anew.
     List(KindId),
-    /// List the objects of every watched kind anew.
-    ListAll,
+    /// List the objects of one owner anew, and those of nobody else.
+    ListOwner(Owner),
     /// End the watch of a kind.
     EndWatch(KindId),
     /// Watch one object by its name, until it may be touched again or the token is cancelled.

@@ -15,6 +15,7 @@
 
 mod edit;
 mod follow_up;
+mod object_locks;
 mod owners;
 mod prune;
 #[expect(clippy::disallowed_methods, reason = "it waits until a definition is established")]

@@ -27,7 +27,7 @@ impl Writer {
         let is_changed = self.store().set_policy(owner, policy, history);
         if is_changed {
             // What was passed over under the old policy has to be looked at again.
-            self.follow_up(FollowUp::ListAll);
+            self.follow_up(FollowUp::ListOwner(owner.clone()));
         }
     }
 
@@ -87,7 +87,7 @@ impl Writer {
         let is_new = {
             let mut store = self.store();
             store.hold(owner, Arc::clone(desired), LastApplied::default());
-            store.get_mut(&desired.key).is_some_and(|mut managed| {
+            store.get_mut(&desired.key).filter(|managed| managed.owner == *owner).is_some_and(|mut managed| {
                 let was_paused = managed.phase.pause().is_some();
                 managed.phase.begin_pause(PauseEnd::Open);
                 !was_paused

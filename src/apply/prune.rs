@@ -39,20 +39,25 @@ pub enum Pruned {
     },
     /// It is kept, for a reason.
     Kept(Kept),
+    /// Another owner has come to want it: it is not deleted.
+    Wanted,
     /// The deletion was refused.
     Failed(Error),
 }
 
 impl Writer {
     /// Deletes what left, the last stage first; `done` gets the outcome of each object. `label` is what the owner's
-    /// objects carry.
+    /// objects carry. Whether an object `is_wanted` by another owner is asked right before its deletion: the plan may be
+    /// older than that one.
     pub async fn prune(
         &self,
         label: &str,
         leaving: Vec<(Key, Entry)>,
         permission: Permission,
+        is_wanted: impl Fn(&Key) -> bool,
         mut done: impl FnMut(Key, Pruned),
     ) {
+        let is_wanted = &is_wanted;
         let mut leaving = leaving.into_iter().peekable();
         while let Some(first) = leaving.next() {
             let order = prune_order(&first.0);
@@ -62,9 +67,9 @@ impl Writer {
             }
             let deletions = stream::iter(together).map(|(key, entry)| async move {
                 // A revert that began before the object left must not follow its deletion.
-                let _lock = self.object_lock(&key).lock().await;
-                let pruned = self.prune_now(label, &key, &entry, permission).await.unwrap_or_else(Pruned::Failed);
-                (key, pruned)
+                let _lock = self.lock_object(&key).await;
+                let pruned = self.prune_now(label, &key, &entry, permission, is_wanted).await;
+                (key, pruned.unwrap_or_else(Pruned::Failed))
             });
             let mut deletions = deletions.buffer_unordered(AT_ONCE);
             while let Some((key, pruned)) = deletions.next().await {
@@ -73,7 +78,14 @@ impl Writer {
         }
     }
 
-    async fn prune_now(&self, label: &str, key: &Key, entry: &Entry, permission: Permission) -> Result<Pruned, Error> {
+    async fn prune_now(
+        &self,
+        label: &str,
+        key: &Key,
+        entry: &Entry,
+        permission: Permission,
+        is_wanted: &impl Fn(&Key) -> bool,
+    ) -> Result<Pruned, Error> {
         // A kind that is no longer served has no objects.
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
         let namespace = key.namespace.as_deref();
@@ -83,6 +95,7 @@ impl Writer {
                 return Ok(Pruned::Gone { deleted: false });
             };
             match may_delete(key, &meta, label, entry, permission, self.now()) {
+                Deletion::Allowed if is_wanted(key) => return Ok(Pruned::Wanted),
                 Deletion::Allowed => {}
                 Deletion::UnderWay(awaits) => return Ok(Pruned::Terminating { requested: false, awaits }),
                 Deletion::NotOurs => return Ok(Pruned::Gone { deleted: false }),
@@ -104,7 +117,7 @@ impl Writer {
     /// Deletes an object that its owner wants no longer, if it still has this UID, and forgets it.
     pub async fn delete(&self, owner: &Owner, kind: &Kind, key: &Key, uid: &str) -> Result<(), Error> {
         self.store().leave(owner, key);
-        let _lock = self.object_lock(key).lock().await;
+        let _lock = self.lock_object(key).await;
         let guard = Guard { uid: Some(uid), resource_version: None };
         let deleted =
             self.cluster().delete(kind, key.namespace.as_deref(), &key.name, guard, Propagation::Background).await;
@@ -137,7 +150,7 @@ impl Writer {
     }
 
     async fn release_now(&self, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
-        let _lock = self.object_lock(key).lock().await;
+        let _lock = self.lock_object(key).await;
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(()) };
         let namespace = key.namespace.as_deref();
         let mut tries = 0;

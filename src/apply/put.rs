@@ -18,6 +18,7 @@ use crate::cluster::{Apply, Error, Persistence, Removal};
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
+use crate::managed::pending::Seen;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
 use crate::managed::{fields, ownership};
 use crate::notification::Message;
@@ -124,10 +125,11 @@ impl Writer {
     pub async fn put(&self, owner: &Owner, step: &Step) -> Result<Put, Error> {
         let desired = &step.desired;
         let key = &desired.key;
-        let _lock = self.object_lock(key).lock().await;
+        let _lock = self.lock_object(key).await;
         let (version, seen) = {
             let mut store = self.store();
-            if step.expect == Expect::Absent && store.is_applied_for_another(owner, key) {
+            let is_taken = step.expect == Expect::Absent && store.is_applied_for_another(owner, key);
+            if is_taken || store.is_outranked(owner, key) {
                 return Ok(Put::without(Change::Anothers));
             }
             let Some(begun) = store.begin_put(owner, desired) else {
@@ -139,7 +141,9 @@ impl Writer {
             }
             begun
         };
+        let under_way = UnderWay { writer: self, desired, seen: Some(seen) };
         let outcome = self.put_now(owner, step, &version).await;
+        let seen = under_way.end();
         match &outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
             Ok(put) => {
@@ -314,6 +318,31 @@ impl Writer {
             && let Some(mut managed) = self.store().get_mut(key)
         {
             managed.damping = None;
+        }
+    }
+}
+
+/// An apply that is under way. If whoever waits for it panics or is dropped, it may have been carried out or not, and the
+/// object must not count as being written for ever.
+struct UnderWay<'w> {
+    writer: &'w Writer,
+    desired: &'w Arc<Desired>,
+    /// What was seen of the object before; `None` once the apply has ended.
+    seen: Option<Option<Box<Seen>>>,
+}
+
+impl UnderWay<'_> {
+    /// It has ended. What was seen of the object before.
+    fn end(mut self) -> Option<Box<Seen>> {
+        self.seen.take().flatten()
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(seen) = self.seen.take() {
+            self.writer.store().put_failed(self.desired, seen, true);
+            self.writer.finish(&self.desired.key);
         }
     }
 }

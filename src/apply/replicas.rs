@@ -45,7 +45,7 @@ impl Writer {
 
     /// Makes the handover manager an owner of the live count, beside us. A conflict if somebody else has changed it.
     pub async fn hand_over_replicas(&self, kind: &Arc<Kind>, key: &Key, live: &Value) -> Result<(), Error> {
-        let _lock = self.object_lock(key).lock().await;
+        let _lock = self.lock_object(key).await;
         self.apply_replicas(kind, key, live, Apply::unforced(HANDOVER_MANAGER)).await
     }
 

@@ -46,7 +46,7 @@ impl Writer {
     pub async fn run_again(&self, owner: &Owner, key: &Key) -> Result<Rerun, Error> {
         let Some(desired) = self.desired(key) else { return Ok(Rerun::NotOurs) };
         {
-            let _lock = self.object_lock(key).lock().await;
+            let _lock = self.lock_object(key).await;
             if let Some(live) = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await? {
                 if !self.is_ours(owner, &desired, &live) {
                     return Ok(Rerun::NotOurs);

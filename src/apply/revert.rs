@@ -14,7 +14,7 @@ use super::edit::{Edit, fields_not_put_back};
 use super::server_side::{Collisions, InPlace};
 use crate::api::git_sync::{DriftReason, WHOLE_OBJECT};
 use crate::cluster::{Cause, Error};
-use crate::failure::Backoff;
+use crate::failure::{Backoff, caught, caught_now};
 use crate::managed::attempts::Ground;
 use crate::managed::autoscaler::is_at_zero;
 use crate::managed::desired::{Desired, Mark, yield_to_people};
@@ -55,33 +55,45 @@ impl Writer {
     /// Puts a queued object back, or reports its drift, if that still has to be done and no newer generation overtook this
     /// one. What that says about the server.
     pub(crate) async fn revert(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
-        let revert = async {
-            let _lock = self.object_lock(key).lock().await;
-            let Begun { desired, seen, reports } = self.store().begin_revert(key, generation)?;
-            let mut load = None;
-            if let Some(seen) = seen {
-                let sent = Instant::now();
-                let dead_owner = if seen.live.is_none() && !reports { self.dead_owner(&desired).await } else { None };
-                if let Some(cause) = dead_owner {
-                    self.store().note_absent(key);
-                    let (fields, ground) = (vec![WHOLE_OBJECT.to_owned()], Ground::default());
-                    self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, ground }, None);
+        let reverted = caught(self.liveness().track(self.revert_now(key, generation))).await;
+        let Err(panicked) = reverted else { return reverted.unwrap_or_default() };
+        // As a revert that failed: it is tried again after a while.
+        let _lock = self.lock_object(key).await;
+        let desired = self.desired(key)?;
+        let seen = Seen { live: None, gone_at: None, at: Instant::now() };
+        let cause = panicked.to_string();
+        let failure = NotPutBack { reports: false, fields: Vec::new(), cause, ground: Ground::default() };
+        // Whether this panics, too, changes nothing: the object is looked at when it is seen again.
+        let _ = caught_now(|| self.note_failure(&desired, seen, failure, None));
+        self.finish(key);
+        None
+    }
+
+    async fn revert_now(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
+        let _lock = self.lock_object(key).await;
+        let Begun { desired, seen, reports } = self.store().begin_revert(key, generation)?;
+        let mut load = None;
+        if let Some(seen) = seen {
+            let sent = Instant::now();
+            let dead_owner = if seen.live.is_none() && !reports { self.dead_owner(&desired).await } else { None };
+            if let Some(cause) = dead_owner {
+                self.store().note_absent(key);
+                let (fields, ground) = (vec![WHOLE_OBJECT.to_owned()], Ground::default());
+                self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, ground }, None);
+            } else {
+                let done = if reports {
+                    self.report_now(&desired, &seen).await.map(|()| None)
                 } else {
-                    let done = if reports {
-                        self.report_now(&desired, &seen).await.map(|()| None)
-                    } else {
-                        self.put_back(&desired, &seen).await
-                    };
-                    load = match done {
-                        Ok(load) => load,
-                        Err(error) => self.fail(&desired, seen, &error, reports, sent),
-                    };
-                }
+                    self.put_back(&desired, &seen).await
+                };
+                load = match done {
+                    Ok(load) => load,
+                    Err(error) => self.fail(&desired, seen, &error, reports, sent),
+                };
             }
-            self.finish(key);
-            load
-        };
-        self.liveness().track(revert).await
+        }
+        self.finish(key);
+        load
     }
 
     /// Applies what an object must be, and records what was changed in it.

@@ -1,7 +1,6 @@
 //! [`Writer`]: the store behind its lock, the locks of the objects, and what every write needs.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::follow_up::{FollowUp, FollowUps};
+use super::object_locks::{ObjectLock, ObjectLocks};
 use crate::cluster::{Cluster, Regarding};
 use crate::liveness::Component;
 use crate::managed::desired::Desired;
@@ -21,8 +21,6 @@ use crate::managed::store::Store;
 use crate::notification::Message;
 use crate::object::{Key, Owner};
 
-/// Locks that serialise writes to one object; objects share them by hash.
-const LOCKS: usize = 512;
 /// Longest wait of a commit's writes for reverts, per object.
 const YIELD: Duration = Duration::from_millis(50);
 /// How long after the end of a break glass the object is looked at.
@@ -56,7 +54,7 @@ struct Inner {
     cluster: Cluster,
     announce: Box<Announce>,
     store: Mutex<Store>,
-    locks: Vec<tokio::sync::Mutex<()>>,
+    locks: ObjectLocks,
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
     reverts: watch::Sender<Reverts>,
@@ -78,7 +76,7 @@ impl Writer {
             cluster,
             announce: Box::new(announce),
             store: Mutex::default(),
-            locks: (0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
+            locks: ObjectLocks::default(),
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
             reverts: watch::Sender::default(),
@@ -104,11 +102,8 @@ impl Writer {
     }
 
     /// The lock of an object, which is held during each write to it.
-    pub(super) fn object_lock(&self, key: &Key) -> &tokio::sync::Mutex<()> {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        let at = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or(0);
-        &self.0.locks[at]
+    pub(super) async fn lock_object(&self, key: &Key) -> ObjectLock<'_> {
+        self.0.locks.lock(key).await
     }
 
     /// So many reverts are in flight now; whether some wait until they may be.

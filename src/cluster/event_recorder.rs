@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Class;
+use crate::failure::{Class, caught};
 
 use super::apply::{Part, Persistence};
 use super::connect::Cluster;
@@ -22,6 +22,8 @@ use super::event::{Event, Reporter};
 use super::event_aggregation::{Aggregator, How, Write};
 use super::kind::{Kind, Scope};
 
+/// Wait after a panic.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// Capacity of the queue.
 const QUEUE: usize = 1024;
 /// Deadline of one write.
@@ -85,7 +87,14 @@ impl EventRecorder {
 impl EventWriter {
     /// Writes until `shutdown` is cancelled or every recorder is dropped, and then what is left, for at most 3 s.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        while self.step(&shutdown).await == Flow::Continue {}
+        loop {
+            match caught(self.step(&shutdown)).await {
+                Ok(Flow::Continue) => {}
+                Ok(Flow::End) => break,
+                // What was about to be written is lost, and nothing else.
+                Err(_) => tokio::time::sleep(AFTER_PANIC).await,
+            }
+        }
         let rest = async {
             while let Ok(event) = self.queue.try_recv() {
                 self.aggregator.add(event, Instant::now(), Timestamp::now());

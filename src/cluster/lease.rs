@@ -21,6 +21,7 @@ use super::apply::Persistence;
 use super::connect::Cluster;
 use super::error::Error;
 use super::kind::{Kind, Scope};
+use crate::failure::caught;
 
 /// The durations of leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +173,11 @@ impl Elector {
 
     /// Takes part in the election until `shutdown` is cancelled; then releases the Lease if it is ours.
     pub async fn run(self, shutdown: CancellationToken) {
-        while let Some(held) = shutdown.run_until_cancelled(self.acquire()).await {
+        while let Some(held) = shutdown.run_until_cancelled(caught(self.acquire())).await {
+            let Ok(held) = held else {
+                tokio::time::sleep(self.timing.retry).await;
+                continue;
+            };
             let term = Term { ended: shutdown.child_token() };
             tracing::info!(lease = %self.name, identity = %self.identity, "leading");
             self.leading.send_replace(Some(term.clone()));
@@ -260,7 +265,13 @@ impl Elector {
             let sent = Instant::now();
             let renewed = self::held(&held.lease, &self.identity, self.timing, Timestamp::now());
             // A hanging request must leave time for another one before the deadline.
-            match tokio::time::timeout(self.timing.deadline / 3, self.write(&renewed)).await {
+            let written = caught(tokio::time::timeout(self.timing.deadline / 3, self.write(&renewed))).await;
+            // One that panicked is tried again: with the term all that this agent does would end.
+            let Ok(written) = written else {
+                tokio::time::sleep(self.timing.retry / 2).await;
+                continue;
+            };
+            match written {
                 Ok(Ok(lease)) => return Some(Held { lease, renewed: sent }),
                 Ok(Err(error)) if error.is_not_found() => return None,
                 Ok(Err(error)) if error.is_conflict() => {

@@ -20,12 +20,17 @@ use super::limit::Limit;
 use crate::api::names::SYNC_LABEL;
 use crate::apply::{FollowUp, FollowUps, ServerLoad, Writer};
 use crate::cluster::{Cause, Kind, KindId, Selection, WatchEvent};
+use crate::failure::{Backoff, caught, caught_now};
 use crate::managed::object::{Managed, Watched};
 use crate::managed::verdict::resource_version;
 use crate::object::{Key, Owner};
 
 /// How long requests for a fresh list are gathered before it begins.
 const GATHER: Duration = Duration::from_millis(100);
+/// How long a list of one owner's objects is tried.
+const LIST_WITHIN: Duration = Duration::from_secs(60);
+/// How long a watch that panicked waits before it begins anew.
+const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 /// Failed attempts in a row to watch a kind after which its owners' statuses say so: what passes by itself has passed by
 /// then.
 const REMARKABLE_FAILURES: u32 = 3;
@@ -57,6 +62,8 @@ enum Ended {
     Backoff(Owner, Key, u32),
     /// The revert of an object, with what it says about the server.
     Revert(Owner, Option<ServerLoad>),
+    /// Requests to list the objects of an owner were gathered.
+    Gathered(Owner),
     /// Another one.
     Other,
 }
@@ -70,7 +77,7 @@ impl Drift {
     /// Runs until `stop`, or until one of its tasks breaks.
     pub async fn run(&self, mut follow_ups: FollowUps, stop: CancellationToken) -> Result<(), Error> {
         let (mut tasks, mut watches) = (JoinSet::new(), HashMap::<KindId, Arc<Control>>::new());
-        let (mut waiting, mut limit) = (Fair::default(), Limit::default());
+        let (mut waiting, mut limit, mut gathering) = (Fair::default(), Limit::default(), HashSet::new());
         tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
         loop {
             // One time for both: what may not begin yet is waited for.
@@ -92,6 +99,10 @@ impl Drift {
                         Ended::Revert(owner, load) => {
                             waiting.done(&owner);
                             learn(&mut limit, load);
+                        }
+                        Ended::Gathered(owner) => {
+                            gathering.remove(&owner);
+                            tasks.spawn(self.clone().list_owner(owner, stop.clone()).map(|()| Ended::Other));
                         }
                         Ended::Other => {}
                     }
@@ -123,7 +134,11 @@ impl Drift {
                     tasks.spawn(this.follow(kind, control, stop).map(|()| Ended::Other));
                 }
                 FollowUp::List(kind) => watches.get(&kind).into_iter().for_each(|control| control.list.notify_one()),
-                FollowUp::ListAll => watches.values().for_each(|control| control.list.notify_one()),
+                FollowUp::ListOwner(owner) => {
+                    if gathering.insert(owner.clone()) {
+                        tasks.spawn(tokio::time::sleep(GATHER).map(|()| Ended::Gathered(owner)));
+                    }
+                }
                 FollowUp::EndWatch(kind) => watches.remove(&kind).into_iter().for_each(|control| control.end.cancel()),
                 FollowUp::WatchByName(kind, key, over) => {
                     tasks.spawn(this.follow_by_name(kind, key, over, stop).map(|()| Ended::Other));
@@ -136,15 +151,27 @@ impl Drift {
         }
     }
 
-    /// Follows the managed objects of one kind.
+    /// Follows the managed objects of one kind. A watch that panics begins anew after a while.
     async fn follow(self, kind: Arc<Kind>, control: Arc<Control>, stop: CancellationToken) {
+        let mut panics = 0;
+        while let Err(panicked) = caught(self.follow_once(&kind, &control, &stop)).await {
+            panics += 1;
+            tracing::error!(resource = &*kind.resource, why = %panicked, "a watch begins anew");
+            let waited = stop.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await;
+            if waited.is_none() || control.end.is_cancelled() {
+                return;
+            }
+        }
+    }
+
+    async fn follow_once(&self, kind: &Arc<Kind>, control: &Control, stop: &CancellationToken) {
         let (mut shown, mut failures) = (HashSet::new(), WatchFailures::default());
         loop {
             // Several GitSyncs begin to expect objects of a kind at the same time: one list serves them all, and whoever
             // asked for one until it begins.
             tokio::time::sleep(GATHER).await;
             let _ = control.list.notified().now_or_never();
-            let mut events = self.writer.cluster().watch(&kind, Selection::with_label(SYNC_LABEL));
+            let mut events = self.writer.cluster().watch(kind, Selection::with_label(SYNC_LABEL));
             loop {
                 let event = tokio::select! {
                     () = stop.cancelled() => return,
@@ -157,13 +184,45 @@ impl Drift {
                     matches!(event, WatchEvent::Initial(_) | WatchEvent::Applied(_) | WatchEvent::Deleted(_));
                 if !is_of_object && failures.update(&event) {
                     let why = failures.remarkable().map(str::to_owned);
-                    let owners = self.writer.store().set_watch_failure(&kind, why);
+                    let owners = self.writer.store().set_watch_failure(kind, why);
                     for owner in &owners {
                         self.writer.notify(owner);
                     }
                 }
-                self.see(&kind, Watched::ByUs, event, &mut shown);
+                self.see(kind, Watched::ByUs, event, &mut shown);
             }
+        }
+    }
+
+    /// Looks at the objects of one owner anew: what was passed over counts now. What others have is not asked for.
+    async fn list_owner(self, owner: Owner, stop: CancellationToken) {
+        let kinds = self.writer.store().kinds_of(&owner);
+        let mut lists = JoinSet::new();
+        for (kind, label) in kinds {
+            let (this, owner) = (self.clone(), owner.clone());
+            lists.spawn(async move {
+                let listed = caught(tokio::time::timeout(LIST_WITHIN, this.list_kind(&owner, &kind, &label))).await;
+                if !matches!(listed, Ok(Ok(()))) {
+                    tracing::warn!(owner = %owner, resource = &*kind.resource, "objects could not be listed anew");
+                }
+            });
+        }
+        // What is left of them ends with this.
+        stop.run_until_cancelled(async { while lists.join_next().await.is_some() {} }).await;
+    }
+
+    async fn list_kind(&self, owner: &Owner, kind: &Arc<Kind>, label: &str) {
+        let mut events = self.writer.cluster().watch(kind, Selection::labelled(SYNC_LABEL, label));
+        let mut shown = HashSet::new();
+        while let Some(event) = events.next().await {
+            if let WatchEvent::Synced(version) = &event {
+                let missing = self.writer.store().missing_of(owner, kind, &shown, version);
+                for key in &missing {
+                    self.miss(kind, key, version);
+                }
+                return;
+            }
+            self.see(kind, Watched::ByUs, event, &mut shown);
         }
     }
 
@@ -179,7 +238,7 @@ impl Drift {
             WatchEvent::Begin => *shown = HashSet::new(),
             WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
                 let Some(key) = kind.key_of(&live) else { return };
-                let (next, owner) = {
+                let seen = caught_now(|| {
                     let mut store = self.writer.store();
                     let status = |managed: &Managed| {
                         let drift = managed.drift().cloned();
@@ -189,11 +248,17 @@ impl Drift {
                     let next = store.see(kind, &key, live, Instant::now(), self.writer.now());
                     let changed = store.get(&key).filter(|managed| Some(status(managed)) != before);
                     (next, changed.map(|managed| managed.owner.clone()))
-                };
-                if let Some(owner) = owner {
-                    self.writer.notify(&owner);
+                });
+                match seen {
+                    Ok((next, owner)) => {
+                        owner.inspect(|owner| self.writer.notify(owner));
+                        self.writer.carry_out(&key, next);
+                    }
+                    // Nothing is decided about it but that it is there; all others are seen.
+                    Err(panicked) => {
+                        tracing::error!(object = %key, why = %panicked, "a managed object is not looked at");
+                    }
                 }
-                self.writer.carry_out(&key, next);
                 if is_listed {
                     shown.insert(self.kept(key));
                 }

@@ -4,10 +4,12 @@
 //! next attempt by the class, never by the text of an error.
 
 mod backoff;
+mod panicked;
 
 use std::time::Duration;
 
 pub use backoff::{Backoff, jitter};
+pub use panicked::{Panicked, caught, caught_now};
 
 /// The kind of a failure. It decides who can help and when another attempt makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,6 +11,9 @@
 //! [`MAX_PER_NAMESPACE`] times the limit in a namespace. Otherwise the pods of held-up builds could accumulate without
 //! bound, and one namespace could take all places.
 //!
+//! From [`SHARED`] places on, a namespace gets no more than half of those that are free: however long its builds take (an
+//! install script may sleep until the deadline), the next namespace finds a place.
+//!
 //! Invariant: a build is admitted only if it and the running builds are within the limit. The limit may be exceeded for
 //! a while when held-up builds continue or the limit was lowered; then nothing is admitted until there is room.
 //! Invariant: the running builds are those in the cluster; a new agent needs no stored state.
@@ -26,6 +29,9 @@ use crate::object::Owner;
 const MAX_UNFINISHED: usize = 4;
 /// The same for one namespace.
 const MAX_PER_NAMESPACE: usize = 2;
+
+/// From so many places on, one namespace does not get all of them.
+const SHARED: usize = 3;
 
 /// A Job: namespace and name.
 pub type JobName = (Arc<str>, Arc<str>);
@@ -185,11 +191,20 @@ impl BuildQueue {
             .collect()
     }
 
+    /// The number of running and admitted builds of a namespace.
+    fn running(&self, namespace: &str) -> usize {
+        let running = self.unfinished.iter().filter(|(_, state)| **state == BuildState::Running);
+        let namespaces = self.admitted.values().chain(running.map(|((namespace, _), _)| namespace));
+        namespaces.filter(|other| ***other == *namespace).count()
+    }
+
     /// The next Function among those whose namespace may have one more build.
     fn first(&self) -> Option<Owner> {
         let most = self.limit.saturating_mul(MAX_PER_NAMESPACE);
         let rounds = self.rounds();
-        let may = rounds.iter().enumerate().filter(|(_, round)| **round <= most);
+        let free = self.limit.saturating_sub(self.lengths().building);
+        let has_share = |at: usize| self.limit < SHARED || self.running(&self.waiting[at].namespace) < free;
+        let may = rounds.iter().enumerate().filter(|(at, round)| **round <= most && has_share(*at));
         let first = may.min_by_key(|(at, round)| (**round, *at))?.0;
         Some(self.waiting[first].function.clone())
     }

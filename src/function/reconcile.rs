@@ -32,6 +32,7 @@ use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::{GitRepositorySpec, PinnedHostKey};
 use crate::cluster::Kind;
+use crate::failure::{Class, caught};
 use crate::managed::{History, Policy};
 use crate::object::{Key, Owner};
 use crate::secrets::{Followed, Known};
@@ -53,7 +54,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         return;
     }
     let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
-    let policy = Policy { drift: DriftPolicy::Revert, suspended: false };
+    let policy = Policy { drift: DriftPolicy::Revert, suspended: false, confined: false };
     context.writer.set_policy(&owner, policy, History::default());
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
@@ -78,7 +79,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = context.liveness.track(task.reconcile(&function)) => {}
+            () = task.reconcile_or_fail(&function) => {}
         }
         loop {
             let due = task.due();
@@ -144,6 +145,8 @@ pub(super) struct Task {
     not_put_back: Vec<(Key, String)>,
     /// How long each condition took to become True.
     pub(super) took: [Option<Duration>; 3],
+    /// Reconciles in a row that panicked.
+    panics: u32,
 }
 
 /// The parts of a Function whose change resets retries.
@@ -178,6 +181,7 @@ impl Task {
             quota: None,
             not_put_back: Vec::new(),
             took: [None; 3],
+            panics: 0,
         }
     }
 
@@ -223,6 +227,32 @@ impl Task {
         }
         // The write that was refused for it may be retried.
         self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
+    }
+
+    /// A reconcile. One that panics has failed, and is tried again after a while.
+    async fn reconcile_or_fail(&mut self, function: &Function) {
+        let context = Arc::clone(&self.context);
+        let Err(panicked) = caught(context.liveness.track(self.reconcile(function))).await else {
+            self.panics = 0;
+            return;
+        };
+        self.panics += 1;
+        self.due = None;
+        // It keeps nobody waiting for a build that it does not come to begin.
+        context.cache.withdraw(&self.owner);
+        let reconciled = Reconciled {
+            updates: vec![ConditionUpdate::new(
+                Type::ConfigurationReady,
+                Status::False,
+                Reason::InternalError,
+                panicked.to_string(),
+            )],
+            ..Reconciled::default()
+        };
+        // Whether this panics, too, changes nothing.
+        let _ = caught(Box::pin(self.report(function, &reconciled))).await;
+        let wait = Class::Bug.backoff().map(|backoff| backoff.delay(self.panics));
+        self.requeue_within(wait.unwrap_or(FAR));
     }
 
     /// Reconciles once and reports.

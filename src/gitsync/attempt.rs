@@ -161,6 +161,9 @@ impl Attempt<'_> {
             now: Timestamp::now(),
         };
         let plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
+        if plan.outranks {
+            self.context.registry.notify();
+        }
         let outcome = self.perform(&request, &desired, &plan).await?;
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
         if is_clean && !std::mem::take(&mut self.state.rebuilt) {

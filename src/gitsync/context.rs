@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::placement::{Reach, label};
-use super::registry::Registry;
+use super::registry::{Elsewhere, Registry};
 use crate::api::GitSync;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Kind, Regarding};
 use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
-use crate::object::Owner;
+use crate::object::{Key, Owner};
 use crate::render::Kustomize;
 use crate::secrets::Secrets;
 use crate::source::{Pushes, Repositories, SkippedTrees, Source};
@@ -113,10 +113,20 @@ impl Context {
         if self.trusted.iter().any(|trusted| trusted == namespace) { Reach::Cluster } else { Reach::OwnNamespace }
     }
 
+    /// Whether a GitSync of this namespace may touch only that.
+    pub(super) fn is_confined(&self, namespace: &str) -> bool {
+        self.reach(namespace) == Reach::OwnNamespace
+    }
+
     /// A GitSync is there: what it manages and wants counts from now on.
     pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
-        let confined_to = (self.reach(namespace) == Reach::OwnNamespace).then(|| namespace.into());
+        let confined_to = self.is_confined(namespace).then(|| namespace.into());
         self.registry.enter(owner, label(namespace, name), confined_to);
+    }
+
+    /// Whether another GitSync than `owner` wants an object now, or may want it: it goes to that one and is not deleted.
+    pub(super) fn is_wanted_elsewhere(&self, owner: &Owner, key: &Key) -> bool {
+        self.registry.with(owner, |view| view.desired_elsewhere(key) != Elsewhere::Nobody)
     }
 
     pub(super) fn emit(&self, owner: &Owner, message: &Message) {

@@ -161,7 +161,6 @@ impl Attempt<'_> {
         let commits = status.iter().flat_map(|s| [s.applied_commit.as_deref(), s.attempted_commit.as_deref()]);
         let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
         let allowed = allow.is_some() && commits.into_iter().any(|commit| commit == allow);
-        let desired_elsewhere = |key: &Key| self.context.registry.with(self.owner, |view| view.desired_elsewhere(key));
         let own = self.owner.key();
         let (mut going, staying): (Vec<_>, Vec<_>) = inventory
             .0
@@ -169,7 +168,11 @@ impl Attempt<'_> {
             .map(|(key, entry)| (key.clone(), entry.clone()))
             // It goes by itself.
             .filter(|(key, _)| *key != own && self.reaches(key))
-            .partition(|(key, _)| deletes && !desired_elsewhere(key) && (allowed || holds_much(&own, key).is_none()));
+            .partition(|(key, _)| {
+                deletes
+                    && !self.context.is_wanted_elsewhere(self.owner, key)
+                    && (allowed || holds_much(&own, key).is_none())
+            });
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
         let permission = if allowed { Permission::Allowed } else { Permission::Unasked };
         if self.delete_all(going, permission).await? == End::Waiting && terminating == Terminating::Await {
@@ -187,9 +190,11 @@ impl Attempt<'_> {
         let mut failed = None;
         let entries = self.inventory().unwrap_or_default();
         let own = self.owner.key();
-        self.context
+        let (context, owner) = (self.context, self.owner);
+        let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
+        context
             .writer
-            .prune(self.label, going, permission, |key, pruned| match pruned {
+            .prune(self.label, going, permission, is_wanted, |key, pruned| match pruned {
                 Pruned::Terminating { requested, awaits: found } => {
                     if requested {
                         self.emit_pruned(&key, &entries, &WhyPruned::WithItsGitSync);
@@ -200,7 +205,9 @@ impl Attempt<'_> {
                 }
                 Pruned::Gone { deleted: true } => self.emit_pruned(&key, &entries, &WhyPruned::WithItsGitSync),
                 Pruned::Gone { deleted: false } => {}
-                Pruned::Kept(_) => kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone()))),
+                Pruned::Kept(_) | Pruned::Wanted => {
+                    kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone())));
+                }
                 Pruned::Failed(error) => failed = Some((key, error)),
             })
             .await;

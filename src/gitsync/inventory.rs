@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::attempt::Attempt;
 use super::outcome::Refused;
+use super::registry::Elsewhere;
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::managed::deletion::is_applied_by_us;
@@ -29,6 +30,15 @@ const LONGEST_NAME: usize = 253;
 pub(super) const MOST_SHARDS: usize = 64;
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
+
+/// Who has yet to take what was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Nobody,
+    /// GitSyncs that are confined, as ours is not: no commit of ours waits for them.
+    Tenants,
+    Peers,
+}
 
 impl Attempt<'_> {
     pub(super) fn inventory_owner(&self) -> InventoryOwner<'_> {
@@ -87,13 +97,13 @@ impl Attempt<'_> {
         self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(taken)));
     }
 
-    /// Forgets what others have taken over by now. Whether anything still waits to be taken: until then it stays in our
-    /// inventory, or it would be nobody's if they came to want it no longer.
-    pub(super) async fn hand_over(&mut self, leaving: &[Key]) -> bool {
+    /// Forgets what others have taken over by now. For whom the rest waits: until they take it, it stays in our inventory,
+    /// or it would be nobody's if they came to want it no longer.
+    pub(super) async fn hand_over(&mut self, leaving: Vec<Key>) -> Awaited {
         let (taken, mut left): (Vec<_>, Vec<_>) = self
             .context
             .registry
-            .with(self.owner, |view| leaving.iter().cloned().partition(|key| view.taken_elsewhere(key)));
+            .with(self.owner, |view| leaving.into_iter().partition(|key| view.taken_elsewhere(key)));
         // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
         let ours = match self.inventory() {
             Some(inventory) => self.context.writer.still_labelled(self.label, &inventory, &taken).await,
@@ -104,7 +114,15 @@ impl Attempt<'_> {
             if ours.contains(&key) { left.push(key) } else { self.context.writer.remove(self.owner, &key) }
         }
         self.context.writer.store().give_up(self.owner, &left);
-        !left.is_empty()
+        let goes_to_tenants = self
+            .context
+            .registry
+            .with(self.owner, |view| left.iter().all(|key| view.desired_elsewhere(key) == Elsewhere::Tenant));
+        match goes_to_tenants {
+            _ if left.is_empty() => Awaited::Nobody,
+            true => Awaited::Tenants,
+            false => Awaited::Peers,
+        }
     }
 
     /// Where the objects of a shard are in the repository; `None` if the commit is not known, or has no room.

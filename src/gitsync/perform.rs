@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::attempt::Attempt;
 use super::conditions;
+use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
 use super::plan::{DesiredState, Plan, Why};
 use super::prune::{self, Held, Permission};
@@ -41,6 +42,7 @@ impl Attempt<'_> {
         if grew || (is_unwritten && !plan.stages.is_empty()) {
             self.save_inventory().await?;
         }
+        self.give_up_lost(plan);
         // The commit counts from now on: what left it is never brought back.
         self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
         let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
@@ -60,14 +62,16 @@ impl Attempt<'_> {
         self.await_break_glass(plan);
         self.state.failed.forget_settled(plan);
         let left = self.let_leave(plan, request, &mut tally).await;
-        let awaits_takers = self.hand_over(&plan.leaving.handed_over).await;
+        let handed_over = plan.leaving.handed_over.iter().chain(&left.wanted).cloned().collect::<Vec<_>>();
+        let awaited = self.hand_over(handed_over).await;
         self.context.writer.end_idle_watches();
         self.save_inventory().await?;
-        self.state.awaits_others = awaits_takers
+        let awaits_peers = awaited == Awaited::Peers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
             || plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)));
+        self.state.awaits_others = awaits_peers || awaited == Awaited::Tenants;
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
-        if complete && !self.state.awaits_others {
+        if complete && !awaits_peers {
             self.complete(desired, &tally, began);
         } else {
             self.state.tally = Some((desired.commit, tally));
@@ -85,6 +89,13 @@ impl Attempt<'_> {
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.failed.shown();
         Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
+    }
+
+    /// What another GitSync has taken from us is not as we applied it.
+    fn give_up_lost(&self, plan: &Plan) {
+        let lost = plan.refused.iter().filter(|refused| matches!(refused.why, Why::Claimed(_)));
+        let lost = lost.map(|refused| refused.key.clone()).collect::<Vec<_>>();
+        self.context.writer.store().give_up(self.owner, &lost);
     }
 
     /// Deletes what left, where that may be done now.
@@ -108,13 +119,13 @@ impl Attempt<'_> {
             self.state.failed.forget_deletions();
             let kept = plan.leaving.prune.iter();
             held.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
-            return Left { held, pruning: 0, is_complete: false };
+            return Left { held, pruning: 0, wanted: Vec::new(), is_complete: false };
         }
         let waiting = self.state.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
-        let pruning = self.prune(&due, request, &mut held, tally).await;
+        let (pruning, wanted) = self.prune(&due, request, &mut held, tally).await;
         // What is still being deleted holds no commit up: its finalizers may never come off.
-        Left { held, pruning, is_complete: true }
+        Left { held, pruning, wanted, is_complete: true }
     }
 
     /// Tells of each object that takes longer to go than the timeout.
@@ -187,14 +198,15 @@ impl Attempt<'_> {
         self.state.failed.remove(key);
     }
 
+    /// Deletes what left. How many deletions are under way, and what another GitSync has come to want.
     async fn prune(
         &mut self,
         leaving: &[Key],
         request: &SyncRequest,
         held: &mut Vec<String>,
         tally: &mut Tally,
-    ) -> usize {
-        let Some(inventory) = self.inventory() else { return 0 };
+    ) -> (usize, Vec<Key>) {
+        let Some(inventory) = self.inventory() else { return (0, Vec::new()) };
         let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
         let commit = request.commit.to_string();
         let (permission, why) = if request.allows_prune() {
@@ -204,8 +216,11 @@ impl Attempt<'_> {
         };
         let (writer, label) = (self.context.writer.clone(), Arc::clone(self.label));
         let mut terminating = Vec::new();
+        let (context, owner) = (self.context, self.owner);
+        let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
+        let mut wanted = Vec::new();
         writer
-            .prune(&label, leaving, permission, |key, pruned| match pruned {
+            .prune(&label, leaving, permission, is_wanted, |key, pruned| match pruned {
                 Pruned::Gone { deleted } => {
                     if deleted {
                         tally.pruned += 1;
@@ -222,6 +237,10 @@ impl Attempt<'_> {
                     self.state.failed.remove(&key);
                     terminating.push((key, awaits));
                 }
+                Pruned::Wanted => {
+                    self.state.failed.remove(&key);
+                    wanted.push(key);
+                }
                 Pruned::Kept(why) => held.push(format!("{key}: {}", prune::kept(why, &key, self.owner, &commit))),
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
@@ -231,7 +250,7 @@ impl Attempt<'_> {
             .await;
         let pruning = terminating.len();
         self.state.terminating.get_or_insert_default().replace(terminating);
-        pruning
+        (pruning, wanted)
     }
 
     /// Tells of the deletion of an object that the inventory lists.
@@ -277,6 +296,8 @@ struct Left {
     held: Vec<String>,
     /// Deletions that are under way.
     pruning: usize,
+    /// What another GitSync has come to want since the plan was made.
+    wanted: Vec<Key>,
     /// Whether nothing is left to delete, as far as it may be deleted.
     is_complete: bool,
 }

@@ -150,6 +150,8 @@ pub struct Plan {
     pub refused: Vec<Refused>,
     /// What becomes of the objects that left.
     pub leaving: Leaving,
+    /// Something of it is taken from a GitSync that is confined, which has to plan anew.
+    pub outranks: bool,
 }
 
 impl Plan {
@@ -173,14 +175,17 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut sorted = desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
     sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
+    let mut regained = Vec::new();
     for (stage, desired) in sorted {
         let key = &desired.key;
         let live = observed.live.get(key);
-        if is_unchanged(desired, observed.inventory.0.get(key)) && live.is_none() {
+        // What was taken from us is not as we left it.
+        let is_outranked = registry.is_outranked(key);
+        if !is_outranked && is_unchanged(desired, observed.inventory.0.get(key)) && live.is_none() {
             plan.unchanged.push(Arc::clone(desired));
             continue;
         }
-        if observed.waiting.contains(key) {
+        if observed.waiting.contains(key) && !is_outranked {
             continue;
         }
         let why = match registry.claim(key, live.and_then(|l| l.label.as_deref()), branch, commit) {
@@ -193,6 +198,9 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
         if let Some(why) = why {
             plan.refused.push(Refused { key: key.clone(), why });
             continue;
+        }
+        if is_outranked {
+            regained.push(key.clone());
         }
         let expect = match live {
             Some(live) if live.paused => {
@@ -214,6 +222,10 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let elsewhere = |key: &Key| registry.desired_elsewhere(key);
     plan.leaving =
         prune::decide(&registry.key(), &desired, &observed.inventory, &observed.terminating, &elsewhere, prune);
-    registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
+    registry.regain(&regained);
+    plan.outranks = registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
     plan
 }
+
+#[cfg(test)]
+mod tests;

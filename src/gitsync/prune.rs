@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-pub use super::registry::Pending;
+pub use super::registry::{Elsewhere, Pending};
 use crate::api::names::{ALLOW_PRUNE, GIT_SYNC_DEFINITION, RECONCILE};
 pub use crate::managed::deletion::{Deletion, Kept, Permission, deletes_objects, may_delete};
 use crate::managed::inventory::Inventory;
@@ -158,21 +158,28 @@ pub(super) fn decide(
     desired: &HashSet<&Key>,
     inventory: &Inventory,
     terminating: &HashSet<Key>,
-    desired_elsewhere: &dyn Fn(&Key) -> bool,
+    desired_elsewhere: &dyn Fn(&Key) -> Elsewhere,
     prune: Prune,
 ) -> Leaving {
     let mut leaving = inventory.0.keys().filter(|key| !desired.contains(key)).cloned().collect::<Vec<_>>();
     leaving.sort_by(|a, b| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
-    let (handed_over, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| desired_elsewhere(key));
     let is_terminating = |key: &Key| prune != Prune::Off && terminating.contains(key);
+    let mut to_tenants = 0;
+    let (handed_over, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|key| {
+        let elsewhere = desired_elsewhere(key);
+        to_tenants += usize::from(elsewhere == Elsewhere::Tenant && !is_terminating(key));
+        elsewhere != Elsewhere::Nobody
+    });
     let (terminating, leaving): (Vec<_>, Vec<_>) = leaving.into_iter().partition(is_terminating);
     let mut plan = Leaving { handed_over, prune: terminating, ..Leaving::default() };
     if leaving.is_empty() {
         return plan;
     }
+    // What goes to tenants leaves as well: by wanting it nobody makes less of what is deleted.
+    let left = leaving.len() + to_tenants;
     let guard = if desired.is_empty() {
         Some(Guard::Everything)
-    } else if leaving.len() >= MANY && leaving.len() * SHARE > inventory.0.len() {
+    } else if left >= MANY && left * SHARE > inventory.0.len() {
         Some(Guard::TooMany)
     } else {
         None

@@ -24,7 +24,7 @@ use super::urgency::WriteBudget;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
-use crate::failure::Class;
+use crate::failure::{Class, caught};
 use crate::managed::{History, Policy};
 use crate::object::{Key, Owner};
 use crate::secrets::{Followed, RepositorySecrets};
@@ -95,7 +95,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            end = context.liveness.track(task.reconcile(&sync)) => if end == Next::Over { break },
+            end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
         let due = task.due();
         tokio::select! {
@@ -209,6 +209,23 @@ impl Task {
         })
     }
 
+    /// A reconcile. One that panics is an attempt that failed.
+    async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
+        let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
+        let reconciled = caught(context.liveness.track(self.reconcile(sync))).await;
+        let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
+        // What was made of the commit may be what it panicked about.
+        (self.state.desired, self.state.settled, self.settling) = (None, None, None);
+        let message = panicked.to_string();
+        let refused = Refused { class: Class::Bug, reason: Reason::InternalError, message, retry_after: None };
+        self.after(sync, Err(refused), at);
+        self.postpone_untried(began);
+        if caught(Box::pin(self.report(sync))).await.is_err() {
+            self.settling = None;
+        }
+        Next::Wait
+    }
+
     /// One attempt, where there is a reason for it, and its report.
     async fn reconcile(&mut self, sync: &GitSync) -> Next {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
@@ -287,7 +304,8 @@ impl Task {
         (self.state.reading, self.state.readable) = (None, HashSet::new());
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
-        let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some() };
+        let confined = self.context.is_confined(self.owner.resource().namespace());
+        let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some(), confined };
         let history = History { reverted: status.reverted, last_reverts: status.last_reverts, drifted: status.drifted };
         self.context.writer.set_policy(&self.owner, policy, history);
         let reads_by = unread::reads_by(&self.owner, sync, repository);

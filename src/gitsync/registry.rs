@@ -3,6 +3,8 @@
 //!
 //! Invariant: a GitSync reserves the objects that it is about to apply in the same step in which it checks that nobody
 //! else has them.
+//! Invariant: a GitSync that is confined to a namespace has no claim on anything outside of it, and none against one that is
+//! not confined: it neither delays nor outranks that one. What it wants of what that one gives up is handed to it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -37,6 +39,21 @@ pub struct Row {
     pub tried: bool,
     /// It cannot be known now what it wants; `None` once it is.
     pub cannot_read: Option<CannotRead>,
+    /// What it manages, is confined, and has lost to one that is not, until that one gives it up.
+    pub outranked: HashSet<Key>,
+    /// There is something in that which it has not planned for yet.
+    pub has_lost: bool,
+}
+
+/// Who wants an object besides the GitSync that manages it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Nobody does.
+    Nobody,
+    /// Another GitSync does, or may.
+    Peer,
+    /// A GitSync does that is confined, as the one that manages it is not.
+    Tenant,
 }
 
 /// A GitSync does not come to plan a commit until somebody has put something right.
@@ -62,15 +79,15 @@ impl fmt::Display for Pending {
     }
 }
 
-/// Whether another GitSync has a claim on an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Whether another GitSync has a claim on an object. Of several claims the first one counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// None has.
-    Free,
     /// This one has it in its inventory and does not give it up.
     Held(String),
     /// This one follows the same branch and has not said yet whether it gives it up.
     Undecided(String),
+    /// None has.
+    Free,
 }
 
 /// What a GitSync follows, as one text: what follows the same is planned together.
@@ -93,13 +110,27 @@ pub struct View<'a> {
 }
 
 impl Row {
-    /// Whether `own` need not wait until it has planned this commit, because it read as much of it as it can until
-    /// somebody has put something right. While it cannot reach the repository at all, nobody knows what it would take; then
-    /// only those whose reach is larger do not wait.
-    fn is_done_reading(&self, commit: &str, own: Option<&Row>) -> bool {
-        let Some(cannot_read) = &self.cannot_read else { return false };
-        let is_smaller = self.confined_to.is_some() && own.is_none_or(|own| own.confined_to.is_none());
-        cannot_read.commit.as_deref().map_or(is_smaller, |other| other == commit)
+    /// Whether nobody need wait until it has planned this commit, because it read as much of it as it can until somebody has
+    /// put something right.
+    fn is_done_reading(&self, commit: &str) -> bool {
+        self.cannot_read.as_ref().is_some_and(|one| one.commit.as_deref() == Some(commit))
+    }
+
+    /// Whether it may touch an object.
+    fn covers(&self, key: &Key) -> bool {
+        self.confined_to.is_none() || self.confined_to == key.namespace
+    }
+
+    /// Whether it counts for `own`: it waits for that one, and has to be asked for what it has.
+    fn is_peer_of(&self, own: Option<&Row>) -> bool {
+        let theirs = self.confined_to.as_ref();
+        theirs.is_none_or(|theirs| own.and_then(|own| own.confined_to.as_ref()) == Some(theirs))
+    }
+
+    /// Whether it takes an object over as soon as that is given up.
+    fn takes(&self, key: &Key) -> bool {
+        let wants = self.desired.as_ref().is_some_and(|desired| desired.contains(key));
+        wants && self.covers(key) && !self.suspended && self.cannot_read.is_none()
     }
 
     fn can_read_of_its_commit(&self, key: &Key) -> bool {
@@ -174,14 +205,42 @@ impl View<'_> {
         self.own.key()
     }
 
-    /// These objects count as ours from now on.
-    pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) {
+    /// These objects count as ours from now on, also where a GitSync manages them that we outrank. Whether one does.
+    pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) -> bool {
+        let keys = keys.collect::<Vec<_>>();
         let row = self.own();
+        let is_confined = row.confined_to.is_some();
         let mut managed: HashSet<_> = row.managed.as_deref().cloned().unwrap_or_default();
         let before = managed.len();
-        managed.extend(keys);
+        managed.extend(keys.iter().cloned());
         if managed.len() != before {
             row.managed = Some(Arc::new(managed));
+        }
+        let mut outranks = false;
+        for (_, row) in self.rows.iter_mut().filter(|(owner, row)| *owner != self.own && row.confined_to.is_some()) {
+            if is_confined {
+                break;
+            }
+            let manages = |key: &&Key| row.covers(key) && row.managed.as_ref().is_some_and(|keys| keys.contains(*key));
+            let lost = keys.iter().filter(manages).cloned().collect::<Vec<_>>();
+            row.has_lost |= !lost.is_empty();
+            outranks |= !lost.is_empty();
+            row.outranked.extend(lost);
+        }
+        outranks
+    }
+
+    /// Whether a GitSync that outranks us took an object that we manage.
+    pub(super) fn is_outranked(&self, key: &Key) -> bool {
+        self.rows.get(self.own).is_some_and(|row| row.outranked.contains(key))
+    }
+
+    /// What outranked us is planned for; this was given up by now.
+    pub(super) fn regain(&mut self, keys: &[Key]) {
+        let row = self.own();
+        row.has_lost = false;
+        for key in keys {
+            row.outranked.remove(key);
         }
     }
 
@@ -189,48 +248,63 @@ impl View<'_> {
         self.rows.iter().filter(|(owner, _)| *owner != self.own)
     }
 
+    /// The others that count for us.
+    fn peers(&self) -> impl Iterator<Item = (&Owner, &Row)> {
+        let own = self.rows.get(self.own);
+        self.others().filter(move |(_, row)| row.is_peer_of(own))
+    }
+
     /// Whether another GitSync has a claim on an object that carries `label` now and that we want at `commit`.
     pub fn claim(&self, key: &Key, label: Option<&str>, branch: &str, commit: &str) -> Claim {
-        for (owner, row) in self.others() {
+        let claim = |owner: &Owner, row: &Row| {
             let Some(managed) = &row.managed else {
-                if label.is_some_and(|label| *label == *row.label) {
-                    return Claim::Undecided(owner.to_string());
-                }
-                continue;
+                return match label {
+                    Some(label) if *label == *row.label => Claim::Undecided(owner.to_string()),
+                    _ => Claim::Free,
+                };
             };
             if !managed.contains(key) {
-                continue;
+                return Claim::Free;
             }
             if row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit) && !row.suspended {
                 return Claim::Undecided(owner.to_string());
             }
-            if row.desired.as_ref().is_some_and(|desired| !desired.contains(key)) {
+            match &row.desired {
                 // It gives it up, and keeps it in its inventory until we have taken it.
-                continue;
+                Some(desired) if !desired.contains(key) => Claim::Free,
+                _ => Claim::Held(owner.to_string()),
             }
-            return Claim::Held(owner.to_string());
-        }
-        Claim::Free
+        };
+        // The first by name, so that equal rows give equal claims.
+        let rows = self.peers().filter(|(_, row)| row.covers(key));
+        rows.map(|(owner, row)| claim(owner, row)).min().unwrap_or(Claim::Free)
     }
 
     /// Whether another GitSync wants an object, or may want it.
-    pub fn desired_elsewhere(&self, key: &Key) -> bool {
+    pub fn desired_elsewhere(&self, key: &Key) -> Elsewhere {
         let may_want = |row: &Row| match &row.desired {
             Some(desired) => desired.contains(key),
             None => row.managed.as_ref().is_some_and(|managed| managed.contains(key)),
         };
-        self.others().any(|(_, row)| may_want(row) || row.can_read_of_its_commit(key))
+        let mut peers = self.peers().filter(|(_, row)| row.covers(key));
+        if peers.any(|(_, row)| may_want(row) || row.can_read_of_its_commit(key)) {
+            Elsewhere::Peer
+        } else if self.others().any(|(_, row)| row.takes(key)) {
+            Elsewhere::Tenant
+        } else {
+            Elsewhere::Nobody
+        }
     }
 
     /// The GitSync that is to take an object over and cannot read the commit with it.
     pub(super) fn taker_that_cannot_read(&self, key: &Key) -> Option<String> {
-        let mut takers = self.others().filter(|(_, row)| row.can_read_of_its_commit(key));
+        let mut takers = self.peers().filter(|(_, row)| row.covers(key) && row.can_read_of_its_commit(key));
         takers.next().map(|(owner, _)| owner.to_string())
     }
 
-    /// Whether another GitSync has not said at all yet what it wants.
+    /// Whether another GitSync that counts for us has not said at all yet what it wants.
     pub fn others_untried(&self) -> bool {
-        self.others().any(|(_, row)| !row.tried)
+        self.peers().any(|(_, row)| !row.tried)
     }
 
     /// Whether another GitSync has applied an object and says so in its inventory.
@@ -239,23 +313,17 @@ impl View<'_> {
     }
 
     /// The GitSync of the same branch that has yet to plan this commit, or any other one that has not said at all yet what
-    /// it wants. One that is confined to a namespace where we manage nothing is not waited for: nothing of ours can move
-    /// to it, and whoever may create it could otherwise hold everyone's pruning. Nor is one that cannot read: what it
-    /// has, and what could be read of the commit, stays its own.
+    /// it wants. One that cannot read the commit is not waited for: what it has, and what could be read of the commit,
+    /// stays its own. Nor is one that is confined, unless we are, to the same namespace: whoever may create it could
+    /// otherwise hold everyone's pruning.
     pub fn sibling_pending(&self, branch: &str, commit: &str) -> Option<Pending> {
-        let own = self.rows.get(self.own);
-        let managed = own.and_then(|row| row.managed.as_deref());
-        let reaches_us = |row: &Row| {
-            let Some(namespace) = &row.confined_to else { return true };
-            managed.is_none_or(|keys| keys.iter().any(|key| key.namespace.as_ref() == Some(namespace)))
-        };
         let why = |row: &Row| {
             let is_behind = row.branch.as_deref() == Some(branch) && row.planned.as_deref() != Some(commit);
             if !row.tried {
                 Some("has not been read yet")
             } else if !is_behind {
                 None
-            } else if !row.is_done_reading(commit, own) {
+            } else if !row.is_done_reading(commit) {
                 let is_away = row.cannot_read.as_ref().is_some_and(|one| one.commit.is_none());
                 Some(if is_away {
                     "follows the same branch and cannot read the repository (suspend it if that may stay so)"
@@ -268,7 +336,7 @@ impl View<'_> {
                 None
             }
         };
-        let mut pending = self.others().filter(|(_, row)| !row.suspended && reaches_us(row));
+        let mut pending = self.peers().filter(|(_, row)| !row.suspended);
         // The first by name, so that equal rows give equal messages.
         let mut first: Option<Pending> = None;
         for (owner, why) in pending.by_ref().filter_map(|(owner, row)| Some((owner, why(row)?))) {
@@ -296,15 +364,12 @@ mod tests {
     fn row(managed: &[&str], desired: &[&str], planned: &str) -> Row {
         Row {
             label: "x.other".into(),
-            taken: None,
             branch: Some("main".into()),
             managed: Some(set(managed)),
             desired: Some(set(desired)),
             planned: Some(planned.into()),
-            suspended: false,
-            confined_to: None,
             tried: true,
-            cannot_read: None,
+            ..Row::default()
         }
     }
 
@@ -324,6 +389,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_from_a_tenant_is_known_to_it_until_it_is_given_up() {
+        let registry = Registry::default();
+        let (platform, tenant) = (Owner::git_sync("x", "platform"), Owner::git_sync("a", "tenant"));
+        registry.update(&tenant, |r| *r = Row { confined_to: Some("a".into()), ..row(&["a", "b"], &["a", "b"], "c2") });
+        registry.update(&platform, |r| *r = row(&[], &["a"], "c2"));
+        registry.with(&platform, |view| {
+            assert_eq!(view.claim(&key("a"), Some("x.other"), "main", "c2"), Claim::Free);
+            assert!(view.reserve([key("a"), key("c")].into_iter()));
+            assert!(!view.reserve([key("c")].into_iter()));
+        });
+        registry.with(&tenant, |view| {
+            assert!(view.own().has_lost && view.is_outranked(&key("a")) && !view.is_outranked(&key("b")));
+            assert_eq!(view.claim(&key("a"), None, "main", "c2"), Claim::Held("x/platform".into()));
+            view.regain(&[]);
+            assert!(!view.own().has_lost && view.is_outranked(&key("a")));
+            view.regain(&[key("a")]);
+            assert!(!view.is_outranked(&key("a")));
+        });
+    }
+
+    #[test]
     fn waits_with_pruning_for_the_siblings_of_its_branch_only() {
         let registry = Registry::default();
         registry.update(&Owner::git_sync("x", "other"), |r| *r = row(&[], &["a"], "c1"));
@@ -331,18 +417,17 @@ mod tests {
             assert!(view.sibling_pending("main", "c2").is_some());
             assert!(view.sibling_pending("main", "c1").is_none());
             assert!(view.sibling_pending("release", "c2").is_none());
-            view.own().managed = Some(set(&["b"]));
-        });
-        registry.update(&Owner::git_sync("x", "other"), |row| row.confined_to = Some("x".into()));
-        registry.with(&Owner::git_sync("x", "own"), |view| {
-            assert!(view.sibling_pending("main", "c2").is_none(), "it cannot reach us");
         });
         registry.update(&Owner::git_sync("x", "other"), |row| row.confined_to = Some("a".into()));
-        registry.with(&Owner::git_sync("x", "own"), |view| {
-            assert!(view.sibling_pending("main", "c2").is_some());
-            assert!(view.desired_elsewhere(&key("a")));
-            assert!(!view.desired_elsewhere(&key("b")));
-        });
+        for (confined_to, waits) in [(None, false), (Some("b".into()), false), (Some("a".into()), true)] {
+            registry.with(&Owner::git_sync("x", "own"), |view| {
+                view.own().confined_to = confined_to;
+                assert_eq!(view.sibling_pending("main", "c2").is_some(), waits);
+                let elsewhere = if waits { Elsewhere::Peer } else { Elsewhere::Tenant };
+                assert_eq!(view.desired_elsewhere(&key("a")), elsewhere);
+                assert_eq!(view.desired_elsewhere(&key("b")), Elsewhere::Nobody);
+            });
+        }
         registry.update(&Owner::git_sync("x", "other"), |r| r.tried = false);
         registry.with(&Owner::git_sync("x", "own"), |view| assert!(view.sibling_pending("release", "c2").is_some()));
     }
@@ -362,16 +447,15 @@ mod tests {
         assert_eq!(pending("c2"), None);
         assert!(pending("c3").is_some(), "it may be able to read the next one");
         registry.with(&Owner::git_sync("x", "own"), |view| {
-            assert!(view.desired_elsewhere(&key("a")) && view.desired_elsewhere(&key("b")));
-            assert!(!view.desired_elsewhere(&key("c")));
+            let elsewhere = ["a", "b", "c"].map(|name| view.desired_elsewhere(&key(name)));
+            assert_eq!(elsewhere, [Elsewhere::Peer, Elsewhere::Peer, Elsewhere::Nobody]);
         });
         registry.update(&other, |row| row.cannot_read = cannot_read(None));
         assert!(
             pending("c3").unwrap().to_string().contains("cannot read the repository"),
             "what it wants is not known"
         );
-        registry.update(&other, |row| row.confined_to = Some("x".into()));
-        registry.update(&Owner::git_sync("x", "own"), |row| row.managed = Some(set(&["a"])));
+        registry.update(&other, |row| row.confined_to = Some("a".into()));
         assert_eq!(pending("c3").map(|one| one.to_string()), None, "a tenant keeps nobody waiting who is none");
         registry.update(&Owner::git_sync("x", "own"), |row| row.confined_to = Some("a".into()));
         registry.update(&other, |row| row.confined_to = Some("a".into()));

@@ -42,7 +42,12 @@ impl Task {
     /// Another GitSync changed what it manages or wants, or a Namespace or definition came.
     pub(super) fn others_changed(&mut self) {
         let now = Instant::now();
-        if self.state.failed.retry_awaiting(now) || self.state.awaits_others {
+        let has_lost = self.context.registry.with(&self.owner, |view| view.own().has_lost);
+        if has_lost {
+            // Some of what was carried out in full is another one's by now.
+            self.state.settled = None;
+        }
+        if self.state.failed.retry_awaiting(now) || self.state.awaits_others || has_lost {
             self.next_look = now;
         }
     }

@@ -19,6 +19,8 @@ pub struct Policy {
     pub drift: DriftPolicy,
     /// Both loops are stopped.
     pub suspended: bool,
+    /// It may touch only its own namespace: it takes no object from an owner that may touch everything.
+    pub confined: bool,
 }
 
 /// What an owner's status says of the time before this agent.

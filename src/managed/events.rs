@@ -103,17 +103,14 @@ impl Store {
     /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown,
     /// unless it was only to be reported, which may have changed.
     pub(crate) fn missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
-        self.objects
-            .iter()
-            .map(|(_, m)| m)
-            .filter(|m| watched == Watched::by(&m.desired.mark) && m.is_of(kind) && m.is_expected())
-            .filter(|m| {
-                (m.followed.is_none() || m.is_reported())
-                    && !m.applied.is_newer_than(version)
-                    && !shown.contains(&m.desired.key)
-            })
-            .map(|m| m.desired.key.clone())
-            .collect()
+        let all = self.objects.iter().map(|(_, m)| m);
+        all.filter(|m| m.is_missing(kind, watched, shown, version)).map(|m| m.desired.key.clone()).collect()
+    }
+
+    /// The same for a list of one owner's objects.
+    pub(crate) fn missing_of(&self, owner: &Owner, kind: &Kind, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
+        let all = self.objects.of(owner).map(|(_, m)| m);
+        all.filter(|m| m.is_missing(kind, Watched::ByUs, shown, version)).map(|m| m.desired.key.clone()).collect()
     }
 
     /// Looks at an object, whatever its last event said.
@@ -165,6 +162,16 @@ impl Store {
 }
 
 impl Managed {
+    /// Whether a list at this version had to show it and did not.
+    fn is_missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> bool {
+        watched == Watched::by(&self.desired.mark)
+            && self.is_of(kind)
+            && self.is_expected()
+            && (self.followed.is_none() || self.is_reported())
+            && !self.applied.is_newer_than(version)
+            && !shown.contains(&self.desired.key)
+    }
+
     /// What to do about the object as it was seen, and what is known of it from then on.
     fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: Option<Autoscaler>, now: Timestamp) -> Verdict {
         let is_outdated = self.applied.is_outdated();

@@ -14,7 +14,7 @@ use crate::api::DriftPolicy;
 use crate::cluster::{Kind, Scope};
 use crate::object::{Object, Owner, Place};
 
-pub(super) const POLICY: Policy = Policy { drift: DriftPolicy::Revert, suspended: false };
+pub(super) const POLICY: Policy = Policy { drift: DriftPolicy::Revert, suspended: false, confined: false };
 
 pub(super) fn desired() -> Arc<Desired> {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));

@@ -5,6 +5,7 @@
 //!
 //! Invariant: an object is in the store from the moment its first apply begins until it is forgotten, and whatever is
 //! not in it is ignored everywhere.
+//! Invariant: an owner that is confined to its namespace never takes an object from one that is not.
 //! Invariant: at most one write to an object is under way; what is seen of it meanwhile is looked at afterwards.
 //!
 //! Objects and inventories are two tables, because they answer two questions and neither holds the other. An object is here
@@ -73,10 +74,20 @@ impl Store {
         before.into_keys().collect()
     }
 
+    /// Whether an object is kept for another owner that this one takes nothing from.
+    pub(crate) fn is_outranked(&self, owner: &Owner, key: &Key) -> bool {
+        let is_confined = |owner: &Owner| self.accounts.get(owner).is_some_and(|account| account.policy.confined);
+        let other = self.get(key).filter(|m| m.owner != *owner && !m.phase.is_leaving());
+        other.is_some_and(|m| !is_confined(&m.owner)) && is_confined(owner)
+    }
+
     /// Begins to keep an object at what an earlier agent applied, or (`last_applied` default) at what will be applied.
     /// An object that is already kept for the same owner keeps what is known of it.
     pub(crate) fn hold(&mut self, owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied) {
         let key = desired.key.clone();
+        if self.is_outranked(owner, &key) {
+            return;
+        }
         let says_nothing_new = |m: &Managed| m.is_applied() || last_applied == LastApplied::default();
         if self.objects.get(&key).is_some_and(|m| m.owner == *owner && !m.phase.is_leaving() && says_nothing_new(m)) {
             return;

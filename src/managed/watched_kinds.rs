@@ -2,9 +2,10 @@
 //!
 //! Deliberately absent: the watches; those are the drift loop's.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::desired::Desired;
+use super::desired::{Desired, Mark};
 use super::object::Managed;
 use super::store::Store;
 use crate::cluster::{Kind, KindId};
@@ -18,6 +19,18 @@ impl Store {
             self.watched.insert(desired.kind.id(), None);
         }
         is_new
+    }
+
+    /// The kinds of an owner's objects that are watched, each with the label by which its objects are known.
+    pub(crate) fn kinds_of(&self, owner: &Owner) -> Vec<(Arc<Kind>, Arc<str>)> {
+        let mut kinds: HashMap<KindId, (Arc<Kind>, Arc<str>)> = HashMap::new();
+        for desired in self.kept_for(owner).map(|(_, managed)| &managed.desired) {
+            let id = desired.kind.id();
+            if let (Mark::Label(label), true) = (&desired.mark, self.watched.contains_key(&id)) {
+                kinds.entry(id).or_insert_with(|| (Arc::clone(&desired.kind), Arc::clone(label)));
+            }
+        }
+        kinds.into_values().collect()
     }
 
     /// Ends the watches of kinds of which nothing is kept any more; which these are.

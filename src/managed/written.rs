@@ -73,9 +73,8 @@ impl Store {
                 let last_applied = LastApplied { uid, digest: Some(digest), ..LastApplied::default() };
                 let ended = entry.ended;
                 self.hold(owner, Arc::clone(desired), last_applied);
-                if let Some(mut managed) = self.get_mut(&desired.key) {
-                    managed.ended = ended;
-                }
+                let Some(mut managed) = self.get_mut(&desired.key).filter(|m| m.owner == *owner) else { continue };
+                managed.ended = ended;
                 accepted.expected.push(Arc::clone(desired));
             }
         }

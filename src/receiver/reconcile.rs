@@ -19,6 +19,7 @@ use crate::api::Receiver;
 use crate::api::conditions::Reason;
 use crate::api::receiver::ReceiverStatus;
 use crate::cluster::{Error, Kind, Part};
+use crate::failure::{Class, caught};
 use crate::object::Owner;
 use crate::secrets::{Followed, Known};
 
@@ -56,12 +57,17 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         };
         let again = tokio::select! {
             () = stop.cancelled() => return,
-            reported = context.liveness.track(turn) => match reported {
-                Ok(()) => {
+            reported = caught(context.liveness.track(turn)) => match reported {
+                Err(panicked) => {
+                    tracing::error!(receiver = owner.resource().as_str(), why = panicked.to_string(), "not reconciled");
+                    failed_writes += 1;
+                    Instant::now() + Class::Bug.status_delay(failed_writes, None, fastrand::f64())
+                }
+                Ok(Ok(())) => {
                     failed_writes = 0;
                     Instant::now() + FAR
                 }
-                Err(error) => {
+                Ok(Err(error)) => {
                     failed_writes += 1;
                     let delay = error.class().status_delay(failed_writes, error.retry_after(), fastrand::f64());
                     Instant::now() + delay

@@ -134,13 +134,12 @@ fn enter(registry: &Registry, other: &Other) {
         label: other.name.replace('/', ".").into(),
         branch: Some(if other.follows_another_branch { "elsewhere".into() } else { BRANCH.into() }),
         managed: other.manages.as_ref().map(|all| Arc::new(keys(all))),
-        taken: None,
         desired: other.wants.as_ref().map(|all| Arc::new(keys(all))),
         planned: other.planned.clone(),
         confined_to: other.confined_to.as_deref().map(Into::into),
         suspended: other.suspended,
         tried: other.tried,
-        cannot_read: None,
+        ..Row::default()
     };
     let (namespace, name) = other.name.split_once('/').unwrap();
     registry.update(&Owner::git_sync(namespace, name), |own| *own = row);

@@ -3,7 +3,7 @@
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
-use crate::support::ownership::{LABEL, delete_sync, label_of, sync_is_gone, two_directories};
+use crate::support::ownership::{LABEL, delete_sync, label_of, prune_on_delete, sync_is_gone, two_directories};
 use crate::support::world::{NAMESPACE, World, config_map, deployment};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,4 +237,52 @@ async fn of_two_syncs_that_claim_one_object_at_the_same_time_exactly_one_gets_it
     // A new agent does not change the owner.
     world.ready(winner).await;
     world.condition_is(if winner == "left" { "right" } else { "left" }, "Ready", "False OwnershipConflict").await;
+}
+
+/// A GitSync comes to want `moving`, while the deletion of another object is under way that comes before that of `moving`.
+async fn wanted_during_deletions(begin: impl AsyncFn(&mut World)) {
+    let mut world = World::new().await;
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-slow}\n";
+    world.remote.file("left/web.yaml", deployment("web", "nginx:1", 1)).file("left/l.yaml", config_map("l", "1"));
+    world.remote.file("left/moving.yaml", config_map("moving", "1"));
+    world.remote.file("third/slow.yaml", namespace).file("third/moving.yaml", config_map("moving", "3")).commit("one");
+    world.sync("left", json!({"baseDir": "/left", "wait": false}));
+    world.start();
+    world.ready("left").await;
+    let uid = world.uid("v1", "configmaps", "moving");
+    let slow = |verb: &str, resource: &str, millis: u64| devcluster::fault_injection::Fault {
+        verb: verb.into(),
+        resource: resource.into(),
+        delay_millis: millis,
+        ..devcluster::fault_injection::Fault::default()
+    };
+    world.levers().fail_next(slow("delete", "deployments.apps", 3000));
+    world.levers().fail_next(slow("apply", "namespaces", 6000));
+    begin(&mut world).await;
+    let asked = |w: &World, what: &str| w.requests().iter().any(|(asked, _)| asked == what);
+    world.until("a deletion is under way", |w| asked(w, "delete deployments.apps")).await;
+    world.sync("third", json!({"baseDir": "/third"}));
+    world.until("the other one is about to apply", |w| asked(w, "apply namespaces")).await;
+    assert_eq!(world.data("moving"), "1");
+    world.until("it is taken over", |w| w.data("moving") == "3").await;
+    assert_eq!(world.uid("v1", "configmaps", "moving"), uid, "it was never deleted");
+    world.until("it is the other one's", |w| label_of(w, "moving") == "mainstay-tests.third").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_sync_comes_to_want_while_a_commit_is_pruned_is_handed_over() {
+    wanted_during_deletions(async |world| {
+        world.remote.remove("left/web.yaml").remove("left/moving.yaml").commit("two go");
+        world.request("left");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_sync_comes_to_want_while_a_sync_is_deleted_with_its_objects_is_handed_over() {
+    wanted_during_deletions(async |world| {
+        prune_on_delete(world, "left").await;
+        delete_sync(world, "left");
+    })
+    .await;
 }

@@ -295,8 +295,8 @@ async fn an_object_that_nothing_proves_ours_is_held_and_explained_whatever_is_al
     world.ready("demo").await;
     assert_eq!(world.data("new"), "1");
     world.edit("v1", "configmaps", "new", json!({"metadata": {"labels": {"mainstay.dev/sync": null}}}));
-    world.ask("demo").await;
-    world.ready("demo").await;
+    world.remote.file("more.yaml", config_map("more", "1"));
+    world.commit("demo", "another").await;
     assert_eq!((world.data("new").as_str(), &world.status("demo")["held"]), ("1", &Value::Null), "it is let go");
 }
 

@@ -118,6 +118,7 @@ const ACTING: &[&str] = &[
     "src/source/trust.rs",
     "src/source/transport/",
     "src/apply/follow_up.rs",
+    "src/apply/object_locks.rs",
     "src/apply/prune.rs",
     "src/apply/put.rs",
     "src/apply/replicas.rs",

@@ -40,6 +40,8 @@ pub(crate) struct Gate {
     deep: Arc<Mutex<Option<String>>>,
     /// Requests that were answered with 401 or 403.
     forbidden: Arc<Mutex<Vec<String>>>,
+    /// Verb, resource and name (empty: any) of requests at which whoever waits for the answer panics, once each.
+    panics: Arc<Mutex<Vec<[String; 3]>>>,
 }
 
 /// A request that went through, and as much of its answer as has come.
@@ -67,6 +69,7 @@ impl Default for Gate {
             token: Arc::default(),
             deep: Arc::default(),
             forbidden: Arc::default(),
+            panics: Arc::default(),
         }
     }
 }
@@ -113,6 +116,28 @@ impl Gate {
             _ => data,
         };
         answer.map(|body| body.map_frame(move |frame| frame.map_data(&replace)).boxed_unsync())
+    }
+
+    /// Makes the task panic that asks this next. An empty name is any.
+    pub(crate) fn panic_at(&self, verb: &str, resource: &str, name: &str) {
+        self.panics.lock().push([verb, resource, name].map(str::to_owned));
+    }
+
+    /// Whether all panics have happened.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.panics.lock().is_empty()
+    }
+
+    fn panic(&self, asked: &Asked<'_>) {
+        let mut panics = self.panics.lock();
+        let resource = resource_name(asked);
+        let is_it = |[verb, of, name]: &[String; 3]| {
+            verb == asked.verb && *of == resource && (name.is_empty() || name == asked.name)
+        };
+        let Some(at) = panics.iter().position(is_it) else { return };
+        panics.swap_remove(at);
+        drop(panics);
+        panic!("injected at {} {resource}", asked.verb);
     }
 
     /// What was answered with 401 or 403.
@@ -201,6 +226,7 @@ impl Gated {
             query: &query,
         };
         self.gate.levers.count(asked.verb, &resource_name(&asked), "");
+        self.gate.panic(&asked);
         let Some(met) = self.gate.levers.fault(&asked) else { return self.perform(request).await };
         tokio::time::sleep(met.delay()).await;
         let Fault { code: 1.., after, .. } = met else { return self.perform(request).await };

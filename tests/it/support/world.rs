@@ -286,6 +286,11 @@ impl World {
         self.agent.take().unwrap()
     }
 
+    /// Whether the agent runs, and has not ended by itself.
+    pub(crate) fn agent_runs(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| !agent.task.is_finished())
+    }
+
     /// Kills the agent between two of its steps, as `kill -9` would.
     pub(crate) async fn kill(&mut self) {
         if let Some(agent) = self.agent.take() {

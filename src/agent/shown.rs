@@ -1,0 +1,74 @@
+//! What the metrics show of the current term.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::metrics::{Gauges, SyncGauges};
+use super::notify::Notifier;
+use crate::cluster::{Cluster, Leadership};
+use crate::function;
+use crate::gitsync::Context;
+use crate::receiver::Deliveries;
+
+/// The contexts of all GitSyncs and of all Functions.
+type Contexts = (Arc<Context>, Arc<function::Context>);
+
+/// The contexts of the current term, for the listener.
+#[derive(Clone, Default)]
+pub(super) struct Shown(Arc<Mutex<Option<Contexts>>>);
+
+impl Shown {
+    pub(super) fn set(&self, contexts: Option<Contexts>) {
+        *self.0.lock() = contexts;
+    }
+
+    pub(super) fn get(&self) -> Option<Contexts> {
+        self.0.lock().clone()
+    }
+}
+
+/// What the metrics say now.
+pub(super) fn gauges(
+    shown: &Shown,
+    cluster: &Cluster,
+    notifier: &Notifier,
+    deliveries: &Deliveries,
+    leadership: Option<&Leadership>,
+) -> Gauges {
+    let (context, functions) = shown.get().unzip();
+    let syncs = context.iter().flat_map(|context| {
+        context.facts().into_iter().map(|(owner, facts)| {
+            let summary = context.writer.summary(&owner);
+            SyncGauges {
+                objects: summary.objects as u64,
+                health: [summary.healthy, summary.progressing.count, summary.broken.count, summary.absent.count]
+                    .map(|count| count as u64),
+                drifted: summary.drifted.count as u64,
+                ready: facts.is_ready,
+                suspended: facts.is_suspended,
+                last_success: facts.last_success.map(|at| at.as_millisecond() as f64 / 1000.0),
+                paused: summary.paused.count as u64,
+                contended: summary.contended.count as u64,
+                heated: summary.backing_off as u64,
+                failed: (facts.failed + summary.failures.count) as u64,
+                lag_seconds: facts.lag().as_secs_f64(),
+                sync: owner.to_string(),
+            }
+        })
+    });
+    let queue = functions.as_ref().map(|functions| functions.queue_lengths()).unwrap_or_default();
+    Gauges {
+        leader: leadership.map_or(context.is_some(), Leadership::is_leading),
+        requests: cluster.requests().snapshot(),
+        lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
+        fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
+        subjects: context.is_some().then(|| notifier.subjects().into_iter().collect()),
+        syncs: syncs.collect(),
+        functions: functions.as_ref().map(|functions| functions.metrics()).unwrap_or_default(),
+        builds_running: queue.building as u64,
+        builds_held_up: queue.held_up as u64,
+        builds_waiting: queue.waiting as u64,
+        deliveries: deliveries.counts(),
+    }
+}

@@ -1,0 +1,39 @@
+//! Panics, which are defects of ours: whoever was doing something learns that it came to no end, and goes on.
+//!
+//! Deliberately absent: the text of a panic. It may hold what nobody else should read; the process's log has it, with the
+//! line of code.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use futures::FutureExt;
+
+/// A task panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a panic, which is a defect of Mainstay: the agent's log says where; please report it")]
+pub struct Panicked;
+
+/// A task, or that it panicked. What it shares with others has to be whole whenever it waits or calls what may panic, as
+/// for a task that is dropped.
+pub fn caught<F: Future>(task: F) -> impl Future<Output = Result<F::Output, Panicked>> {
+    AssertUnwindSafe(task).catch_unwind().map(|ended| ended.map_err(|_| Panicked))
+}
+
+/// The same for what waits for nothing.
+pub fn caught_now<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_panics_has_no_result_and_says_nothing_of_why() {
+        assert_eq!(caught_now(|| 1), Ok(1));
+        let panicked = caught_now(|| panic!("a secret"));
+        assert_eq!(panicked, Err(Panicked));
+        assert!(!Panicked.to_string().contains("secret"));
+        assert_eq!(caught(async { 2 }).now_or_never(), Some(Ok(2)));
+        assert_eq!(caught(async { panic!("a secret") }).now_or_never(), Some(Err::<(), _>(Panicked)));
+    }
+}
