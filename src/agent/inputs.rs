@@ -1,5 +1,6 @@
 //! Watches GitRepositories and GitSyncs, and runs a task for each GitSync.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,20 +36,20 @@ pub(super) async fn repositories(
 ) {
     let kind = Arc::new(git_repositories());
     let mut events = cluster.watch(&kind, Selection::default());
-    let mut present = Vec::new();
+    let mut listed = Listed::default();
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         match event {
-            WatchEvent::Begin => present.clear(),
+            WatchEvent::Begin => listed.begin(),
             WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
-                present.push((namespace.clone(), name.clone()));
+                listed.show(&namespace, &name);
                 repositories.set(&namespace, &name, read::<GitRepository>(value));
             }
             WatchEvent::Unreadable(value, error) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
                 tracing::warn!(why = crate::failure::chain(&error), "a GitRepository cannot be read");
                 // As one whose spec is not that of a GitRepository.
-                present.push((namespace.clone(), name.clone()));
+                listed.show(&namespace, &name);
                 repositories.set(&namespace, &name, None);
             }
             WatchEvent::Deleted(value) => {
@@ -56,7 +57,7 @@ pub(super) async fn repositories(
                 repositories.set(&namespace, &name, None);
             }
             WatchEvent::Synced(_) => {
-                repositories.replace(std::mem::take(&mut present));
+                repositories.replace(&listed.end());
                 known.send_replace(true);
             }
             WatchEvent::Failed(error) => {
@@ -69,6 +70,27 @@ pub(super) async fn repositories(
             }
             WatchEvent::Resumed => {}
         }
+    }
+}
+
+/// What a list that is under way has shown so far.
+#[derive(Debug, Default)]
+struct Listed(Option<HashSet<Name>>);
+
+impl Listed {
+    fn begin(&mut self) {
+        self.0 = Some(HashSet::new());
+    }
+
+    /// What changes after the list counts for nothing.
+    fn show(&mut self, namespace: &str, name: &str) {
+        if let Some(shown) = &mut self.0 {
+            shown.insert((namespace.to_owned(), name.to_owned()));
+        }
+    }
+
+    fn end(&mut self) -> HashSet<Name> {
+        self.0.take().unwrap_or_default()
     }
 }
 
@@ -128,5 +150,22 @@ impl Work for Syncs {
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
         gitsync::run(Arc::clone(&self.context), namespace, name, input, stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_leave_nothing_behind() {
+        let mut listed = Listed::default();
+        listed.begin();
+        listed.show("shop", "web");
+        assert_eq!(listed.end(), HashSet::from([("shop".to_owned(), "web".to_owned())]));
+        for _ in 0..100_000 {
+            listed.show("shop", "web");
+        }
+        assert!(listed.0.is_none(), "nothing is listed");
     }
 }

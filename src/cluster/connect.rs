@@ -18,6 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::sync::Semaphore;
 use tower::{BoxError, ServiceBuilder};
 
 use super::count::Requests;
@@ -29,6 +30,8 @@ use super::watch::Unstreamed;
 /// A request fails after this time without data.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pages of lists that are read at the same time. While it is read, a page takes three times its size.
+const PAGES: usize = 4;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
@@ -59,6 +62,8 @@ pub(super) struct Inner {
     pub(super) requests: Requests,
     pub(super) discovery: Discovery,
     pub(super) unstreamed: Unstreamed,
+    /// For pages of lists that are read.
+    pub(super) pages: Semaphore,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -95,6 +100,7 @@ impl Cluster {
             requests: Requests::default(),
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
+            pages: Semaphore::new(PAGES),
         }))
     }
 

@@ -1,6 +1,8 @@
 //! Reads: one object, or a collection page by page.
 //!
-//! Invariant: at most one page of a collection is held in memory.
+//! Invariant: at most one page of a collection is held in memory, and a page of more than one object has at most 4 MiB: where
+//! objects are large, pages have fewer of them.
+//! Invariant: few pages are read at the same time, whoever asks for them.
 //! Invariant: an item of a list carries `apiVersion` and `kind`, although servers leave them out there.
 
 use std::collections::VecDeque;
@@ -14,10 +16,10 @@ use serde_json::value::RawValue;
 
 use super::connect::Cluster;
 use super::count::Verb;
-use super::error::{Attempt, Error};
+use super::error::{Attempt, Cause, Error};
 use super::kind::Kind;
 use super::object::{self, Read};
-use super::request::{Call, JSON};
+use super::request::{Call, JSON, MAX_BYTES};
 use super::selection::{Content, Selection, and};
 
 const ONE_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -26,8 +28,8 @@ const LIST_METADATA: &str = "application/json;as=PartialObjectMetadataList;g=met
 const METADATA_PAGE: u32 = 500;
 /// Page size of other lists. Small, because an object may have more than a megabyte.
 pub(super) const WHOLE_PAGE: u32 = 50;
-/// A page above this size makes the next one smaller.
-const LARGE_PAGE: usize = 4 << 20;
+/// Maximum size of a page of more than one object: a larger one is given up and asked for with fewer.
+const PAGE_BYTES: usize = 4 << 20;
 
 /// One page of a collection.
 pub(super) struct Page {
@@ -145,7 +147,23 @@ impl Cluster {
     }
 
     /// Reads one page. `next` is the continue token, empty for the first page.
-    pub(super) async fn page(&self, kind: &Kind, selection: &Selection, next: &str, limit: u32) -> Result<Page, Error> {
+    pub(super) async fn page(
+        &self,
+        kind: &Kind,
+        selection: &Selection,
+        next: &str,
+        mut limit: u32,
+    ) -> Result<Page, Error> {
+        loop {
+            match self.page_of(kind, selection, next, limit).await {
+                Err(error) if limit > 1 && matches!(*error.cause, Cause::TooLarge(_)) => limit = (limit / 4).max(1),
+                page => return page,
+            }
+        }
+    }
+
+    /// Reads one page of so many objects.
+    async fn page_of(&self, kind: &Kind, selection: &Selection, next: &str, limit: u32) -> Result<Page, Error> {
         let mut path = selection.path(kind);
         and(&mut path, "limit", &limit.to_string());
         if !next.is_empty() {
@@ -155,13 +173,16 @@ impl Cluster {
         if selection.content == Content::Metadata {
             call.accept = LIST_METADATA;
         }
-        let answer = self.ask(&call).await?;
+        let most = if limit > 1 { PAGE_BYTES } else { MAX_BYTES };
+        // It is never closed.
+        let _permit = self.0.pages.acquire().await;
+        let answer = self.ask_within(&call, most).await?;
         let body: PageBody = serde_json::from_slice(&answer).map_err(|error| call.failed(error))?;
         Ok(Page {
             items: body.items.unwrap_or_default(),
             next: Some(body.metadata.next).filter(|token| !token.is_empty()),
             version: body.metadata.resource_version,
-            limit: if answer.len() > LARGE_PAGE { (limit / 4).max(1) } else { limit },
+            limit,
         })
     }
 }

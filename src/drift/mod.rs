@@ -6,7 +6,7 @@
 //! or later when another client keeps changing it ([`revert_backoff`](crate::managed::revert_backoff)).
 //!
 //! - `watch`: the watch of each kind, and the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);
-//!   `fair`: how owners share the reverts in flight; `limit`: how many these are
+//!   `fair`: how owners share the reverts in flight; `limit`: how many these are; `timers`: what is waited for
 //! - `by_name`: the watch of single objects under break glass; `autoscalers`: which workloads an autoscaler scales
 //!
 //! Invariant: an event whose projection is unchanged costs a hash and no request.
@@ -18,6 +18,7 @@ mod autoscalers;
 mod by_name;
 mod fair;
 mod limit;
+mod timers;
 #[expect(clippy::disallowed_methods, reason = "watches are tasks, with a clock; backoffs are waited for")]
 mod watch;
 

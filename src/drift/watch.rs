@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fair::Fair;
 use super::limit::Limit;
+use super::timers::Timers;
 use crate::api::names::SYNC_LABEL;
 use crate::apply::{FollowUp, FollowUps, ServerLoad, Writer};
 use crate::cluster::{Cause, Kind, KindId, Selection, WatchEvent};
@@ -64,6 +65,8 @@ enum Ended {
     Revert(Owner, Option<ServerLoad>),
     /// Requests to list the objects of an owner were gathered.
     Gathered(Owner),
+    /// An object was looked at after a while.
+    Looked(Key),
     /// Another one.
     Other,
 }
@@ -78,6 +81,7 @@ impl Drift {
     pub async fn run(&self, mut follow_ups: FollowUps, stop: CancellationToken) -> Result<(), Error> {
         let (mut tasks, mut watches) = (JoinSet::new(), HashMap::<KindId, Arc<Control>>::new());
         let (mut waiting, mut limit, mut gathering) = (Fair::default(), Limit::default(), HashSet::new());
+        let (mut backoffs, mut looks) = (Timers::default(), Timers::default());
         tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
         loop {
             // One time for both: what may not begin yet is waited for.
@@ -93,9 +97,18 @@ impl Drift {
             let follow_up = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(follow_up) = follow_ups.next() => follow_up,
-                Some(ended) = tasks.join_next() => {
-                    match ended.map_err(Error::Task)? {
-                        Ended::Backoff(owner, key, generation) => waiting.push(&owner, (key, generation)),
+                Some(ended) = tasks.join_next_with_id() => {
+                    let (task, ended) = match ended {
+                        // Another one waits in its place.
+                        Err(error) if error.is_cancelled() => continue,
+                        ended => ended.map_err(Error::Task)?,
+                    };
+                    match ended {
+                        Ended::Backoff(owner, key, generation) => {
+                            backoffs.ended(&key, task);
+                            waiting.push(&owner, (key, generation));
+                        }
+                        Ended::Looked(key) => looks.ended(&key, task),
                         Ended::Revert(owner, load) => {
                             waiting.done(&owner);
                             learn(&mut limit, load);
@@ -120,8 +133,8 @@ impl Drift {
                     } else {
                         // Even a sleep of nothing lasts until the timer's next millisecond.
                         let slept = tokio::time::sleep(delay);
-                        let writer = self.writer.clone();
-                        tasks.spawn(async move {
+                        let (writer, object) = (self.writer.clone(), key.clone());
+                        backoffs.start(&mut tasks, object, async move {
                             let _ = tokio::time::timeout(delay, writer.note_waiting(&key, generation, delay)).await;
                             slept.await;
                             Ended::Backoff(owner, key, generation)
@@ -143,9 +156,14 @@ impl Drift {
                 FollowUp::WatchByName(kind, key, over) => {
                     tasks.spawn(this.follow_by_name(kind, key, over, stop).map(|()| Ended::Other));
                 }
+                FollowUp::LookAgain(key, Duration::ZERO) => this.look_now(&key),
                 FollowUp::LookAgain(key, wait) => {
-                    let looked = tokio::time::sleep(wait).map(move |()| this.look_now(&key));
-                    tasks.spawn(looked.map(|()| Ended::Other));
+                    let slept = tokio::time::sleep(wait);
+                    looks.start(&mut tasks, key.clone(), async move {
+                        slept.await;
+                        this.look_now(&key);
+                        Ended::Looked(key)
+                    });
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
@@ -20,6 +20,9 @@ use crate::object::{Key, Owner};
 use crate::render::Kustomize;
 use crate::secrets::Secrets;
 use crate::source::{Pushes, Repositories, SkippedTrees, Source};
+
+/// Inventories that are loaded at the same time.
+const LOADING: usize = 2;
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -57,6 +60,8 @@ pub struct Context {
     /// Moves with every reconcile of a GitSync.
     pub(super) liveness: Component,
     facts: Mutex<HashMap<Owner, SyncFacts>>,
+    /// For inventories that are loaded: whoever can write ConfigMaps can make them large.
+    pub(super) loading: Semaphore,
 }
 
 /// What metrics say of a GitSync.
@@ -105,6 +110,7 @@ impl Context {
             look_now: watch::Sender::new(0),
             liveness,
             facts: Mutex::default(),
+            loading: Semaphore::new(LOADING),
         }
     }
 

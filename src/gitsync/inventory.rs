@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -19,15 +19,16 @@ use super::registry::Elsewhere;
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
 use crate::managed::deletion::is_applied_by_us;
-use crate::managed::inventory::{Entry, Inventory, Shard, Unreadable};
+use crate::managed::inventory::{Entry, Inventory, Parts, Shard};
 use crate::managed::places::Places;
 use crate::managed::verdict::is_controlled;
 use crate::object::{Digest, Key, Place};
 
 /// Longest name of a ConfigMap.
 const LONGEST_NAME: usize = 253;
-/// ConfigMaps of one inventory that are read, at most: more than a million objects.
-pub(super) const MOST_SHARDS: usize = 64;
+/// ConfigMaps of one inventory that are read, at most: what two commits may have at most, for an inventory lists the objects
+/// of both.
+pub(super) const MOST_SHARDS: usize = 12;
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
 
@@ -59,6 +60,8 @@ impl Attempt<'_> {
         let status = self.sync.status.as_ref();
         // A commit without objects, or one that could not be decoded, leaves no inventory behind.
         let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
+        // It is never closed.
+        let _permit = self.context.loading.acquire().await;
         let inventory = match read(cluster, &self.inventory_owner()).await? {
             Found::Whole(inventory) => {
                 self.state.written =
@@ -228,25 +231,32 @@ fn config_maps() -> Arc<Kind> {
 /// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
 /// or by somebody else for none, says nothing about what this one manages.
 pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
-    let maps = read_config_maps(cluster, owner).await?;
-    if maps.len() > MOST_SHARDS {
-        return Ok(Found::Damaged);
+    let mut maps = config_maps_of(cluster, owner);
+    let mut parts = Parts::default();
+    // One is in memory at a time, beside what is remembered of the others.
+    while let Some(map) = maps.next().await {
+        if content(&map?, INVENTORY_KEY).is_none_or(|content| parts.add(&content).is_err()) {
+            return Ok(Found::Damaged);
+        }
     }
-    if maps.is_empty() {
+    if parts.is_empty() {
         return Ok(Found::Missing);
     }
-    let contents: Result<Vec<Vec<u8>>, Unreadable> =
-        maps.iter().map(|map| content(map, INVENTORY_KEY).ok_or(Unreadable)).collect();
-    let read = contents.and_then(|contents| Inventory::decode(contents.iter().map(Vec::as_slice)));
-    Ok(read.map_or(Found::Damaged, Found::Whole))
+    Ok(parts.join().map_or(Found::Damaged, Found::Whole))
 }
 
 /// The ConfigMaps of an inventory, and at most one more than are read.
 pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
+    config_maps_of(cluster, owner).take(MOST_SHARDS + 1).try_collect().await
+}
+
+fn config_maps_of<'a>(
+    cluster: &Cluster,
+    owner: &'a InventoryOwner<'_>,
+) -> impl Stream<Item = Result<Value, Error>> + Unpin + 'a {
     let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
     let list = cluster.list(&config_maps(), selection);
-    let own = list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)));
-    own.take(MOST_SHARDS + 1).try_collect().await
+    list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)))
 }
 
 /// One field of a ConfigMap's `binaryData`.
@@ -280,18 +290,24 @@ pub(super) async fn delete(
 async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
     let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
     let lists = stream::iter(kinds).map(|kind| async move {
-        let found: Vec<ObjectMeta> =
-            cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label)).try_collect().await?;
-        Ok::<_, Error>((kind, found))
+        let list = cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label));
+        // Of each object only so much is kept: others may have written the label, and whatever else is there.
+        let entries = list.try_filter_map(|meta| std::future::ready(Ok(entry_of(&kind, &meta))));
+        entries.try_collect::<Vec<_>>().await
     });
-    let lists: Vec<_> = lists.buffer_unordered(AT_ONCE).try_collect().await?;
+    let mut lists = lists.buffer_unordered(AT_ONCE);
     let mut inventory = Inventory::default();
-    for (kind, found) in lists {
-        for meta in found.iter().filter(|meta| is_applied_by_us(meta) && !is_controlled(meta)) {
-            let entry = Entry { version: Arc::clone(&kind.version), ..Entry::default() };
-            let name = meta.name.as_deref().unwrap_or_default();
-            inventory.0.insert(kind.key(meta.namespace.as_deref(), name), entry);
-        }
+    while let Some(entries) = lists.next().await {
+        inventory.0.extend(entries?);
     }
     Ok(inventory)
+}
+
+/// What is remembered of an object that carries our label; `None` of one that only carries it.
+fn entry_of(kind: &Kind, meta: &ObjectMeta) -> Option<(Key, Entry)> {
+    if !is_applied_by_us(meta) || is_controlled(meta) {
+        return None;
+    }
+    let key = kind.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+    Some((key, Entry { version: Arc::clone(&kind.version), ..Entry::default() }))
 }

@@ -34,7 +34,7 @@ use crate::notification::Message;
 use crate::object::{Key, Object, Owner};
 use crate::secrets::{Known, SecretData};
 use crate::source::{
-    self, Ancestry, BaseDir, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
+    self, Alone, Ancestry, BaseDir, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
     Snapshot, Verification,
 };
 
@@ -213,16 +213,17 @@ impl Attempt<'_> {
         let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
         let skipped = Arc::clone(&self.context.skipped);
         let list = move |snapshot: &Snapshot| {
-            let listing = listing(snapshot, &base_dir, &skipped)?;
-            manifest::not_ignored(listing, base_dir.path(), &mut |entry| snapshot.read(entry), &bounds)
+            let (listing, _alone) = listing(snapshot, &base_dir, &skipped)?;
+            manifest::not_ignored(listing, base_dir.path(), &mut |entry| snapshot.read_alone(entry), &bounds)
         };
         let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
         let (base_dir, skipped) = (directory.base_dir.clone(), Arc::clone(&self.context.skipped));
         let (decoding, bounds) = (base_dir.clone(), limits.clone());
         let mut decoded = snapshot
             .blocking(move |snapshot| {
-                let listing = listing(snapshot, &decoding, &skipped)?;
-                manifest::decode(&listing, decoding.path(), &mut |entry| snapshot.read(entry), &memory, &bounds)
+                let (listing, _alone) = listing(snapshot, &decoding, &skipped)?;
+                let read = &mut |entry: &Entry| snapshot.read_alone(entry);
+                manifest::decode(&listing, decoding.path(), read, &memory, &bounds)
             })
             .await??;
         self.build_kustomizations(&snapshot, &base_dir, &limits, &mut decoded).await?;
@@ -316,10 +317,14 @@ impl Attempt<'_> {
 }
 
 /// The files that matter, and those with rules that are above them.
-fn listing(snapshot: &Snapshot, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<Vec<Entry>, source::Error> {
-    let mut listing = snapshot.listing(base_dir, skipped)?;
+fn listing(
+    snapshot: &Snapshot,
+    base_dir: &BaseDir,
+    skipped: &SkippedTrees,
+) -> Result<(Vec<Entry>, Alone), source::Error> {
+    let (mut listing, alone) = snapshot.listing_alone(base_dir, skipped)?;
     listing.extend(snapshot.above(base_dir, names::IGNORE_FILE)?);
-    Ok(listing)
+    Ok((listing, alone))
 }
 
 /// What is said of a commit without the directory, and of the objects that were applied from it.

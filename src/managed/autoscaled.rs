@@ -1,7 +1,5 @@
 //! The workloads of the store that an autoscaler scales.
 
-use std::collections::HashMap;
-
 use serde_json::Value;
 
 use super::autoscaler::{Autoscaler, is_at_zero};
@@ -10,20 +8,23 @@ use super::store::Store;
 use crate::object::Key;
 
 impl Store {
-    /// Replaces the autoscaled workloads; returns the kept ones that have to be looked at for it, and whether it changes
-    /// what is applied to them.
-    pub(crate) fn set_autoscaled(&mut self, workloads: HashMap<Key, Autoscaler>) -> Vec<(Key, bool)> {
-        let old = std::mem::replace(&mut self.autoscaled, workloads);
-        let new = &self.autoscaled;
-        let changed = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key)));
-        let look = |key: &Key| {
-            let managed = self.objects.get(key)?;
-            let came_or_went = old.contains_key(key) != new.contains_key(key);
-            let is_outdated = came_or_went && managed.desired.sets_replicas(&managed.desired.body());
-            let may_wake = managed.is_at_zero && old.get(key) != new.get(key);
-            (is_outdated || may_wake).then(|| (key.clone(), is_outdated))
+    /// What scales a workload is this from now on, or nothing. Whether it is kept and has to be looked at for that, and then
+    /// whether it changes what is applied to it.
+    pub(crate) fn set_autoscaler(&mut self, workload: &Key, autoscaler: Option<Autoscaler>) -> Option<bool> {
+        let old = match autoscaler {
+            Some(autoscaler) => self.autoscaled.insert(workload.clone(), autoscaler),
+            None => self.autoscaled.remove(workload),
         };
-        changed.filter_map(look).collect()
+        let managed = self.objects.get(workload)?;
+        let came_or_went = old.is_some() != autoscaler.is_some();
+        let is_outdated = came_or_went && managed.desired.sets_replicas(&managed.desired.body());
+        let may_wake = managed.is_at_zero && old != autoscaler;
+        (is_outdated || may_wake).then_some(is_outdated)
+    }
+
+    /// The workloads that an autoscaler scales.
+    pub(crate) fn autoscaled(&self) -> impl Iterator<Item = &Key> {
+        self.autoscaled.keys()
     }
 
     pub(crate) fn is_autoscaled(&self, key: &Key) -> bool {

@@ -20,9 +20,13 @@ use crate::object::{Digest, Ended, Identity, Key};
 /// Entries in one shard, at most: about 850 kB compressed, below the API's limit of 1 MiB.
 const SHARD: usize = 18_000;
 /// Longest content of a shard once decompressed, in bytes.
-const LONGEST: u64 = 32 << 20;
+const LONGEST: u64 = 12 << 20;
 /// Entries that are read from one shard, at most. They are spread evenly, so none ever holds twice its share.
 const MOST: usize = 2 * SHARD;
+/// Memory that an entry takes beside its name, about.
+const ENTRY_BYTES: usize = 240;
+/// Memory that an inventory may take: 100 000 objects, as many as a commit may have, with names of 80 bytes.
+const MEMORY: usize = 32 << 20;
 /// First bytes of every shard, with the format's number.
 const MAGIC: &[u8] = b"mainstay-inventory/1\n";
 /// Flags of an entry whose object ended.
@@ -157,23 +161,53 @@ impl Inventory {
 
     /// Puts an inventory together from the contents of all its ConfigMaps, in any order.
     pub fn decode<'a>(contents: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, Unreadable> {
-        let mut parts = BTreeMap::new();
-        let mut total = None;
-        for content in contents {
-            let (index, of, entries) = decode_part(content)?;
-            if index == 0 {
-                total = Some(of);
-            }
-            if parts.insert(index, (of, entries)).is_some() {
-                return Err(Unreadable);
-            }
-        }
-        let total = total.ok_or(Unreadable)?;
+        let mut parts = Parts::default();
+        contents.into_iter().try_for_each(|content| parts.add(content))?;
+        parts.join()
+    }
+}
+
+/// An inventory that is being put together.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// By position: how many there are, and the entries.
+    parts: BTreeMap<usize, (usize, Vec<(Key, Entry)>)>,
+    /// Memory that all of them take, about, in bytes.
+    memory: usize,
+}
+
+impl Parts {
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Adds the content of one ConfigMap.
+    ///
+    /// # Errors
+    /// It does not read, was there already, or all of them take more memory than an inventory may.
+    pub fn add(&mut self, content: &[u8]) -> Result<(), Unreadable> {
+        let (index, of, entries) = decode_part(content)?;
+        let texts = |(key, _): &(Key, Entry)| key.name.len() + ENTRY_BYTES;
+        self.memory += entries.iter().map(texts).sum::<usize>();
+        let is_new = self.parts.insert(index, (of, entries)).is_none();
+        if is_new && self.memory <= MEMORY { Ok(()) } else { Err(Unreadable) }
+    }
+
+    /// The whole inventory.
+    ///
+    /// # Errors
+    /// A part is missing, or is of another writing.
+    pub fn join(mut self) -> Result<Inventory, Unreadable> {
+        let total = self.parts.get(&0).map(|(of, _)| *of).ok_or(Unreadable)?;
         // What lies beyond was left behind when the inventory had more of them.
         // One that counts otherwise is of another writing, which did not come to its end.
-        let mut part = |index| parts.remove(&index).filter(|(of, _)| *of == total).map(|(_, entries)| entries);
-        let parts = (0..total).map(|index| part(index).ok_or(Unreadable));
-        Ok(Self(parts.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()))
+        let mut inventory = Inventory::default();
+        for index in 0..total {
+            let (_, entries) = self.parts.remove(&index).filter(|(of, _)| *of == total).ok_or(Unreadable)?;
+            inventory.0.extend(entries);
+        }
+        Ok(inventory)
     }
 }
 
@@ -354,6 +388,18 @@ mod tests {
         assert_eq!(Inventory::decode([bomb.as_slice()]), Err(Unreadable));
         assert_eq!(Inventory::decode([b"rubbish".as_slice()]), Err(Unreadable));
         assert_eq!(Inventory::decode([]), Err(Unreadable));
+    }
+
+    #[test]
+    fn refuses_more_than_may_be_kept_before_it_has_read_all_of_it() {
+        let long = |count: usize| {
+            let key = |i: usize| Key::new("", "ConfigMap", Some("load"), format!("{i:0250}"));
+            Inventory((0..count).map(|i| (key(i), Entry::default())).collect()).encode()
+        };
+        assert!(decode(&long(40_000)).is_ok());
+        let (shards, mut parts) = (long(80_000), Parts::default());
+        let added = shards.iter().take_while(|shard| parts.add(&shard.content).is_ok()).count();
+        assert!(added < shards.len(), "{added}");
     }
 
     #[test]

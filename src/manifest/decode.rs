@@ -38,10 +38,10 @@ pub struct Decoded {
 /// files above it.
 ///
 /// Fails only if a file cannot be read; invalid content is a problem.
-pub fn decode(
+pub fn decode<C: AsRef<[u8]>>(
     listing: &[Entry],
     base_dir: &str,
-    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    read: &mut dyn FnMut(&Entry) -> Result<C, source::Error>,
     cache: &DecodeCache,
     limits: &Limits,
 ) -> Result<Decoded, source::Error> {
@@ -100,15 +100,16 @@ pub fn decode(
             continue;
         }
         let content = read(entry)?;
-        if is_of_another_tool && !other_files::may_be_manifest(&content) {
+        let content = content.as_ref();
+        if is_of_another_tool && !other_files::may_be_manifest(content) {
             continue;
         }
-        if let Some(hint) = recognise::pointer(&content) {
+        if let Some(hint) = recognise::pointer(content) {
             let hint = format!("{hint}, or name it in .mainstayignore");
             decoded.problems.push(not_fetched(Place::file(path), &hint));
             continue;
         }
-        let found = file::read(&path, &content, limits.documents.saturating_sub(documents), limits, &mut shared);
+        let found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
         documents += found.documents;
         if found.problems.is_empty() {
             cache.insert(entry.id, &path, &found.objects);
@@ -133,10 +134,10 @@ pub fn decode_rendered(file: &str, documents: &[u8], limits: &Limits) -> Decoded
 ///
 /// # Errors
 /// A file with rules cannot be read.
-pub fn not_ignored(
+pub fn not_ignored<C: AsRef<[u8]>>(
     mut listing: Vec<Entry>,
     base_dir: &str,
-    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    read: &mut dyn FnMut(&Entry) -> Result<C, source::Error>,
     limits: &Limits,
 ) -> Result<Vec<Entry>, source::Error> {
     // The problems of the rules are those of decoding.
@@ -168,10 +169,10 @@ fn not_fetched(place: Place, hint: &str) -> Problem {
     Problem::new(place, "the file is kept in Git LFS, which is not fetched", Some(hint))
 }
 
-pub(super) fn ignore_rules(
+pub(super) fn ignore_rules<C: AsRef<[u8]>>(
     listing: &[Entry],
     base_dir: &str,
-    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    read: &mut dyn FnMut(&Entry) -> Result<C, source::Error>,
     deadline: Deadline<'_>,
     problems: &mut Vec<Problem>,
 ) -> Result<Ignored, source::Error> {
@@ -188,25 +189,26 @@ pub(super) fn ignore_rules(
             continue;
         }
         let content = read(entry)?;
-        if let Some(hint) = recognise::pointer(&content) {
+        let content = content.as_ref();
+        if let Some(hint) = recognise::pointer(content) {
             problems.push(not_fetched(Place::file(&*entry.path), hint));
             continue;
         }
-        problems.extend(ignored.add(&entry.path, &content));
+        problems.extend(ignored.add(&entry.path, content));
     }
     Ok(ignored)
 }
 
 /// The directories that are Helm charts.
-fn charts(
+fn charts<C: AsRef<[u8]>>(
     entries: &[&Entry],
-    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    read: &mut dyn FnMut(&Entry) -> Result<C, source::Error>,
     deadline: Deadline<'_>,
 ) -> Result<Directories, source::Error> {
     let mut found = Vec::new();
     for entry in entries {
         let may_be = recognise::may_be_chart(&entry.path) && entry.kind == EntryKind::File && entry.flaw.is_none();
-        if may_be && entry.size <= MAX_CHART && !deadline.is_over() && recognise::is_chart(&read(entry)?) {
+        if may_be && entry.size <= MAX_CHART && !deadline.is_over() && recognise::is_chart(read(entry)?.as_ref()) {
             found.push(&*entry.path);
         }
     }

@@ -28,7 +28,7 @@ pub struct Limits {
 
 impl Limits {
     /// The agent's limits: 3 MiB per document, 16 MiB per file, depth 100, 100 000 documents, 5 min for all files, 2 s
-    /// and 64 MiB for one file.
+    /// and 40 MiB for one file.
     pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self {
             document: 3 << 20,
@@ -37,7 +37,7 @@ impl Limits {
             documents: 100_000,
             time: Duration::from_secs(300),
             file_time: Duration::from_secs(2),
-            file_memory: 64 << 20,
+            file_memory: 40 << 20,
             problems: 1000,
             clock: Arc::new(clock),
         }

@@ -34,10 +34,10 @@ pub enum FileState {
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn report(
+pub fn report<C: AsRef<[u8]>>(
     listing: &[Entry],
     base_dir: &str,
-    read: &mut dyn FnMut(&Entry) -> Result<Vec<u8>, source::Error>,
+    read: &mut dyn FnMut(&Entry) -> Result<C, source::Error>,
     limits: &Limits,
 ) -> Result<Vec<FileReport>, source::Error> {
     let decoded = decode(listing, base_dir, read, &DecodeCache::default(), limits)?;

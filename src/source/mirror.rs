@@ -31,7 +31,7 @@ use super::large_files;
 use super::objects::Objects;
 use super::spool::PackSpool;
 use super::storage::{HELD, MIRROR, Storage};
-use super::transport::History;
+use super::transport::{History, Weight};
 
 /// Commits that are sent to the server as `have`, so that it sends only the difference.
 const MAX_HAVES: usize = 16;
@@ -316,6 +316,26 @@ impl Generation {
         }
     }
 
+    /// Bytes of memory that indexing a pack takes at most, beside what any pack takes: a delta with its base and its result,
+    /// whatever it says of them.
+    pub(super) fn working_bytes(&self, weight: &Weight) -> Result<u64, Fault> {
+        if weight.delta == 0 {
+            return Ok(0);
+        }
+        let mut base = weight.largest;
+        match &weight.named {
+            None => base = u64::MAX,
+            Some(named) if named.is_empty() => {}
+            Some(named) => {
+                let objects = self.objects()?;
+                for id in named {
+                    base = base.max(objects.header(*id)?.map_or(0, |(size, _)| size));
+                }
+            }
+        }
+        Ok(base.saturating_add(weight.delta).saturating_add(weight.largest))
+    }
+
     /// Adds the objects of a pack, and completes a thin pack with ours. Ends by `until`.
     pub(super) fn index(&self, mut pack: PackSpool, until: Instant) -> Result<(), Fault> {
         let indexed = self.add_pack(&mut pack, until);
@@ -325,7 +345,7 @@ impl Generation {
     }
 
     fn add_pack(&self, pack: &mut PackSpool, until: Instant) -> Result<(), Fault> {
-        let (objects, bases) = pack.sizes();
+        let (objects, bases) = (pack.weight().objects, pack.weight().bases);
         let has_packs = self.size()?.1 > 0;
         let bases = if has_packs { bases } else { 0 };
         pack.secure(objects.saturating_mul(INDEX_BYTES).saturating_add(bases), &self.path)?;

@@ -126,7 +126,7 @@ pub use repositories::Repositories;
 pub use settings::{Deadlines, Limits, MAX_THREADS, Settings};
 pub use shared_host_keys::SharedHostKeys;
 pub use skipped_trees::SkippedTrees;
-pub use snapshot::Snapshot;
+pub use snapshot::{Alone, Content, Snapshot};
 pub use ssh_fault::SshFault;
 pub use ssh_key::SshIdentity;
 pub use verify::{SignatureFault, Verification};

@@ -25,6 +25,7 @@ pub(super) struct TenantPermits {
 }
 
 /// A held permit; dropping it passes it on.
+#[derive(Debug)]
 pub(super) struct Permit {
     permits: Permits,
     /// `None` if it was returned already.
@@ -79,6 +80,11 @@ impl TenantPermits {
         self.permits.0.lock().wait(&self.tenant, waiter, oneshot::Sender::is_closed);
         self.permits.give();
         permit.await.map_err(|_| Fault::Stopped)
+    }
+
+    /// The same on a blocking thread; without a runtime there is nobody to share with.
+    pub(super) fn acquire_here(&self) -> Result<Option<Permit>, Fault> {
+        tokio::runtime::Handle::try_current().ok().map(|runtime| runtime.block_on(self.acquire())).transpose()
     }
 
     /// Runs `work` on a blocking thread once the tenant has a permit.

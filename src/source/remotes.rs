@@ -26,6 +26,7 @@ use super::permits::{Permits, TenantPermits};
 use super::pinning::{PinRequest, SupersededPins};
 use super::poll::Poll;
 use super::remote::Remote;
+use super::snapshot::ReadPermits;
 use super::storage::Storage;
 use super::transport::{
     self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
@@ -34,6 +35,8 @@ use super::{Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
 
 /// How long the host keys that hold for all repositories are waited for.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
+/// Packs that are received at the same time: each takes about 1 MiB, and more if it has very many objects.
+const RECEIVING: usize = 16;
 /// The user name beside the token of a GitHub App.
 const APP_USER: &str = "x-access-token";
 
@@ -48,6 +51,12 @@ pub struct Source {
 pub(super) struct Inner {
     pub(super) settings: Settings,
     pub(super) permits: Permits,
+    /// For packs that are being received.
+    receiving: Permits,
+    /// For what takes much memory while it is indexed or read: one at a time.
+    large: Permits,
+    /// For long listings: one at a time.
+    long: Permits,
     names: Names,
     http: HttpClients,
     tokens: AppTokens,
@@ -118,7 +127,10 @@ impl fmt::Debug for Source {
 impl Source {
     /// Uses neither disk nor network yet.
     pub fn new(settings: Settings) -> Self {
+        // What it would keep of directories and commits, up to 256 MiB of it, is hardly ever asked for again.
+        git2::opts::enable_caching(false);
         let permits = Permits::new(settings.permits);
+        let (receiving, large, long) = (Permits::new(RECEIVING), Permits::new(1), Permits::new(1));
         let (remotes, consumers) = (Mutex::default(), Mutex::default());
         let storage = Storage::new(settings.budget);
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -130,6 +142,9 @@ impl Source {
         let inner = Inner {
             settings,
             permits,
+            receiving,
+            large,
+            long,
             names,
             http,
             tokens,
@@ -202,6 +217,21 @@ impl Source {
     /// Permits for work that only this namespace waits for.
     pub(super) fn own(&self) -> TenantPermits {
         self.inner.permits.share(&self.tenant)
+    }
+
+    /// Permits for packs that are being received.
+    pub(super) fn receiving(&self) -> TenantPermits {
+        self.inner.receiving.share(&self.tenant)
+    }
+
+    /// The permit for what takes much memory.
+    pub(super) fn large(&self) -> TenantPermits {
+        self.inner.large.share(&self.tenant)
+    }
+
+    /// What whoever reads a snapshot may need.
+    pub(super) fn read_permits(&self) -> ReadPermits {
+        ReadPermits { threads: self.own(), large: self.large(), long: self.inner.long.share(&self.tenant) }
     }
 
     /// Permits for work that all consumers of the remote wait for.

@@ -1,6 +1,6 @@
 //! The GitRepositories of the cluster, as last seen by their watch.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -83,7 +83,7 @@ impl Repositories {
     }
 
     /// Removes all but these.
-    pub fn replace(&self, present: Vec<(String, String)>) {
+    pub fn replace(&self, present: &HashSet<(String, String)>) {
         *self.unknown.lock() = None;
         let mut all = self.all.lock();
         all.retain(|key, _| present.contains(key));

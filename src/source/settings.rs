@@ -58,6 +58,10 @@ pub struct Limits {
     pub pack_objects: u32,
     /// Unpacked bytes of an object.
     pub object_bytes: u64,
+    /// Bytes of a delta.
+    pub delta_bytes: u64,
+    /// Bytes of a delta, of its base and of its result, which are in memory together.
+    pub working_bytes: u64,
     /// Unpacked bytes of a pack.
     pub unpacked_bytes: u64,
     /// Bytes of a mirror; a larger one is replaced, and refused if the new one is too large as well.
@@ -68,6 +72,8 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Files and directories under a base directory.
     pub entries: usize,
+    /// Bytes of all their paths together.
+    pub path_bytes: usize,
 }
 
 impl Default for Limits {
@@ -77,11 +83,14 @@ impl Default for Limits {
             pack_bytes: 1152 * MIB,
             pack_objects: 500_000,
             object_bytes: 64 * MIB,
+            delta_bytes: 16 * MIB,
+            working_bytes: 64 * MIB,
             unpacked_bytes: 4096 * MIB,
             mirror_bytes: 1408 * MIB,
             mirror_packs: 64,
             file_bytes: 16 * MIB,
             entries: 100_000,
+            path_bytes: 16 << 20,
         }
     }
 }

@@ -15,12 +15,18 @@ use super::lfs::{self, Pointer};
 use super::mirror::Generation;
 use super::missing_directory::MissingDirectory;
 use super::objects::{Objects, damaged};
-use super::permits::TenantPermits;
+use super::permits::{Permit, TenantPermits};
 use super::reference::BaseDir;
 use super::settings::Limits;
 use super::skipped_trees::SkippedTrees;
 use super::submodules;
-use super::walk::walk;
+use super::walk::{PATHS, walk};
+
+/// Bytes from which on a file is read alone: its values may take 40 times as much memory.
+const LARGE_FILE: u64 = 128 << 10;
+
+/// Bytes of all paths up to which a listing is short.
+const SHORT: usize = 2 << 20;
 
 /// A commit with its files, immutable. Cheap to clone; keeps the mirror that it reads from.
 #[derive(Clone)]
@@ -51,7 +57,40 @@ struct Inner {
     /// `None` for a local repository.
     generation: Option<Arc<Generation>>,
     limits: Limits,
-    share: TenantPermits,
+    permits: ReadPermits,
+}
+
+/// What whoever reads a snapshot may need.
+#[derive(Clone, Debug)]
+pub(super) struct ReadPermits {
+    pub(super) threads: TenantPermits,
+    /// For files that take much memory.
+    pub(super) large: TenantPermits,
+    /// For long listings.
+    pub(super) long: TenantPermits,
+}
+
+/// While it is there, nobody else has one.
+#[derive(Debug)]
+pub struct Alone(#[expect(dead_code, reason = "it is held")] Option<Permit>);
+
+/// The content of a file. Of those that may take much memory while they are decoded, one is there at a time.
+pub struct Content {
+    bytes: Vec<u8>,
+    _alone: Alone,
+}
+
+impl AsRef<[u8]> for Content {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What it holds may be that of a Secret.
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Content({} bytes)", self.bytes.len())
+    }
 }
 
 impl Snapshot {
@@ -61,10 +100,10 @@ impl Snapshot {
         commit: Commit,
         generation: Option<Arc<Generation>>,
         limits: Limits,
-        share: TenantPermits,
+        permits: ReadPermits,
     ) -> Result<Option<Self>, Fault> {
         let Some(info) = objects.commit(commit)? else { return Ok(None) };
-        let inner = Inner { root: info.tree, objects, generation, limits, share };
+        let inner = Inner { root: info.tree, objects, generation, limits, permits };
         inner.objects.directory(inner.root, &BaseDir::root())?;
         Ok(Some(Self {
             commit,
@@ -314,23 +353,41 @@ impl Snapshot {
 
     /// All entries of the directory, recursively, ordered by path. Blocks.
     pub fn entries(&self, base_dir: &BaseDir) -> Result<Vec<Entry>, Error> {
-        self.list(base_dir, &mut 0, None)
+        self.list(base_dir, &self.inner.limits, &mut 0, None)
     }
 
     /// The same without the files that nobody reads: they cost nothing, and need not be there. Blocks.
     pub fn listing(&self, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<Vec<Entry>, Error> {
-        self.list(base_dir, &mut 0, Some(skipped))
+        self.list(base_dir, &self.inner.limits, &mut 0, Some(skipped))
+    }
+
+    /// The same, alone if it is long. On a thread of [`Snapshot::blocking`].
+    pub fn listing_alone(&self, base_dir: &BaseDir, skipped: &SkippedTrees) -> Result<(Vec<Entry>, Alone), Error> {
+        let short = Limits { path_bytes: self.inner.limits.path_bytes.min(SHORT), ..self.inner.limits };
+        match self.list(base_dir, &short, &mut 0, Some(skipped)) {
+            Err(Error::Read { cause, .. }) if matches!(*cause, Fault::TooLarge { what: PATHS, .. }) => {}
+            listed => return Ok((listed?, Alone(None))),
+        }
+        let alone = self.inner.permits.long.acquire_here();
+        let alone = alone.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
+        Ok((self.listing(base_dir, skipped)?, Alone(alone)))
     }
 
     /// The limit holds for all submodules together, which have `seen` so far.
-    fn list(&self, base_dir: &BaseDir, seen: &mut usize, skipped: Option<&SkippedTrees>) -> Result<Vec<Entry>, Error> {
+    fn list(
+        &self,
+        base_dir: &BaseDir,
+        limits: &Limits,
+        seen: &mut usize,
+        skipped: Option<&SkippedTrees>,
+    ) -> Result<Vec<Entry>, Error> {
         if let Some((path, submodule, rest)) = self.submodule_at(base_dir.path()) {
-            return submodule.list_below(path, &BaseDir::parse(rest)?, seen, skipped);
+            return submodule.list_below(path, &BaseDir::parse(rest)?, limits, seen, skipped);
         }
         let inner = &self.inner;
         let walked = inner.objects.directory(inner.root, base_dir).and_then(|directory| {
             let directory = directory.ok_or(Fault::MissingDirectory)?;
-            walk(&inner.objects, directory, base_dir.path(), &inner.limits, seen, skipped)
+            walk(&inner.objects, directory, base_dir.path(), limits, seen, skipped)
         });
         let mut walked = walked.map_err(|cause| self.unread(base_dir.to_string(), cause))?;
         if let Some(large) = &self.large {
@@ -345,7 +402,7 @@ impl Snapshot {
         for entry in walked {
             match self.submodules.get(&entry.path) {
                 Some(submodule) => {
-                    entries.extend(submodule.list_below(&entry.path, &BaseDir::root(), seen, skipped)?);
+                    entries.extend(submodule.list_below(&entry.path, &BaseDir::root(), limits, seen, skipped)?);
                 }
                 None => entries.push(entry),
             }
@@ -359,10 +416,11 @@ impl Snapshot {
         &self,
         own: &str,
         base_dir: &BaseDir,
+        limits: &Limits,
         seen: &mut usize,
         skipped: Option<&SkippedTrees>,
     ) -> Result<Vec<Entry>, Error> {
-        let mut entries = self.list(base_dir, seen, skipped)?;
+        let mut entries = self.list(base_dir, limits, seen, skipped)?;
         for entry in &mut entries {
             entry.path = format!("{own}/{}", entry.path);
         }
@@ -390,13 +448,23 @@ impl Snapshot {
         read.map_err(|cause| holder.unread(path.to_owned(), cause))
     }
 
+    /// The same, alone if the file is large. On a thread of [`Snapshot::blocking`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::read`].
+    pub fn read_alone(&self, entry: &Entry) -> Result<Content, Error> {
+        let alone = if entry.size > LARGE_FILE { self.inner.permits.large.acquire_here() } else { Ok(None) };
+        let alone = alone.map_err(|cause| self.unread(entry.path.clone(), cause))?;
+        Ok(Content { bytes: self.read(entry)?, _alone: Alone(alone) })
+    }
+
     /// Runs blocking `work` with a permit of the namespace that fetched the snapshot.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let snapshot = self.clone();
-        let done = self.inner.share.run(move || work(&snapshot)).await;
+        let done = self.inner.permits.threads.run(move || work(&snapshot)).await;
         done.map_err(|cause| self.unread("files".to_owned(), cause))
     }
 

@@ -8,6 +8,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::error::Fault;
+use super::transport::Weight;
 
 /// Room for a pack; gives all of it back when it is dropped.
 pub(super) trait Space: Send {
@@ -34,8 +35,7 @@ pub(super) struct PackSpool {
     room: Box<dyn Space>,
     /// Bytes of the largest object.
     object_bytes: u64,
-    objects: u64,
-    bases: u64,
+    weight: Weight,
 }
 
 impl PackSpool {
@@ -43,7 +43,7 @@ impl PackSpool {
     pub(super) fn new(directory: &Path, object_bytes: u64, room: impl Space + 'static) -> Self {
         let (directory, room) = (directory.to_owned(), Box::new(room));
         let (segments, last, length) = (VecDeque::new(), SEGMENT, 0);
-        Self { directory, segments, last, length, room, object_bytes, objects: 0, bases: 0 }
+        Self { directory, segments, last, length, room, object_bytes, weight: Weight::default() }
     }
 
     /// Appends the next bytes.
@@ -78,15 +78,15 @@ impl PackSpool {
         }
     }
 
-    /// The pack is complete: the number of its objects, and the bytes of the objects outside that it builds on.
-    pub(super) fn finish(&mut self, objects: u64, bases: u64) -> Result<(), Fault> {
-        (self.objects, self.bases) = (objects, bases);
+    /// The pack is complete: what indexing it takes.
+    pub(super) fn finish(&mut self, weight: Weight) -> Result<(), Fault> {
+        self.weight = weight;
         self.segments.iter_mut().try_for_each(File::rewind).map_err(Fault::disk)
     }
 
-    /// The number of its objects, and the bytes of the objects outside that it builds on.
-    pub(super) fn sizes(&self) -> (u64, u64) {
-        (self.objects, self.bases)
+    /// What indexing it takes.
+    pub(super) fn weight(&self) -> &Weight {
+        &self.weight
     }
 
     /// Makes sure of room for more than the pack itself.
@@ -103,8 +103,11 @@ impl PackSpool {
     fn missing(&self, bytes: u64, at: &Path) -> Result<u64, Fault> {
         let disk = rustix::fs::statvfs(at).map_err(|error| Fault::disk(error.into()))?;
         // libgit2 appends objects that the pack builds on through mapped memory: on a full disk that ends the process.
-        let slack =
-            if self.bases > 0 { self.object_bytes.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SLACK) } else { 0 };
+        let slack = if self.weight.bases > 0 {
+            self.object_bytes.min(disk.f_blocks.saturating_mul(disk.f_frsize) / SLACK)
+        } else {
+            0
+        };
         // A piece of the pack is there twice until it is read.
         let needed = bytes.saturating_add(self.length.min(SEGMENT)).saturating_add(slack);
         Ok(needed.saturating_sub(disk.f_bavail.saturating_mul(disk.f_frsize)))

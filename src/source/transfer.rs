@@ -27,6 +27,8 @@ use super::snapshot::Snapshot;
 use super::spool::PackSpool;
 use super::transport::{self, Files, History, Negotiated, PackRequest};
 
+/// A pack for which more memory than this is needed is indexed alone, in bytes.
+const LARGE: u64 = 4 << 20;
 /// Maximum number of branches that are requested together if a server does not send a commit by its id.
 const BRANCHES: usize = 1000;
 
@@ -68,9 +70,11 @@ impl Source {
     ) -> Result<Snapshot, Arc<Fault>> {
         self.check(remote)?;
         if let Some(path) = remote.url.local_path() {
-            let (path, commit, limits, own) = (path.to_owned(), found.commit, self.inner.settings.limits, self.own());
+            let (path, commit, limits) = (path.to_owned(), found.commit, self.inner.settings.limits);
+            let permits = self.read_permits();
             let objects = move || Objects::open(&transport::local::objects(&path)?);
-            let opened = self.shared(remote).run(move || Snapshot::open(objects()?, commit, None, limits, own)).await?;
+            let open = move || Snapshot::open(objects()?, commit, None, limits, permits);
+            let opened = self.shared(remote).run(open).await?;
             return opened?.ok_or_else(|| Fault::MissingCommit.into());
         }
         let state = self.state(remote);
@@ -284,6 +288,7 @@ impl Source {
         allowance: &Allowance,
     ) -> Result<BTreeSet<Id>, Fault> {
         let limits = self.inner.settings.limits;
+        let _receiving = self.receiving().acquire().await?;
         let (room, until) = (allowance.space(self.room(generation.path())), allowance.until);
         let into = PackSpool::new(generation.path(), limits.object_bytes, room);
         let wire = self.wire(remote)?;
@@ -293,8 +298,14 @@ impl Source {
             delivered.map_err(|fault| self.refused(remote, &credentials, fault))
         };
         let delivered = transport::on_behalf_of(&self.tenant, delivered).await?;
-        let indexer = Arc::clone(generation);
-        self.shared(remote).run(move || indexer.index(delivered.pack, until)).await??;
+        let (indexer, large) = (Arc::clone(generation), self.large());
+        let index = move || {
+            let is_large = indexer.working_bytes(delivered.pack.weight())? > LARGE;
+            // Whoever holds this permit has a thread, or two might wait for each other.
+            let _alone = if is_large { large.acquire_here()? } else { None };
+            indexer.index(delivered.pack, until)
+        };
+        self.shared(remote).run(index).await??;
         Ok(delivered.shallow)
     }
 
@@ -305,11 +316,12 @@ impl Source {
         generation: &Arc<Generation>,
         commit: Commit,
     ) -> Result<Option<Snapshot>, Fault> {
-        let (limits, own, tenant) = (self.inner.settings.limits, self.own(), Tenant::clone(&self.tenant));
+        let (limits, tenant) = (self.inner.settings.limits, Tenant::clone(&self.tenant));
+        let permits = self.read_permits();
         let generation = Arc::clone(generation);
         let opened = move || {
             generation.set_used(SystemTime::now(), &tenant);
-            Snapshot::open(generation.objects()?, commit, Some(generation), limits, own)
+            Snapshot::open(generation.objects()?, commit, Some(generation), limits, permits)
         };
         self.shared(remote).run(opened).await?
     }

@@ -13,6 +13,8 @@ use super::objects::{ItemKind, Objects, TreeItem, damaged};
 use super::path_flaw::{self, PathFlaw};
 use super::skipped_trees::{Extent, SkippedTrees};
 
+/// What is too large if there are too many long paths.
+pub(super) const PATHS: &str = "all paths of files and directories together, in bytes,";
 const PATH_BYTES: usize = 4096;
 const DEPTH: usize = 100;
 
@@ -49,7 +51,7 @@ pub(super) fn walk(
     seen: &mut usize,
     skipped: Option<&SkippedTrees>,
 ) -> Result<Vec<Entry>, Fault> {
-    let mut entries = Vec::new();
+    let (mut entries, mut path_bytes) = (Vec::new(), 0);
     let mut walked: Vec<Walked> = Vec::new();
     let first = Waiting { path: prefix.to_owned(), tree: root, depth: 0, flaw_above: None, parent: None, name: 0 };
     let mut waiting = vec![first];
@@ -94,6 +96,11 @@ pub(super) fn walk(
             }
             let length = name.len();
             let path = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+            path_bytes += path.len();
+            if path_bytes > limits.path_bytes {
+                let limit = limits.path_bytes as u64;
+                return Err(Fault::TooLarge { what: PATHS, limit });
+            }
             let Some(kind) = item.kind.entry() else {
                 let (tree, depth, parent) = (item.id, depth + 1, Some(number));
                 waiting.push(Waiting { path, tree, depth, flaw_above: flaw, parent, name: length });

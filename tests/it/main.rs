@@ -26,6 +26,7 @@ mod drift_pauses;
 mod drift_remaining;
 mod drift_restarts;
 mod drift_storms;
+mod envelope;
 mod explain_commands;
 mod first_hour;
 mod forgeries;

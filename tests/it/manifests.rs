@@ -80,6 +80,22 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
 }
 
 #[test]
+fn let_only_those_in_who_have_something_to_ask() {
+    let documents = built();
+    let policy = &find(&documents, "NetworkPolicy", "mainstay")["spec"];
+    let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
+    assert_eq!(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"]);
+    assert_eq!(policy["policyTypes"], json!(["Ingress"]));
+    let [webhooks, metrics] = policy["ingress"].as_array().unwrap().as_slice() else { panic!("{policy}") };
+    assert_eq!((&webhooks["ports"], &webhooks["from"]), (&json!([{"port": "receivers"}]), &Value::Null));
+    assert_eq!(metrics["ports"], json!([{"port": "http"}]));
+    let labelled = json!({"namespaceSelector": {"matchLabels": {"mainstay.dev/metrics": "true"}}});
+    assert_eq!(metrics["from"], json!([{"podSelector": {}}, labelled]));
+    let ports: Vec<_> = pod["spec"]["containers"][0]["ports"].as_array().unwrap().iter().collect();
+    assert!(ports.iter().all(|port| port["name"] == "http" || port["name"] == "receivers"), "each is in the policy");
+}
+
+#[test]
 fn route_webhooks_to_the_agent() {
     let documents = built();
     let service = &find(&documents, "Service", "mainstay-receivers")["spec"];

@@ -14,6 +14,7 @@ use crate::{
 const NAMESPACE: &str = include_str!("../../../manifests/namespace.yaml");
 const RBAC: &str = include_str!("../../../manifests/rbac.yaml");
 const AGENT: &str = include_str!("../../../manifests/deployment.yaml");
+const NETWORK_POLICY: &str = include_str!("../../../manifests/network-policy.yaml");
 /// The namespace of `manifests/`.
 const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
@@ -41,6 +42,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
         variables.for_each(|all| all.push(json!({"name": RECEIVER_URL, "value": url})));
     }
     objects.extend(agent);
+    objects.extend(manifest(NETWORK_POLICY, installation)?);
     Ok(objects)
 }
 

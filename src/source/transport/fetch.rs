@@ -249,8 +249,7 @@ impl Checked {
         }
         self.write().await?;
         let (scan, mut pack) = self.sink.take().ok_or(Fault::Stopped)?;
-        let (objects, bases) = scan.finish()?;
-        pack.finish(objects, bases)?;
+        pack.finish(scan.finish()?)?;
         Ok(pack)
     }
 }

@@ -31,6 +31,7 @@ pub(super) use fetch::{Files, History, PackRequest, fetch_pack, without_credenti
 pub(super) use git::GitWire;
 pub(super) use http::{ClientPlace, HttpClients};
 pub(super) use names::{Names, on_behalf_of};
+pub(super) use pack::Weight;
 pub(super) use refs::{Negotiated, list_refs};
 pub(super) use ssh::{KeyPlace, LanePlace, Ssh, SshWire};
 

@@ -3,18 +3,38 @@
 //! libgit2 trusts the size in a delta and allocates it; a kilobyte of delta can claim gigabytes. So every object is
 //! inflated here once without keeping the result, and its sizes are compared with the limits first.
 //!
+//! Invariant: what libgit2 takes for any one object is within `working_bytes`, unless a delta is wrong about its base;
+//! [`Weight`] says what it takes then.
 //! Invariant: memory is constant plus some bytes per delta; time grows with the pack and with `unpacked_bytes`.
 //! Deliberately not here: checksums and ids, which libgit2 verifies when it indexes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::source::Limits;
 use crate::source::error::Fault;
+use crate::source::id::Id;
 
 /// The longest delta chain that git itself makes.
 const MAX_CHAIN: u16 = 4095;
+/// Ids of bases that are remembered: 20 bytes each.
+const MAX_BASES: usize = 4096;
+
+/// What indexing a pack takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::source) struct Weight {
+    /// Number of objects.
+    pub(in crate::source) objects: u64,
+    /// At most how many bytes the objects outside have that it builds on.
+    pub(in crate::source) bases: u64,
+    /// Bytes of its largest object.
+    pub(in crate::source) largest: u64,
+    /// Bytes of its largest delta; 0 without deltas.
+    pub(in crate::source) delta: u64,
+    /// The objects that deltas name by their ids; `None` if these are too many.
+    pub(in crate::source) named: Option<BTreeSet<Id>>,
+}
 
 /// The state of checking one pack.
 pub(super) struct Scan {
@@ -22,11 +42,9 @@ pub(super) struct Scan {
     state: State,
     /// Bytes of the pack so far.
     position: u64,
-    objects: u32,
     objects_left: u32,
     unpacked: u64,
-    /// Bytes of the objects that deltas name by their ids.
-    bases: u64,
+    weight: Weight,
     object: Object,
     inflate: Decompress,
     scratch: Vec<u8>,
@@ -43,7 +61,7 @@ enum State {
     /// Offset of the delta's base.
     Distance { first: bool, distance: u64 },
     /// Id of the delta's base.
-    BaseId { left: usize },
+    BaseId(Vec<u8>),
     /// Compressed content.
     Content,
     /// Checksum.
@@ -68,10 +86,9 @@ impl Scan {
             limits,
             state: State::Header(Vec::with_capacity(12)),
             position: 0,
-            objects: 0,
             objects_left: 0,
             unpacked: 0,
-            bases: 0,
+            weight: Weight { named: Some(BTreeSet::new()), ..Weight::default() },
             object: Object::default(),
             inflate: Decompress::new(true),
             scratch: vec![0; 64 << 10],
@@ -97,10 +114,9 @@ impl Scan {
         Ok(())
     }
 
-    /// Checks that the pack is complete. Returns the number of its objects, and at most how many bytes the objects outside
-    /// have that it builds on.
-    pub(super) fn finish(self) -> Result<(u64, u64), Fault> {
-        if self.state == State::End { Ok((self.objects.into(), self.bases)) } else { Err(damaged("it ends too early")) }
+    /// Checks that the pack is complete. Returns what indexing it takes.
+    pub(super) fn finish(self) -> Result<Weight, Fault> {
+        if self.state == State::End { Ok(self.weight) } else { Err(damaged("it ends too early")) }
     }
 
     fn byte(&mut self, byte: u8) -> Result<(), Fault> {
@@ -126,9 +142,13 @@ impl Scan {
                     self.state = State::Distance { first: false, distance: value };
                 }
             }
-            State::BaseId { left } => {
-                *left -= 1;
-                if *left == 0 {
+            State::BaseId(id) => {
+                id.push(byte);
+                if let Some(id) = Id::from_bytes(id) {
+                    self.weight.named.as_mut().map(|named| named.insert(id));
+                    if self.weight.named.as_ref().is_some_and(|named| named.len() > MAX_BASES) {
+                        self.weight.named = None;
+                    }
                     self.begin_content();
                 }
             }
@@ -154,7 +174,7 @@ impl Scan {
             return Err(damaged("it is not a pack of version 2"));
         }
         self.objects_left = number(8);
-        self.objects = self.objects_left;
+        self.weight.objects = self.objects_left.into();
         if self.objects_left > self.limits.pack_objects {
             let limit = self.limits.pack_objects.into();
             return Err(Fault::TooLarge { what: "the number of objects in the pack", limit });
@@ -186,7 +206,7 @@ impl Scan {
         match self.object.kind {
             1..=4 => self.begin_content(),
             6 => self.state = State::Distance { first: true, distance: 0 },
-            7 => self.state = State::BaseId { left: 20 },
+            7 => self.state = State::BaseId(Vec::with_capacity(20)),
             _ => return Err(damaged("an object has an unknown type")),
         }
         Ok(())
@@ -242,10 +262,14 @@ impl Scan {
             let (result, _) = claim(rest)?;
             self.fits(base)?;
             self.fits(result)?;
+            self.works(base, result)?;
             size = size.saturating_add(result);
+            self.weight.largest = self.weight.largest.max(result);
             if self.object.kind == 7 {
-                self.bases = self.bases.saturating_add(base);
+                self.weight.bases = self.weight.bases.saturating_add(base);
             }
+        } else {
+            self.weight.largest = self.weight.largest.max(size);
         }
         self.unpacked = self.unpacked.saturating_add(size);
         if self.unpacked > self.limits.unpacked_bytes {
@@ -254,6 +278,20 @@ impl Scan {
         }
         self.objects_left -= 1;
         self.next_object();
+        Ok(())
+    }
+
+    /// Whether a delta, its base and its result may be in memory together.
+    fn works(&mut self, base: u64, result: u64) -> Result<(), Fault> {
+        let (delta, limits) = (self.object.size, self.limits);
+        if delta > limits.delta_bytes {
+            return Err(Fault::TooLarge { what: "a delta of the pack in bytes", limit: limits.delta_bytes });
+        }
+        if delta.saturating_add(base).saturating_add(result) > limits.working_bytes {
+            let what = "a delta of the pack, together with its base and its result, in bytes";
+            return Err(Fault::TooLarge { what, limit: limits.working_bytes });
+        }
+        self.weight.delta = self.weight.delta.max(delta);
         Ok(())
     }
 
@@ -318,7 +356,14 @@ mod tests {
     }
 
     fn judge(bytes: &[u8], piece: usize) -> Result<(), Fault> {
-        let limits = Limits { object_bytes: 1 << 20, unpacked_bytes: 4 << 20, pack_objects: 10, ..Limits::default() };
+        let limits = Limits {
+            object_bytes: 1 << 20,
+            delta_bytes: 1000,
+            working_bytes: 3 << 19,
+            unpacked_bytes: 4 << 20,
+            pack_objects: 10,
+            ..Limits::default()
+        };
         let mut scan = Scan::new(limits);
         bytes.chunks(piece).try_for_each(|piece| scan.feed(piece))?;
         scan.finish().map(drop)
@@ -357,6 +402,30 @@ mod tests {
         let mut claims = pack(&[]);
         claims[8..12].copy_from_slice(&u32::MAX.to_be_bytes());
         check(&claims, "the number of objects in the pack is larger than the limit of 10");
+    }
+
+    #[test]
+    fn refuses_deltas_that_take_much_together_with_their_base_and_their_result() {
+        let delta = |bytes: usize, base: &[u8], result: &[u8]| {
+            let content = [base, result, &vec![0x90; bytes - base.len() - result.len()]].concat();
+            pack(&[object(7, &[9; 20], content.len(), &content)])
+        };
+        let (small, half, whole) = ([5], [0x80, 0x80, 0x20], [0x80, 0x80, 0x40]);
+        check(&delta(1000, &small, &small), "good");
+        check(&delta(1001, &small, &small), "a delta of the pack in bytes is larger than the limit of 1000");
+        let together =
+            "a delta of the pack, together with its base and its result, in bytes is larger than the limit of 1572864";
+        check(&delta(8, &whole, &half), together);
+        check(&delta(8, &half, &half), "good");
+    }
+
+    #[test]
+    fn says_what_indexing_takes() {
+        let mut scan = Scan::new(Limits::default());
+        let named = |id: u8| object(7, &[id; 20], 4, &[0x80, 0x10, 5, 0x90]);
+        scan.feed(&pack(&[object(3, &[], 300, &[0; 300]), named(9), named(9), named(8)])).unwrap();
+        let named = Some([8, 9].map(|id| Id::from_bytes(&[id; 20]).unwrap()).into());
+        assert_eq!(scan.finish().unwrap(), Weight { objects: 4, bases: 3 << 11, largest: 300, delta: 4, named });
     }
 
     #[test]

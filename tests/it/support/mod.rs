@@ -14,9 +14,12 @@ pub(crate) mod golden;
 pub(crate) mod image;
 pub(crate) mod kubectl;
 pub(crate) mod large_files;
+pub(crate) mod limited_agent;
 pub(crate) mod listener;
 pub(crate) mod logs;
 pub(crate) mod machine;
+#[path = "../../../benches/agent/src/memory_limit.rs"]
+mod memory_limit;
 pub(crate) mod ownership;
 pub(crate) mod pod_security;
 pub(crate) mod program;

@@ -1,0 +1,267 @@
+//! The inputs, each alone and then together.
+
+use std::{
+    io::{Read as _, Write as _},
+    time::Duration,
+};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use mainstay::{
+    api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL},
+    managed::inventory::{Entry, Inventory, uid_bytes},
+    object::{Digest, Key},
+};
+use serde_json::json;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
+
+use super::{Envelope, HOSTILE, follow, packs, ready};
+use crate::support::{
+    git_server::{Fault, GitServer, On},
+    limited_agent::LimitedAgent,
+    remote::{NAME, Remote},
+    world::World,
+};
+
+const A_WHILE: Duration = Duration::from_secs(4);
+
+/// Whoever reaches the listener opens connections, and sends most of a head on each.
+fn half_sent_heads(agent: &LimitedAgent) -> JoinSet<()> {
+    let (mut clients, address) = (JoinSet::new(), agent.listen);
+    for _ in 0..300 {
+        clients.spawn(async move {
+            loop {
+                let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+                let head = format!("GET /metrics HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(350 << 10));
+                let _ = stream.write_all(head.as_bytes()).await;
+                tokio::time::sleep(Duration::from_secs(3)).await;
+            }
+        });
+    }
+    clients
+}
+
+/// What a server sends instead of the packs that it is asked for.
+fn answer(pack: &[u8]) -> Vec<u8> {
+    let mut answer = b"000dpackfile\n".to_vec();
+    for piece in pack.chunks(60_000) {
+        answer.extend(format!("{:04x}\x01", piece.len() + 5).bytes());
+        answer.extend(piece);
+    }
+    answer.extend(b"0000");
+    answer
+}
+
+/// Several repositories whose packs are bombs.
+struct Packs {
+    _server: GitServer,
+    _remote: Remote,
+}
+
+const PACKS: usize = 4;
+
+async fn expanding_packs(world: &World) -> Packs {
+    let mut remote = Remote::new();
+    remote.file("a.yaml", "").commit("one");
+    let server = GitServer::start(remote.root()).await;
+    server.fail(On::Packs, Fault::Answer(answer(&packs::expanding(3))));
+    for number in 0..PACKS {
+        // Each user has a mirror of its own.
+        let url = server.url(NAME).replace("http://", &format!("http://user{number}@"));
+        follow(world, HOSTILE, &format!("pack-{number}"), &url, json!({}));
+    }
+    Packs { _server: server, _remote: remote }
+}
+
+fn packs_are_named(world: &World) -> bool {
+    (0..PACKS).all(|number| ready(world, HOSTILE, &format!("pack-{number}")).contains("larger than"))
+}
+
+/// Files that take many times their size while they are read: `count` GitSyncs of one each.
+fn large_files(world: &World, count: usize) -> Remote {
+    let mut remote = Remote::new();
+    // Nothing of it is an object, so that all of it is read in vain.
+    let document = format!("a:\n{}", "- 1\n".repeat(700_000));
+    for number in 0..count {
+        let text = format!("---\n{document}---\n{document}---\n{document}---\n{document}---\n{document}# {number}\n");
+        remote.file(&format!("{number}/large.yaml"), text);
+    }
+    remote.commit("all");
+    for number in 0..count {
+        let spec = json!({"baseDir": format!("/{number}")});
+        follow(world, HOSTILE, &format!("file-{number}"), &remote.path().display().to_string(), spec);
+    }
+    remote
+}
+
+const FILES: usize = 6;
+
+fn files_are_named(world: &World) -> bool {
+    (0..FILES).all(|number| {
+        let ready = ready(world, HOSTILE, &format!("file-{number}"));
+        ready.contains("ManifestInvalid") && ready.contains(&format!("{number}/large.yaml"))
+    })
+}
+
+/// A directory with very many files, far down.
+fn long_paths(world: &World) -> Remote {
+    let mut remote = Remote::new();
+    let blob = remote.blob(b"");
+    let names: Vec<_> = (0..99_000).map(|number| format!("{number:05}.yaml")).collect();
+    let entries: Vec<_> = names.iter().map(|name| ("100644", name.as_bytes(), blob)).collect();
+    let mut tree = remote.tree_of(&entries);
+    for _ in 0..15 {
+        tree = remote.tree_of(&[("40000", "d".repeat(250).as_bytes(), tree)]);
+    }
+    remote.commit_tree(tree);
+    for name in ["paths-0", "paths-1"] {
+        follow(world, HOSTILE, name, &remote.path().display().to_string(), json!({}));
+    }
+    remote
+}
+
+fn paths_are_named(world: &World) -> bool {
+    ["paths-0", "paths-1"].iter().all(|name| ready(world, HOSTILE, name).contains("paths"))
+}
+
+/// Objects with as many annotations as fit, in the namespace and with the label that are listed.
+fn fat_lists(world: &World) -> Remote {
+    for number in 0..400 {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": format!("listed-{number}"), "namespace": HOSTILE,
+                "labels": {SYNC_LABEL: format!("{HOSTILE}.lists")}, "annotations": {"a": "a".repeat(255 << 10)},
+            },
+        });
+        world.create("v1", "configmaps", HOSTILE, object);
+    }
+    let mut remote = Remote::new();
+    for name in ["list-a", "list-b", "list-c"] {
+        remote.file(&format!("{name}.yaml"), crate::support::world::config_map(name, "1"));
+    }
+    remote.commit("all");
+    follow(world, HOSTILE, "lists", &remote.path().display().to_string(), json!({}));
+    remote
+}
+
+fn lists_are_read(world: &World) -> bool {
+    ready(world, HOSTILE, "lists").starts_with("True")
+}
+
+/// An inventory of more objects than anybody has, that somebody else wrote.
+fn forged_inventory(world: &World) -> Remote {
+    let mut remote = Remote::new();
+    for name in ["a", "b"] {
+        remote.file(&format!("{name}.yaml"), crate::support::world::config_map(name, "1"));
+    }
+    remote.commit("all");
+    follow(world, HOSTILE, "forged", &remote.path().display().to_string(), json!({"interval": "2s"}));
+    let sync = world.server.object("mainstay.dev/v1alpha1", "gitsyncs", HOSTILE, "forged").unwrap();
+    let entry = |number: usize| {
+        let digest = Digest::of(&number.to_le_bytes());
+        Entry {
+            version: "v1".into(),
+            uid: Some(uid_bytes(&format!("{number}"))),
+            digest: Some(digest),
+            ..Entry::default()
+        }
+    };
+    let key = |number: usize| Key::new("", "ConfigMap", Some(HOSTILE), format!("settings-@@-{number:>0100}"));
+    let inventory = Inventory((0..17_000).map(|number| (key(number), entry(number))).collect());
+    let mut shard = Vec::new();
+    GzDecoder::new(&*inventory.encode()[0].content).read_to_end(&mut shard).unwrap();
+    let numbers = shard.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let names: Vec<_> = shard.windows(2).enumerate().filter(|(_, two)| *two == b"@@").map(|(at, _)| at).collect();
+    for index in 0..64_u32 {
+        shard[numbers..numbers + 4].copy_from_slice(&index.to_le_bytes());
+        shard[numbers + 4..numbers + 8].copy_from_slice(&64_u32.to_le_bytes());
+        for at in &names {
+            shard[*at..at + 2].copy_from_slice(format!("{index:02}").as_bytes());
+        }
+        let mut content = GzEncoder::new(Vec::new(), Compression::fast());
+        content.write_all(&shard).unwrap();
+        let content = content.finish().unwrap();
+        let name = format!("mainstay-inventory-forged-{index}");
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": name, "namespace": HOSTILE, "labels": {INVENTORY_LABEL: format!("{HOSTILE}.forged")},
+                "ownerReferences": [{
+                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": "forged",
+                    "uid": sync["metadata"]["uid"],
+                }],
+            },
+            "binaryData": {INVENTORY_KEY: BASE64_STANDARD.encode(&content)},
+        });
+        world.create("v1", "configmaps", HOSTILE, map);
+    }
+    remote
+}
+
+fn inventory_is_named(_: &World, agent: &LimitedAgent) -> bool {
+    agent.log().contains("forged")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heads_that_are_never_complete() {
+    let mut envelope = Envelope::new().await;
+    let _clients = half_sent_heads(&envelope.agent);
+    envelope.during("heads", A_WHILE, |_, _| true).await;
+    envelope.judge("half-sent heads");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packs_that_expand() {
+    let mut envelope = Envelope::new().await;
+    let _packs = expanding_packs(&envelope.world).await;
+    envelope.during("packs", A_WHILE, |world, _| packs_are_named(world)).await;
+    envelope.judge("packs whose deltas expand");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_are_large_once_they_are_read() {
+    let mut envelope = Envelope::new().await;
+    let _remote = large_files(&envelope.world, FILES);
+    envelope.during("files", A_WHILE, |world, _| files_are_named(world)).await;
+    envelope.judge("files of 14 MiB of YAML");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn very_many_files_far_down() {
+    let mut envelope = Envelope::new().await;
+    let _remote = long_paths(&envelope.world);
+    envelope.during("paths", A_WHILE, |world, _| paths_are_named(world)).await;
+    envelope.judge("99 000 paths of 4 KiB");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_of_fat_objects() {
+    let mut envelope = Envelope::new().await;
+    let _remote = fat_lists(&envelope.world);
+    envelope.during("lists", A_WHILE, |world, _| lists_are_read(world)).await;
+    envelope.judge("400 objects with 255 KiB of annotations");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_inventory() {
+    let mut remote = None;
+    let mut envelope = Envelope::after(|world| remote = Some(forged_inventory(world))).await;
+    envelope.during("inventory", A_WHILE, inventory_is_named).await;
+    envelope.judge("an inventory of 64 shards");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_it_together() {
+    let mut forged = None;
+    let mut envelope = Envelope::after(|world| forged = Some(forged_inventory(world))).await;
+    let _clients = half_sent_heads(&envelope.agent);
+    let _packs = expanding_packs(&envelope.world).await;
+    let world = &envelope.world;
+    let _remotes = [large_files(world, FILES), long_paths(world), fat_lists(world)];
+    let named = |world: &World, _: &LimitedAgent| {
+        packs_are_named(world) && files_are_named(world) && paths_are_named(world) && lists_are_read(world)
+    };
+    envelope.during("all of it", A_WHILE, named).await;
+    envelope.judge("all of it together");
+}
