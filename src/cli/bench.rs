@@ -21,6 +21,6 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     Ok(if report.held { Exit::Fine } else { Exit::Differs })
 }
 
-fn registry_secret(address: &str) -> Value {
-    dev::registry_secret(address, None)
+fn registry_secret(address: &str, token: &str) -> Value {
+    dev::registry_secret(address, token)
 }

@@ -14,6 +14,36 @@ fn serves_a_cluster_alone_and_ends_cleanly() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
+/// Another user of the machine reaches the address, and must not run code as this one.
+#[test]
+fn who_cannot_read_the_kubeconfig_is_answered_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let token = |dev: &Dev| {
+        let written = fs::read_to_string(&dev.kubeconfig).unwrap();
+        let server = written.split_once("server: \"").unwrap().1.split_once('"').unwrap().0.to_owned();
+        (server, written.split_once("token: \"").unwrap().1.split_once('"').unwrap().0.to_owned())
+    };
+    let dev = Dev::start(home.path(), &["--cluster-only"]);
+    let (server, first) = token(&dev);
+    let status = |path: &str, with: &[&str]| {
+        let url = format!("{server}{path}");
+        let common = ["-sSk", "--noproxy", "*", "-o", "/dev/null", "-w", "%{http_code}"];
+        let output = Command::new("curl").args(common).args(with).arg(&url).output();
+        String::from_utf8(output.expect("curl is needed: https://curl.se/download.html").stdout).unwrap()
+    };
+    for path in ["/api/v1/secrets", "/version", "/v2/", "/devcluster/counters", "/nothing"] {
+        assert_eq!(status(path, &[]), "401", "{path}");
+        assert_eq!(status(path, &["-H", "Authorization: Bearer guess"]), "401", "{path}");
+        assert_eq!(status(path, &["-u", "mainstay:"]), "401", "{path}");
+    }
+    assert_eq!(status("/api/v1/secrets", &["-H", &format!("Authorization: Bearer {first}")]), "200");
+    // Nor does anybody else read what pods have of it.
+    let mode = fs::metadata(home.path().join(".mainstay")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+    let other = Dev::start(home.path(), &["--cluster-only"]);
+    assert_ne!(token(&other).1, first);
+}
+
 #[test]
 fn shows_commits_applied_and_hand_edits_put_back() {
     let home = tempfile::tempdir().unwrap();

@@ -6,12 +6,12 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 
-use super::Error;
+use super::{Error, stand::Embedded};
 
 /// Where the counts come from.
 pub(super) enum Counters {
-    /// `/devcluster/counters` of the embedded server.
-    Server(String),
+    /// `/devcluster/counters` of this embedded cluster.
+    Server(Embedded),
     /// `/metrics` of the agent.
     Agent(String),
 }
@@ -39,8 +39,13 @@ struct Count {
 impl Counters {
     /// The counts until now.
     pub(super) async fn read(&self) -> Result<Requests, Error> {
-        let (Self::Server(url) | Self::Agent(url)) = self;
-        let answer = reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(Error::Count)?;
+        let asked = match self {
+            Self::Server(Embedded { url, token }) => {
+                reqwest::Client::new().get(format!("{url}/devcluster/counters")).bearer_auth(token)
+            }
+            Self::Agent(url) => reqwest::Client::new().get(url),
+        };
+        let answer = asked.send().await.and_then(reqwest::Response::error_for_status).map_err(Error::Count)?;
         let text = answer.text().await.map_err(Error::Count)?;
         match self {
             Self::Server(_) => from_server(&text),

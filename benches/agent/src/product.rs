@@ -10,6 +10,6 @@ pub struct Product {
     pub definitions: Vec<CustomResourceDefinition>,
     /// Image whose programs are those of this machine, in a cluster of `mainstay dev`.
     pub builder_image: &'static str,
-    /// Makes the Secret that leads Functions to the registry at an address.
-    pub registry_secret: fn(&str) -> Value,
+    /// Makes the Secret that leads Functions to the registry at an address, with a token as its password.
+    pub registry_secret: fn(&str, &str) -> Value,
 }

@@ -37,13 +37,20 @@ pub(super) const DEADLINE: Duration = Duration::from_mins(5);
 /// to do.
 const SETTLED: Duration = Duration::from_millis(6500);
 
+/// An embedded cluster: its address, and what it wants to see.
+#[derive(Clone)]
+pub(super) struct Embedded {
+    pub url: String,
+    pub token: String,
+}
+
 /// A cluster and the agent that is measured on it.
 pub(super) struct Stand {
     directory: tempfile::TempDir,
     /// Kept for as long as the embedded cluster is needed.
     _cluster: Option<Process>,
-    /// Address of the embedded cluster; `None` when it is another one.
-    pub server: Option<String>,
+    /// The embedded cluster; `None` when it is another one.
+    pub server: Option<Embedded>,
     kubeconfig: PathBuf,
     port: u16,
     /// Where webhooks are received.
@@ -74,7 +81,7 @@ impl Stand {
             (None, None, path.to_owned(), Counters::Agent(metrics))
         } else {
             let (process, path, server) = embedded(directory.path()).await?;
-            let counters = Counters::Server(format!("{server}/devcluster/counters"));
+            let counters = Counters::Server(server.clone());
             (Some(process), Some(server), path, counters)
         };
         let client = connect(&kubeconfig).await?;
@@ -218,10 +225,11 @@ impl Stand {
 
     /// From now on pods with this image are simulated, and their containers report this.
     pub(super) async fn simulate(&self, image: &str, report: &str) -> Result<(), Error> {
-        let Some(server) = &self.server else { return Ok(()) };
+        let Some(Embedded { url, token }) = &self.server else { return Ok(()) };
         let simulation = json!({ "image": image, "terminationMessage": report }).to_string();
-        let asked = reqwest::Client::new().post(format!("{server}/devcluster/simulate")).body(simulation).send().await;
-        asked.and_then(reqwest::Response::error_for_status).map(drop).map_err(Error::Simulate)
+        let asked =
+            reqwest::Client::new().post(format!("{url}/devcluster/simulate")).bearer_auth(token).body(simulation);
+        asked.send().await.and_then(reqwest::Response::error_for_status).map(drop).map_err(Error::Simulate)
     }
 
     /// Creates an object that has its name in itself, or changes what it says.
@@ -249,8 +257,8 @@ impl Stand {
     }
 }
 
-/// An embedded cluster in a process of its own: the process, its kubeconfig and its address.
-async fn embedded(directory: &Path) -> Result<(Process, PathBuf, String), Error> {
+/// An embedded cluster in a process of its own: the process, its kubeconfig, and how it is spoken to.
+async fn embedded(directory: &Path) -> Result<(Process, PathBuf, Embedded), Error> {
     let path = directory.join("kubeconfig");
     // With this directory there, pods and images are kept in it.
     fs::create_dir_all(directory.join(".mainstay")).map_err(Error::Directory)?;
@@ -259,8 +267,12 @@ async fn embedded(directory: &Path) -> Result<(Process, PathBuf, String), Error>
     let mut process = Process::start(&arguments, &[], directory)?;
     let line = process.first_line().await?;
     let started: Value = serde_json::from_str(&line).map_err(Error::Counts)?;
-    let server = started["server"].as_str().ok_or(Error::NotStarted)?.to_owned();
-    Ok((process, path, server))
+    let url = started["server"].as_str().ok_or(Error::NotStarted)?.to_owned();
+    let written = fs::read_to_string(&path).map_err(Error::Directory)?;
+    let token = written.split_once("token: \"").and_then(|(_, rest)| rest.split_once('"')).ok_or(Error::NotStarted)?.0;
+    // What TLS costs is no matter of the agent.
+    fs::write(&path, written.replace("server: \"https://", "server: \"http://")).map_err(Error::Directory)?;
+    Ok((process, path, Embedded { url, token: token.to_owned() }))
 }
 
 async fn connect(kubeconfig: &Path) -> Result<Client, Error> {

@@ -32,6 +32,7 @@ pub mod admission;
 pub mod body;
 mod bootstrap;
 pub mod call;
+mod certificate;
 pub mod client;
 pub mod columns;
 pub mod discovery;

@@ -2,10 +2,11 @@
 //!
 //! Without a token only loopback addresses are listened on. On loopback only requests that name a loopback host are
 //! answered, and none that carry an `Origin`: a web page in a browser on the same machine must not reach the cluster.
-//!
-//! Deliberately absent: TLS.
+//! With a token, TLS and plain HTTP are answered at one port: kubectl sends tokens over TLS only, and the clients of image
+//! registries that are on loopback speak plain HTTP.
 
 use crate::{
+    certificate::Certificate,
     server::{Server, equal},
     service::{self, Body, respond, stream::Connection},
     status::Status,
@@ -14,17 +15,23 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::{Request, Response, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc};
+use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinHandle,
+    time::timeout,
 };
+
+/// How long a connection may take until it has said what it is.
+const OPENING: Duration = Duration::from_secs(30);
 
 /// A cluster that is being served; dropping it ends the listening and all connections.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
+    certificate: Option<Certificate>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -38,6 +45,18 @@ impl Serving {
     /// `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// A kubeconfig for it, with this token; over TLS if tokens are asked for.
+    pub fn kubeconfig(&self, token: Option<&str>) -> String {
+        let cluster = match &self.certificate {
+            None => format!("server: \"http://{}\"", self.address),
+            Some(certificate) => {
+                let trusted = BASE64_STANDARD.encode(certificate.pem());
+                format!("server: \"https://{}\", certificate-authority-data: {trusted}", self.address)
+            }
+        };
+        kubeconfig(&cluster, token)
     }
 
     /// Ends when the listener does.
@@ -59,6 +78,8 @@ impl Drop for Serving {
 struct Guard {
     token: Option<String>,
     loopback: bool,
+    /// With a token.
+    certificate: Option<Certificate>,
 }
 
 impl Guard {
@@ -124,27 +145,32 @@ impl Server {
             self.learn_token(token);
         }
         let (stop, stopped) = watch::channel(false);
-        let guard = Arc::new(Guard { token, loopback });
+        let certificate = token.is_some().then(|| Certificate::new(listen.ip())).transpose()?;
+        let guard = Arc::new(Guard { token, loopback, certificate: certificate.clone() });
         let task = tokio::spawn(accept(self.clone(), listener, guard, stopped));
-        Ok(Serving { address, stop, task })
+        Ok(Serving { address, certificate, stop, task })
     }
 
     /// A kubeconfig for an address.
     pub fn kubeconfig(&self, address: SocketAddr, token: Option<&str>) -> String {
-        let user = token.map_or_else(|| "{}".to_owned(), |token| format!("{{token: {token:?}}}"));
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: devcluster\nclusters:\n- name: devcluster\n  cluster: \
-             {{server: \"http://{address}\"}}\nusers:\n- name: devcluster\n  user: {user}\ncontexts:\n- name: \
-             devcluster\n  context: {{cluster: devcluster, user: devcluster}}\n"
-        )
+        kubeconfig(&format!("server: \"http://{address}\""), token)
     }
+}
+
+fn kubeconfig(cluster: &str, token: Option<&str>) -> String {
+    let user = token.map_or_else(|| "{}".to_owned(), |token| format!("{{token: {token:?}}}"));
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: devcluster\nclusters:\n- name: devcluster\n  cluster: \
+         {{{cluster}}}\nusers:\n- name: devcluster\n  user: {user}\ncontexts:\n- name: \
+         devcluster\n  context: {{cluster: devcluster, user: devcluster}}\n"
+    )
 }
 
 async fn accept(server: Server, listener: TcpListener, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(connection(server.clone(), stream, guard.clone(), stopped.clone()));
+                tokio::spawn(open(server.clone(), stream, guard.clone(), stopped.clone()));
             }
             // Out of file descriptors, or a connection that was gone at once: neither is the listener's end.
             Err(error) => {
@@ -155,11 +181,31 @@ async fn accept(server: Server, listener: TcpListener, guard: Arc<Guard>, stoppe
     }
 }
 
-async fn connection(server: Server, stream: TcpStream, guard: Arc<Guard>, mut stopped: watch::Receiver<bool>) {
+/// Finds out whether a connection is one of TLS.
+async fn open(server: Server, stream: TcpStream, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
     // Without it small answers wait for acknowledgements.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection keeps delaying small packets");
     }
+    let Some(certificate) = &guard.certificate else { return connection(server, stream, guard, stopped).await };
+    let mut first = [0];
+    match timeout(OPENING, stream.peek(&mut first)).await {
+        Ok(Ok(1)) if Certificate::begins(first[0]) => {
+            match timeout(OPENING, certificate.acceptor().accept(stream)).await {
+                Ok(Ok(stream)) => connection(server, stream, guard, stopped).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                Err(_) => tracing::debug!("a handshake took too long"),
+            }
+        }
+        Ok(Ok(_)) => connection(server, stream, guard, stopped).await,
+        Ok(Err(_)) | Err(_) => tracing::debug!("a connection ended before it said anything"),
+    }
+}
+
+async fn connection<S>(server: Server, stream: S, guard: Arc<Guard>, mut stopped: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let place = Connection { stopped: stopped.clone(), loopback: guard.loopback };
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(place.clone());

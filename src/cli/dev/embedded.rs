@@ -38,7 +38,7 @@ pub(super) struct Embedded {
 /// Address, authentication and authorisation of the cluster.
 pub(super) struct EmbeddedOptions<'a> {
     pub(super) listen: SocketAddr,
-    pub(super) token: Option<&'a str>,
+    pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
     pub(super) pods: PodMode,
     /// Whether RBAC is enforced.
@@ -65,9 +65,9 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     }
     // The controllers end with the process.
     drop(server.start_controllers());
-    let serving = server.serve(listen, token.map(str::to_owned)).await;
+    let serving = server.serve(listen, Some(token.to_owned())).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
-    let text = server.kubeconfig(serving.address(), token);
+    let text = serving.kubeconfig(Some(token));
     let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
     Ok(Embedded { serving, server, _directory: held, _kubeconfig: kubeconfig })
 }

@@ -3,6 +3,7 @@
 //! The agent talks to the embedded cluster as to any other: over HTTP, with the kubeconfig that is written for people.
 //!
 //! Invariant: nothing is reachable from other machines unless `--listen` and `--token` say so.
+//! Invariant: who may use the cluster runs code as this user, so nobody else may: the token is in a file of this user alone.
 //!
 //! Deliberately absent: persistence. The cluster is gone with the process; the demonstration repository stays.
 
@@ -15,6 +16,7 @@ mod messages;
 mod registry;
 mod repository;
 mod room;
+mod token;
 mod work_tree;
 
 use std::{
@@ -73,10 +75,14 @@ pub(super) struct Arguments {
     /// Address of the embedded cluster; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Bearer token that clients must present; needed to listen on other than loopback addresses
-    #[arg(long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true)]
+    /// Bearer token that clients must present, by default a random one in the kubeconfig; needed to listen on other than
+    /// loopback addresses
+    #[arg(
+        long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true,
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
     token: Option<String>,
-    /// Enforce RBAC in the embedded cluster; clients without a token of their own stay administrators
+    /// Enforce RBAC in the embedded cluster; the kubeconfig's user stays its administrator
     #[arg(long)]
     rbac: bool,
     /// Run Functions of a remote repository as local processes; by default their pods are simulated. Functions of a local
@@ -99,6 +105,10 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
+    #[error("{0} is reached from other machines, and nothing guards it")]
+    Unguarded(SocketAddr),
+    #[error("this machine gives no random bytes for a token")]
+    NoToken,
     #[error("could not write the kubeconfig")]
     Kubeconfig(#[source] kubeconfig::Error),
     #[error("could not write {path}", path = .path.display())]
@@ -130,9 +140,10 @@ impl Error {
             Self::Kubeconfig(kubeconfig::Error::Foreign(_) | kubeconfig::Error::InUse(_)) => {
                 Some("--kubeconfig FILE names another place".into())
             }
-            Self::Serve { listen, .. } if !listen.ip().is_loopback() => {
+            Self::Unguarded(_) => {
                 Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
             }
+            Self::NoToken => Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) names one".into()),
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
             Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
                 "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
@@ -166,9 +177,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     }
     let pods = pods(followed.as_ref(), arguments.run_code);
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
+    let token = token(&arguments)?;
     let embedded = embedded::start(embedded::EmbeddedOptions {
         listen: arguments.listen,
-        token: arguments.token.as_deref(),
+        token: &token,
         kubeconfig: &kubeconfig,
         pods,
         rbac: arguments.rbac,
@@ -190,7 +202,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let cluster = Cluster::from_origin(&origin).await?;
     install::install(&cluster, followed, reference).await?;
 
-    let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), arguments.token, stop.clone());
+    let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
     let emitter = Emitter::default();
     let mut tasks: JoinSet<Result<(), CommandError>> = JoinSet::new();
     messages::started(arguments.output, &started)?;
@@ -237,6 +249,15 @@ fn receive(address: SocketAddr) -> Result<agent::Receive, CommandError> {
     let mut receive = agent::Receive::bind(address, BaseUrl::Unknown)?;
     receive.base = receive.address().map_or(BaseUrl::Unknown, |at| BaseUrl::Known(format!("http://{at}")));
     Ok(receive)
+}
+
+/// The token of the administrator. A listener that other machines reach has none by chance: somebody chose that.
+fn token(arguments: &Arguments) -> Result<String, Error> {
+    match &arguments.token {
+        Some(token) => Ok(token.clone()),
+        None if arguments.listen.ip().is_loopback() => token::random().ok_or(Error::NoToken),
+        None => Err(Error::Unguarded(arguments.listen)),
+    }
 }
 
 /// Functions run with the programs of this machine.

@@ -20,7 +20,7 @@ use crate::{
 pub(super) async fn create_secrets(
     cluster: Cluster,
     registry: SocketAddr,
-    token: Option<String>,
+    token: String,
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let kind = |name: &'static str| {
@@ -28,7 +28,7 @@ pub(super) async fn create_secrets(
         async move { cluster.kind("v1", name).await?.ok_or_else(|| Error::UnknownKind(name.to_owned())) }
     };
     let (namespaces, secrets) = (kind("Namespace").await?, kind("Secret").await?);
-    let body = secret(&registry.to_string(), token.as_deref());
+    let body = secret(&registry.to_string(), &token);
     let mut events = cluster.watch(&namespaces, Selection::default().metadata_only());
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         if let WatchEvent::Initial(namespace) | WatchEvent::Applied(namespace) = event {
@@ -53,14 +53,13 @@ async fn apply_secret(cluster: &Cluster, secrets: &Kind, namespace: &Value, body
 }
 
 /// The Secret for a registry at this address, with the token as its password.
-pub(in crate::cli) fn secret(address: &str, token: Option<&str>) -> Value {
-    let password = token.unwrap_or_default();
-    let auth = BASE64_STANDARD.encode(format!("mainstay:{password}"));
+pub(in crate::cli) fn secret(address: &str, token: &str) -> Value {
+    let auth = BASE64_STANDARD.encode(format!("mainstay:{token}"));
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
         "metadata": { "name": names::DEFAULT_REGISTRY_SECRET },
         "stringData": {
-            "username": "mainstay", "password": password, "isInternal": "true",
+            "username": "mainstay", "password": token, "isInternal": "true",
             "registryAddress": address, "serverAddress": address,
             ".dockerconfigjson": json!({ "auths": { address: { "auth": auth } } }).to_string(),
         },
@@ -73,7 +72,7 @@ mod tests {
 
     #[test]
     fn leads_to_the_registry_with_the_token_as_the_password() {
-        let secret = secret("127.0.0.1:5000", Some("t0ken"));
+        let secret = secret("127.0.0.1:5000", "t0ken");
         let data = &secret["stringData"];
         assert_eq!((&data["registryAddress"], &data["password"]), (&json!("127.0.0.1:5000"), &json!("t0ken")));
         let config: Value = serde_json::from_str(data[".dockerconfigjson"].as_str().unwrap()).unwrap();

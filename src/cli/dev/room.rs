@@ -1,10 +1,12 @@
 //! The directory of one run of `dev`: mirrors, pods, images, and by default the kubeconfig.
 //!
+//! Invariant: nobody but its owner reads it.
 //! Invariant: two runs that last at the same time have different ones, also in one working directory.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File, Permissions, TryLockError},
     io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -21,7 +23,10 @@ impl Room {
     /// ignores all of them.
     pub(super) fn take(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let ignore = directory.join(".gitignore");
-        fs::create_dir_all(directory).and_then(|()| fs::write(&ignore, "*\n")).map_err(|cause| (ignore, cause))?;
+        // Pods have Secrets and tokens in files there.
+        let closed =
+            fs::create_dir_all(directory).and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o700)));
+        closed.and_then(|()| fs::write(&ignore, "*\n")).map_err(|cause| (ignore, cause))?;
         let mut number = 1;
         loop {
             let path = if number == 1 { directory.to_owned() } else { directory.join(number.to_string()) };
@@ -62,5 +67,6 @@ mod tests {
         drop(first);
         assert_eq!(Room::take(&directory).unwrap().path(), directory);
         assert_eq!(fs::read_to_string(directory.join(".gitignore")).unwrap(), "*\n");
+        assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }

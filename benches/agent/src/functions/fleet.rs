@@ -75,7 +75,7 @@ impl Fleet {
         let git = HttpServer::start(stand.directory()).await?;
         stand.simulate(BUILDER, REPORT).await?;
         stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url("repository"))).await?;
-        stand.apply_named::<Secret>(&(product.registry_secret)(REGISTRY)).await?;
+        stand.apply_named::<Secret>(&(product.registry_secret)(REGISTRY, "")).await?;
         let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
         Ok(Self { stand, load, git, observer })
     }

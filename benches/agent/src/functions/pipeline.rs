@@ -15,7 +15,7 @@ use super::{
     load::{self, Load, MEMORY},
     observer::{Observer, Seen},
     readiness, servers,
-    stand::{DEADLINE, NAMESPACE, Stand},
+    stand::{DEADLINE, Embedded, NAMESPACE, Stand},
 };
 use crate::{
     Product,
@@ -35,24 +35,26 @@ pub(super) struct Pipeline {
     pub functions: Observer,
     pub builds: Observer,
     registry: String,
+    /// What the registry wants to see.
+    token: String,
 }
 
 impl Pipeline {
     /// Starts cluster and agent. The Git server has one Function, with dependencies.
     pub(super) async fn start(product: &Product) -> Result<Self, Error> {
         let mut stand = Stand::start(product, None, MEMORY).await?;
-        let registry = stand.server.clone().ok_or(Error::NotStarted)?;
+        let Embedded { url: registry, token } = stand.server.clone().ok_or(Error::NotStarted)?;
         stand.set("MAINSTAY_BUILDER_IMAGE", product.builder_image);
         stand.set("MAINSTAY_BASE_IMAGES", r#"{"*":"scratch"}"#);
         let address = registry.rsplit('/').next().unwrap_or_default().to_owned();
-        stand.apply_named::<Secret>(&(product.registry_secret)(&address)).await?;
+        stand.apply_named::<Secret>(&(product.registry_secret)(&address, &token)).await?;
         let load = Load::with_dependency(&stand.directory().join("repository"))?;
         let git = HttpServer::start(stand.directory()).await?;
         stand.apply::<GitRepository>(load::REPOSITORY, &load::repository(&git.url("repository"))).await?;
         let functions = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), readiness::ready).await?;
         let builds = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), build_pod).await?;
         stand.start_agent().await?;
-        Ok(Self { stand, load, git, functions, builds, registry })
+        Ok(Self { stand, load, git, functions, builds, registry, token })
     }
 
     /// Writes an inline Function; returns the moment before.
@@ -79,7 +81,7 @@ impl Pipeline {
     /// Tags of a Function's images in the registry.
     pub(super) async fn tags(&self, client: &reqwest::Client, name: &str) -> Result<usize, Error> {
         let url = format!("{}/v2/{NAMESPACE}-{name}/tags/list", self.registry);
-        let answer = client.get(url).send().await.map_err(Error::Registry)?;
+        let answer = client.get(url).bearer_auth(&self.token).send().await.map_err(Error::Registry)?;
         if answer.status() == reqwest::StatusCode::NOT_FOUND {
             return Ok(0);
         }
