@@ -20,6 +20,7 @@ pub mod child_state;
 pub mod children;
 #[expect(clippy::disallowed_methods, reason = "it is the clock of all Functions")]
 mod context;
+mod credentials;
 pub mod git;
 mod log_tail;
 mod name_conflict;
@@ -51,6 +52,7 @@ mod violation;
 
 pub use base::{BaseImage, InvalidBaseImage};
 pub use context::{Context, FunctionMetrics, Input};
+pub use credentials::Credentials;
 pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Settings};

@@ -16,6 +16,7 @@ use super::build_queue::Admission;
 use super::child_set::Children;
 use super::child_state::{Job, Progress};
 use super::context::{Context, Input};
+use super::credentials::{self, Credentials};
 use super::name_conflict::NameConflict;
 use super::perform;
 use super::polling::{Polling, Source};
@@ -65,6 +66,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
+        let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
         if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
             task.polling.poll_now();
@@ -79,7 +81,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            () = task.reconcile_or_fail(&function) => {}
+            () = task.reconcile_or_fail(&function, &credentials) => {}
         }
         loop {
             let due = task.due();
@@ -89,7 +91,12 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = notifier.notified() => {}
                 () = drifted.notified() => if !(task.forget_resumed() | task.fails_otherwise()) { continue },
                 // A change of another object costs only this comparison.
-                _ = repositories.changed() => if Some(task.repository_of(&function)) == repository { continue },
+                _ = repositories.changed() => {
+                    let is_same = Some(task.repository_of(&function)) == repository;
+                    if is_same && task.credentials_for(&function) == credentials {
+                        continue;
+                    }
+                }
                 () = task.others_changed() => {}
                 _ = poll_now.changed() => poll_now.mark_changed(),
                 _ = pushed.changed() => {
@@ -205,6 +212,19 @@ impl Task {
         }
     }
 
+    /// The Secrets that its code may not read, if it is to read any; an error if they are unknown.
+    fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
+        let (settings, repositories) = (&self.context.settings, &self.context.repositories);
+        if credentials::named(&function.spec).next().is_none() {
+            return Ok(Credentials::default());
+        }
+        if let Some(why) = repositories.unknown() {
+            return Err(why);
+        }
+        let all = repositories.in_namespace(&self.namespace);
+        Ok(Credentials::new(settings, all.iter().map(|repository| &repository.spec)))
+    }
+
     /// Waits until a Secret or the host keys change, a name conflict is gone, or a quota allows more.
     async fn others_changed(&mut self) {
         let gone = async {
@@ -230,9 +250,9 @@ impl Task {
     }
 
     /// A reconcile. One that panics has failed, and is tried again after a while.
-    async fn reconcile_or_fail(&mut self, function: &Function) {
+    async fn reconcile_or_fail(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
         let context = Arc::clone(&self.context);
-        let Err(panicked) = caught(context.liveness.track(self.reconcile(function))).await else {
+        let Err(panicked) = caught(context.liveness.track(self.reconcile(function, credentials))).await else {
             self.panics = 0;
             return;
         };
@@ -256,7 +276,7 @@ impl Task {
     }
 
     /// Reconciles once and reports.
-    async fn reconcile(&mut self, function: &Function) {
+    async fn reconcile(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
         let seen = ObservedSpec {
             generation: function.metadata.generation,
             labels: function.metadata.labels.clone(),
@@ -272,7 +292,7 @@ impl Task {
         self.not_put_back = self.context.writer.not_put_back(&self.owner);
         let mut function = function.clone();
         function.status = Some(self.status.clone());
-        let reconciled = self.attempt(&function, changed).await;
+        let reconciled = self.attempt(&function, credentials, changed).await;
         self.polling.attempted(&self.context);
         self.report(&function, &reconciled).await;
     }
@@ -294,12 +314,25 @@ impl Task {
         self.due = Some(self.due.map_or(at, |known| known.min(at)));
     }
 
-    async fn attempt(&mut self, function: &Function, changed: bool) -> Reconciled {
+    async fn attempt(
+        &mut self,
+        function: &Function,
+        credentials: &Result<Credentials, String>,
+        changed: bool,
+    ) -> Reconciled {
         let refused = |reason: Reason, message: String| Reconciled {
             updates: vec![ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message)],
             ..Reconciled::default()
         };
-        let spec = match resolve(function, &self.context.settings) {
+        let credentials = match credentials {
+            Ok(credentials) => credentials,
+            Err(why) => {
+                let unknown =
+                    "GitRepositories cannot be read, so which of the Secrets in spec.env are credentials is unknown";
+                return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
+            }
+        };
+        let spec = match resolve(function, &self.context.settings, credentials) {
             Ok(spec) => spec,
             Err(violations) => {
                 self.context.cache.withdraw(&self.owner);

@@ -2,6 +2,7 @@
 //!
 //! Invariant: this is the only place that refuses a Function; children can be built from whatever is resolved.
 //! Invariant: all violations are found, not only the first.
+//! Invariant: no resolved Function hands a credential of a build or a repository to its code.
 //!
 //! Deliberately absent: whether a GitRepository, a Secret or a registry exists. That is observed.
 
@@ -15,6 +16,7 @@ use std::fmt;
 use kube::ResourceExt as _;
 
 use super::base::{BaseImage, InvalidBaseImage};
+use super::credentials::Credentials;
 pub use super::settings::Settings;
 use super::syntax;
 use super::violation::shown;
@@ -131,7 +133,13 @@ impl ResolvedFunction {
 }
 
 /// Resolves a Function as far as it depends on the object and the settings alone.
-pub fn resolve(function: &Function, settings: &Settings) -> Result<ResolvedFunction, Vec<Violation>> {
+///
+/// `credentials` are the Secrets of its namespace that its code may not read.
+pub fn resolve(
+    function: &Function,
+    settings: &Settings,
+    credentials: &Credentials,
+) -> Result<ResolvedFunction, Vec<Violation>> {
     let mut found = Findings::default();
     let spec = &function.spec;
     let name = function.name_any();
@@ -144,7 +152,7 @@ pub fn resolve(function: &Function, settings: &Settings) -> Result<ResolvedFunct
     let runtime = runtime(function, settings, is_git, &mut found);
     let base = runtime.and_then(|runtime| base(spec, settings, runtime, &mut found));
     let code = code::code(spec, is_git, runtime, &mut found);
-    let env = env::env(spec, settings, runtime, &mut found);
+    let env = env::env(spec, (settings, credentials), runtime, &mut found);
     let replicas = sizes::replicas(function, settings, &mut found);
     let resources = sizes::of_pod(function, settings, runtime, &mut found);
     let build_resources = sizes::of_build(function, settings, &mut found);

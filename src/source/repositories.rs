@@ -40,6 +40,12 @@ impl Repositories {
         all.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
+    /// The GitRepositories of a namespace.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<GitRepository>> {
+        let all = self.all.lock();
+        all.iter().filter(|((of, _), _)| of == namespace).map(|(_, repository)| Arc::clone(repository)).collect()
+    }
+
     /// Sets or (`None`) removes a GitRepository.
     pub fn set(&self, namespace: &str, name: &str, repository: Option<GitRepository>) {
         let mut all = self.all.lock();

@@ -6,7 +6,7 @@ use mainstay::api::git_repository::AuthType;
 use mainstay::api::{Function, names};
 use mainstay::function::children::{autoscaler, config_map, deployment, job, name, service};
 use mainstay::function::tag::BuildCause;
-use mainstay::function::{BaseImage, ResolvedFunction, Settings, resolve, text};
+use mainstay::function::{BaseImage, Credentials, ResolvedFunction, Settings, resolve, text};
 use serde_json::{Value, json};
 
 use crate::support::golden::check_golden;
@@ -108,7 +108,8 @@ fn resolved(case: &Case) -> ResolvedFunction {
     function.metadata.uid = Some(UID.into());
     function.metadata.labels = Some(case.labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
     function.status = Some(FunctionStatus::default());
-    resolve(&function, &settings(case)).unwrap_or_else(|all| panic!("{}: {}", case.name, text(&all)))
+    resolve(&function, &settings(case), &Credentials::default())
+        .unwrap_or_else(|all| panic!("{}: {}", case.name, text(&all)))
 }
 
 /// Every child, in the order in which they are written.

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use devcluster::{Action, Call, Caller, Cluster as EmbeddedCluster, Options, verbs::patch::Form};
 use mainstay::api::{self, Function, GitRepository};
-use mainstay::function::{BaseImage, Code, ResolvedFunction, Settings, resolve, text};
+use mainstay::function::{BaseImage, Code, Credentials, ResolvedFunction, Settings, resolve, text};
 use serde_json::{Value, json};
 
 use crate::support::kubectl::Kubectl;
@@ -79,7 +79,10 @@ fn every_sample_resolves_as_its_documentation_says() {
             format!("{} with the Secret {}", repository.spec.url, repository.spec.auth.unwrap().secret_name)
         } else {
             let function: Function = serde_yaml::from_str(&read(name)).unwrap();
-            summary(&resolve(&function, &settings()).unwrap_or_else(|all| panic!("{name}: {}", text(&all))))
+            summary(
+                &resolve(&function, &settings(), &Credentials::default())
+                    .unwrap_or_else(|all| panic!("{name}: {}", text(&all))),
+            )
         };
         assert_eq!(found, expected, "{name}");
     }
@@ -88,7 +91,7 @@ fn every_sample_resolves_as_its_documentation_says() {
 #[test]
 fn the_git_sample_follows_its_branch_at_the_root_of_the_repository() {
     let function: Function = serde_yaml::from_str(&read("git.yaml")).unwrap();
-    let found = resolve(&function, &settings()).unwrap();
+    let found = resolve(&function, &settings(), &Credentials::default()).unwrap();
     let Code::Git { repository, reference, base_dir } = found.code else { panic!("not a Git Function") };
     assert_eq!(
         (repository.as_str(), reference.to_string(), base_dir.to_string()),
@@ -132,13 +135,16 @@ fn the_schema_admits_invalid_functions_and_the_resolution_refuses_them() {
         let object = json!({ "apiVersion": GROUP, "kind": "Function", "metadata": { "name": format!("f{number}") }, "spec": spec });
         let stored = create(&server, GROUP, "functions", "default", object);
         let function: Function = serde_json::from_value(stored).unwrap();
-        let said = text(&resolve(&function, &settings()).unwrap_err());
+        let said = text(&resolve(&function, &settings(), &Credentials::default()).unwrap_err());
         assert!(said.contains(words), "{said}");
     }
     let fraction = json!({ "source": "x", "resources": { "limits": { "cpu": 0.5 } }, "env": null, "labels": null });
     let object = json!({ "apiVersion": GROUP, "kind": "Function", "metadata": { "name": "f7" }, "spec": fraction });
     let function: Function = serde_json::from_value(create(&server, GROUP, "functions", "default", object)).unwrap();
-    assert_eq!(resolve(&function, &settings()).unwrap().resources.limits.unwrap()["cpu"], api::Amount::from("0.5"));
+    assert_eq!(
+        resolve(&function, &settings(), &Credentials::default()).unwrap().resources.limits.unwrap()["cpu"],
+        api::Amount::from("0.5")
+    );
 }
 
 #[test]
@@ -157,5 +163,9 @@ fn a_status_of_another_controller_can_be_read_and_changed() {
     let function: Function = serde_json::from_value(stored).unwrap();
     let status = function.status.as_ref().unwrap();
     assert_eq!((status.conditions.len(), status.conditions[0].status.as_str()), (2, "True"));
-    assert_eq!(resolve(&function, &settings()).unwrap().runtime.name, "nodejs12", "it keeps what it was built with");
+    assert_eq!(
+        resolve(&function, &settings(), &Credentials::default()).unwrap().runtime.name,
+        "nodejs12",
+        "it keeps what it was built with"
+    );
 }

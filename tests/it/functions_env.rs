@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     functions::{DEPLOYMENTS, JOBS, inline},
-    world::World,
+    world::{NAMESPACE, World},
 };
 
 /// The names of the user's variables, in the order of the pod.
@@ -40,4 +40,42 @@ async fn another_order_of_the_variables_rolls_the_pods_and_builds_nothing() {
     world.edit_function("hello", json!({"metadata": {"annotations": {"somebody": "looks"}}}));
     world.quiet().await;
     assert_eq!((generation(&world), variables(&world)), (before, vec!["B".to_owned(), "A".to_owned()]));
+}
+
+/// Whoever may change the code of a Function could read what its environment hands over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_credential_of_a_build_or_a_repository_is_handed_to_the_code() {
+    let mut world = World::with_functions().await;
+    world.start();
+    let reads = |secret: &str| {
+        let mut spec = inline("1");
+        spec["env"] = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": secret, "key": "password"}}}]);
+        spec
+    };
+    let refused = |secret: &str, purpose: &str| {
+        format!(
+            "False SpecInvalid: invalid value: env A reads Secret \"{secret}\", which holds the credentials for {purpose}"
+        )
+    };
+    for secret in
+        ["serverless-registry-config", "serverless-registry-config-default", "serverless-package-registry-config"]
+    {
+        world.function(secret, reads(secret));
+        let purpose = if secret.contains("package") { "the package registries" } else { "the image registry" };
+        world.says(secret, "ConfigurationReady", &refused(secret, purpose)).await;
+        assert!(world.children(secret, DEPLOYMENTS).is_empty() && world.children(secret, JOBS).is_empty());
+    }
+    // A Secret of its own is its own, until a GitRepository authenticates with it.
+    world.function("hello", reads("shop"));
+    world.runs("hello").await;
+    let generation = generation(&world);
+    let api = "serverless.kyma-project.io/v1alpha1";
+    let spec = json!({"url": "https://git.example.com/shop", "auth": {"type": "basic", "secretName": "shop"}});
+    let repository = json!({"apiVersion": api, "kind": "GitRepository", "metadata": {"name": "shop"}, "spec": spec});
+    world.create(api, "gitrepositories", NAMESPACE, repository);
+    world.says("hello", "ConfigurationReady", &refused("shop", "a Git repository")).await;
+    // What serves goes on, as after any refusal.
+    assert_eq!(world.child("hello", DEPLOYMENTS)["metadata"]["generation"], generation);
+    world.delete(api, "gitrepositories", "shop");
+    world.says("hello", "ConfigurationReady", "True").await;
 }

@@ -1,7 +1,7 @@
 //! Names of children, and thresholds of their probes.
 
 use crate::api::{Function, FunctionSpec};
-use crate::function::{BaseImage, ResolvedFunction, Settings, resolve};
+use crate::function::{BaseImage, Credentials, ResolvedFunction, Settings, resolve};
 
 use super::job::{Build, Origin};
 use super::{deployment, job, name};
@@ -12,7 +12,7 @@ fn function(name: &str, uid: &str) -> ResolvedFunction {
     function.metadata.namespace = Some("default".into());
     function.metadata.uid = Some(uid.into());
     let settings = Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() };
-    resolve(&function, &settings).unwrap()
+    resolve(&function, &settings, &Credentials::new(&settings, [])).unwrap()
 }
 
 fn build(tag: &str, attempt: i64) -> Build<'_> {

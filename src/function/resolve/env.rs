@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Findings, Settings};
+use super::{Credentials, Findings, Settings};
 use crate::api::FunctionSpec;
 use crate::api::function::EnvVar;
 use crate::function::syntax;
@@ -15,7 +15,7 @@ const VARIABLE_ROOM: usize = 128 * 1024;
 /// Environment of the serving pods, in order, with unique names.
 pub(super) fn env(
     spec: &FunctionSpec,
-    settings: &Settings,
+    (settings, credentials): (&Settings, &Credentials),
     runtime: Option<&'static Runtime>,
     found: &mut Findings,
 ) -> Vec<EnvVar> {
@@ -27,6 +27,7 @@ pub(super) fn env(
     for variable in given.iter().rev() {
         let name = variable.name.as_str();
         check_variable(variable, settings, found);
+        check_secret(variable, credentials, found);
         if seen.insert(name) {
             kept.push(variable.clone());
         } else if !settings.reserved_env.iter().any(|reserved| reserved == name) && reported.insert(name) {
@@ -49,6 +50,16 @@ fn ours(runtime: Option<&'static Runtime>) -> Vec<EnvVar> {
         [("FUNC_HANDLER", "main"), ("MOD_NAME", "handler"), ("FUNC_PORT", "8080")].map(|(k, v)| of(k, v.to_owned())),
     );
     all
+}
+
+fn check_secret(variable: &EnvVar, credentials: &Credentials, found: &mut Findings) {
+    let Some(secret) = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) else { return };
+    let Some(purpose) = credentials.purpose(&secret.name) else { return };
+    let name = shown(&variable.name);
+    let what =
+        format!("env {name} reads Secret \"{}\", which holds the credentials for {purpose}", shown(&secret.name));
+    let why = "the code of a Function may not read them; give it a Secret of its own";
+    found.wrong(Violation::invalid(what, "spec.env").because(why));
 }
 
 fn check_variable(variable: &EnvVar, settings: &Settings, found: &mut Findings) {

@@ -8,6 +8,7 @@ use crate::api::function::Resources;
 use crate::function::presets::{ReplicasPreset, ResourcesPreset};
 
 mod code;
+mod credentials;
 mod env;
 mod sizes;
 
@@ -34,7 +35,7 @@ fn ok(spec: &str) -> ResolvedFunction {
 }
 
 fn ok_with(spec: &str, labels: &[(&str, &str)]) -> ResolvedFunction {
-    match resolve(&function(spec, labels), &settings()) {
+    match resolve(&function(spec, labels), &settings(), &Credentials::new(&settings(), [])) {
         Ok(resolved) => resolved,
         Err(violations) => panic!("{}", text(&violations)),
     }
@@ -42,11 +43,14 @@ fn ok_with(spec: &str, labels: &[(&str, &str)]) -> ResolvedFunction {
 
 /// The message about a Function that is refused.
 fn refused(spec: &str) -> String {
-    text(&resolve(&function(spec, &[]), &settings()).expect_err("it was not refused"))
+    text(
+        &resolve(&function(spec, &[]), &settings(), &Credentials::new(&settings(), []))
+            .expect_err("it was not refused"),
+    )
 }
 
 fn refusal(function: &Function) -> String {
-    text(&resolve(function, &settings()).expect_err("it was not refused"))
+    text(&resolve(function, &settings(), &Credentials::new(&settings(), [])).expect_err("it was not refused"))
 }
 
 fn warnings(function: &ResolvedFunction) -> Vec<&'static str> {
@@ -60,7 +64,7 @@ fn accepts_service_names_of_up_to_63_characters() {
         function.metadata.name = Some(name.to_owned());
         function
     };
-    resolve(&named(&"a".repeat(63)), &settings()).unwrap();
+    resolve(&named(&"a".repeat(63)), &settings(), &Credentials::default()).unwrap();
     assert_eq!(
         refusal(&named(&"a".repeat(64))),
         format!(

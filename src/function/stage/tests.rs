@@ -9,7 +9,7 @@ use super::*;
 use crate::api::Function;
 use crate::function::child_state;
 use crate::function::refusals::RefusalCause;
-use crate::function::{resolve, tag};
+use crate::function::{Credentials, resolve, tag};
 
 const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
@@ -46,7 +46,7 @@ impl Case {
             base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
             ..Settings::default()
         };
-        let spec = resolve(&self.function, &settings).unwrap();
+        let spec = resolve(&self.function, &settings, &Credentials::new(&settings, [])).unwrap();
         let recipe = tag::recipe(&spec, None, &settings.platform);
         let repository =
             Repository { push: "r/default-hello".into(), pull: "p/default-hello".into(), secret: "s".into() };
@@ -67,7 +67,7 @@ impl Case {
             base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
             ..Settings::default()
         };
-        let spec = resolve(&self.function, &settings).unwrap();
+        let spec = resolve(&self.function, &settings, &Credentials::new(&settings, [])).unwrap();
         tag::recipe(&spec, None, &settings.platform).tag
     }
 

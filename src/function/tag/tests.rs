@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::{Function, FunctionSpec};
-use crate::function::{BaseImage, Settings, resolve};
+use crate::function::{BaseImage, Credentials, Settings, resolve};
 
 const INLINE: &str = "{source: 's', deps: '{\"a\": 1}', runtime: nodejs22}";
 const GIT: &str = "{type: git, source: r, runtime: nodejs22, baseDir: /, reference: main}";
@@ -14,7 +14,7 @@ fn resolved(spec: &str, change: impl FnOnce(&mut Function)) -> ResolvedFunction 
     function.metadata.namespace = Some("default".into());
     change(&mut function);
     let settings = Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() };
-    resolve(&function, &settings).unwrap()
+    resolve(&function, &settings, &Credentials::new(&settings, [])).unwrap()
 }
 
 fn of(spec: &str) -> Recipe {

@@ -61,7 +61,7 @@ fn accepts_source_and_deps_of_one_mebibyte_and_refuses_more() {
         function.spec.source = "#".repeat(bytes - "requests".len());
         function
     };
-    resolve(&python(1024 * 1024), &settings()).unwrap();
+    resolve(&python(1024 * 1024), &settings(), &Credentials::new(&settings(), [])).unwrap();
     let update = refusal(&python(1024 * 1024 + 1));
     assert!(
         update.starts_with("invalid value: source and deps have 1048577 bytes together: spec.deps, spec.source"),
@@ -75,7 +75,8 @@ fn accepts_source_and_deps_of_one_mebibyte_and_refuses_more() {
 
 #[test]
 fn refuses_an_unknown_runtime() {
-    let found = resolve(&function("source: x\nruntime: cobol85", &[]), &settings()).unwrap_err();
+    let found = resolve(&function("source: x\nruntime: cobol85", &[]), &settings(), &Credentials::new(&settings(), []))
+        .unwrap_err();
     let update = text(&found);
     assert!(
         update.starts_with("invalid value: cannot find runtime: cobol85: spec.deps\nspec.runtime is one of "),
@@ -100,19 +101,19 @@ fn a_deprecated_runtime_keeps_its_name_and_warns() {
 fn keeps_the_runtime_of_the_status_when_the_default_changes() {
     let settings = Settings { default_runtime: "python312".into(), ..settings() };
     let mut built = function("source: x", &[]);
-    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "python312");
+    assert_eq!(resolve(&built, &settings, &Credentials::new(&settings, [])).unwrap().runtime.name, "python312");
     built.status = serde_yaml::from_str("runtime: nodejs22").unwrap();
-    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "nodejs22");
+    assert_eq!(resolve(&built, &settings, &Credentials::new(&settings, [])).unwrap().runtime.name, "nodejs22");
     built.status = serde_yaml::from_str("runtime: gone1").unwrap();
-    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "python312");
+    assert_eq!(resolve(&built, &settings, &Credentials::new(&settings, [])).unwrap().runtime.name, "python312");
     built.spec.runtime = Some("nodejs22".into());
     built.status = serde_yaml::from_str("runtime: python312").unwrap();
-    assert_eq!(resolve(&built, &settings).unwrap().runtime.name, "nodejs22");
+    assert_eq!(resolve(&built, &settings, &Credentials::new(&settings, [])).unwrap().runtime.name, "nodejs22");
 }
 
 #[test]
 fn reports_a_runtime_without_base_image() {
-    let found = resolve(&function(NODE, &[]), &Settings::default()).unwrap_err();
+    let found = resolve(&function(NODE, &[]), &Settings::default(), &Credentials::default()).unwrap_err();
     assert_eq!(
         text(&found),
         "invalid value: no base image is configured for runtime nodejs22: spec.runtime\n\
@@ -125,9 +126,9 @@ fn prefers_the_base_image_of_the_runtime_to_the_general_one() {
     let mut settings = settings();
     let base = BaseImage::parse(&format!("registry.local/node@sha256:{}", "0".repeat(64))).unwrap();
     settings.base_images.insert("nodejs22".into(), base.clone());
-    assert_eq!(resolve(&function(NODE, &[]), &settings).unwrap().base, base);
+    assert_eq!(resolve(&function(NODE, &[]), &settings, &Credentials::new(&settings, [])).unwrap().base, base);
     let python = function("source: x\nruntime: python312", &[]);
-    assert_eq!(resolve(&python, &settings).unwrap().base, BaseImage::Scratch);
+    assert_eq!(resolve(&python, &settings, &Credentials::new(&settings, [])).unwrap().base, BaseImage::Scratch);
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn the_last_duplicate_wins_and_ours_win_with_a_warning() {
     assert_eq!(warnings(&found), ["EnvIgnored"]);
     let settings = Settings { reserved_env: Vec::new(), ..settings() };
     let own = function(&format!("{NODE}env: [{{name: FUNC_PORT, value: '1'}}]"), &[]);
-    let found = resolve(&own, &settings).unwrap();
+    let found = resolve(&own, &settings, &Credentials::new(&settings, [])).unwrap();
     let values: Vec<_> = found.env.iter().filter(|v| v.name == "FUNC_PORT").map(|v| v.value.as_deref()).collect();
     assert_eq!((values, warnings(&found)), (vec![Some("8080")], vec!["EnvIgnored"]));
 }
@@ -58,7 +58,7 @@ fn refuses_a_variable_that_is_too_long_for_a_program() {
         function.spec.env.as_mut().unwrap()[0].value = Some("v".repeat(bytes));
         function
     };
-    resolve(&with(128 * 1024 - 3), &settings()).unwrap();
+    resolve(&with(128 * 1024 - 3), &settings(), &Credentials::new(&settings(), [])).unwrap();
     for bytes in [128 * 1024 - 2, 128 * 1024] {
         let update = refusal(&with(bytes));
         assert!(

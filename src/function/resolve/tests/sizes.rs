@@ -63,7 +63,7 @@ fn the_limit_of_memory_of_a_preset_is_at_least_what_the_runtime_needs() {
     };
     settings.resources.all.insert("little".into(), little);
     let labels = [(names::FUNCTION_RESOURCES_PRESET, "little")];
-    let found = resolve(&function(PYTHON, &labels), &settings).unwrap();
+    let found = resolve(&function(PYTHON, &labels), &settings, &Credentials::new(&settings, [])).unwrap();
     assert_eq!(sizes(&found.resources), "50m/20000000 100m/48Mi");
 }
 
@@ -110,7 +110,7 @@ fn missing_values_of_a_preset_come_from_the_default() {
     settings.resources.all.insert("partial".into(), partial);
     settings.replicas.all.insert("many".into(), ReplicasPreset { min: None, max: Some(7) });
     let labels = [(names::FUNCTION_RESOURCES_PRESET, "partial"), (names::REPLICAS_PRESET, "many")];
-    let found = resolve(&function(NODE, &labels), &settings).unwrap();
+    let found = resolve(&function(NODE, &labels), &settings, &Credentials::new(&settings, [])).unwrap();
     assert_eq!(sizes(&found.resources), "50m/64Mi 300m/128Mi");
     assert_eq!((found.replicas.min, found.replicas.max), (1, 7));
 }
@@ -123,7 +123,7 @@ fn a_missing_number_of_pods_is_adjusted_to_the_given_one() {
     assert_eq!(with_replicas("minReplicas: 2", &[(names::REPLICAS_PRESET, "L")]), (2, 5));
     let mut settings = settings();
     settings.replicas.all.insert("S".into(), ReplicasPreset { min: Some(4), max: Some(9) });
-    let found = resolve(&function(&format!("{NODE}maxReplicas: 2"), &[]), &settings).unwrap();
+    let found = resolve(&function(&format!("{NODE}maxReplicas: 2"), &[]), &settings, &Credentials::default()).unwrap();
     assert_eq!((found.replicas.min, found.replicas.max), (2, 2));
 }
 
