@@ -150,6 +150,14 @@ const PANICKED_LATELY: Duration = Duration::from_secs(600);
 /// An address that is not known.
 const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
+/// How Git is read: whoever may write a repository's address in a confined namespace has the agent connect to it.
+fn confined(settings: &Settings) -> source::Settings {
+    let mut source = settings.source.clone();
+    let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces);
+    source.egress.unconfined = Some(trusted.cloned().collect());
+    source
+}
+
 /// Runs the agent until `stop`, or until a component fails.
 pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: CancellationToken) -> Result<(), Error> {
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
@@ -316,7 +324,7 @@ async fn lead(
     let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
     let drift = Drift::new(writer.clone());
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
-    let source = Source::new(settings.source.clone());
+    let source = Source::new(confined(settings));
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
     let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));

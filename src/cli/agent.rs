@@ -13,6 +13,10 @@ pub(super) struct Arguments {
     /// Namespace besides the agent's own whose GitSyncs may manage any object; may be repeated, by default none
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
+    /// Network, such as 10.20.0.0/16, that repositories of other namespaces than those may be in besides public addresses; may be
+    /// repeated, by default none
+    #[arg(long = "allow-network", value_name = "CIDR")]
+    allow_networks: Vec<source::Network>,
     /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
@@ -57,6 +61,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let mut source = source::Settings::new(arguments.data);
     source.allow_local = arguments.allow_local;
     source.budget = arguments.mirror_budget;
+    source.egress.allowed = arguments.allow_networks;
+    source.egress.proxies = source::proxy_hosts(variables());
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,

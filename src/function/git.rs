@@ -134,7 +134,9 @@ fn kind_of(fault: &Fault) -> &'static str {
         Fault::Signature(_) => "commit not trusted",
         Fault::Unsupported { .. } => "repository not supported",
         Fault::Access(_) | Fault::Ssh(_) => "credentials not usable",
-        Fault::Malformed { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => "address not usable",
+        Fault::Malformed { .. } | Fault::Confined { .. } | Fault::LocalForbidden | Fault::LocalUnusable { .. } => {
+            "address not usable"
+        }
         _ => "git server failed",
     }
 }
@@ -177,13 +179,7 @@ pub(super) async fn remote(
             access.through_proxy(data.unwrap_or(&SecretData::new())).map_err(|error| refused(&proxy.name, error))?;
     }
     let source::Access { credentials, connection } = access;
-    if url.holds_credentials() && spec.auth.is_none() {
-        let why = format!(
-            "the address in GitRepository \"{repository}\" holds a user name or password; put them into a Secret with the \
-             keys username and password, and name it in spec.auth"
-        );
-        return Err(SourceError::options(Class::Invalid, &why));
-    }
+    let connection = connection.within(context.source.egress(namespace));
     let known_hosts = context.source.host_keys_of(&url, &credentials).await.map_err(|why| {
         SourceError::options(
             Class::Unavailable,

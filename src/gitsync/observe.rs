@@ -73,6 +73,7 @@ impl Task {
             access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
         }
         let source::Access { credentials, connection } = access;
+        let connection = connection.within(self.context.source.egress(namespace));
         let mut remote =
             Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
         let verification = match (&spec.verify, &known.verify) {

@@ -140,6 +140,11 @@ impl RemoteUrl {
         self.0.embedded != Credentials::Anonymous
     }
 
+    /// Whether the address contains a password.
+    pub(super) fn holds_password(&self) -> bool {
+        matches!(&self.0.embedded, Credentials::Basic { password, .. } if !password.expose().is_empty())
+    }
+
     /// Whether anybody on the way can put another repository in its place: a Git daemon neither encrypts nor authenticates.
     pub fn is_unprotected(&self) -> bool {
         self.git().is_some()

@@ -104,8 +104,15 @@ pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
     lists.into_iter().flatten().copied()
 }
 
-/// Whether a repository at this address supports this kind of authentication, independent of the Secret.
+/// Whether a repository at this address supports this kind of authentication, independent of the Secret. Credentials in the address
+/// are none.
 pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
+    // A user name alone may be a token, too; beside `auth` it is what some hosts write into the addresses that they show.
+    if url.holds_password() || url.holds_credentials() && auth.is_none() {
+        let why = "the address holds a user name or password, which everyone sees who may read the GitRepository; put them into a \
+                   Secret with the keys username and password, and name it in spec.auth";
+        return Err(Error::Authenticate { cause: Arc::new(Fault::Malformed { why }) });
+    }
     if url.git().is_some() && auth.is_some() {
         let what = "authentication at a git:// address";
         let cause = Fault::Unsupported { what, instead: "give the repository's https:// or ssh:// address" };
@@ -239,6 +246,27 @@ mod tests {
         let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
         assert!(access(Some(&auth), None).unwrap_err().fault().to_string().contains("does not exist"));
         assert_eq!(access(None, None).unwrap().credentials, Credentials::Anonymous);
+    }
+
+    #[test]
+    fn credentials_in_an_address_are_refused_and_not_shown() {
+        let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
+        let refused = |url: &str, auth: Option<&RepositoryAuth>| {
+            let error = supported(&RemoteUrl::parse(url).unwrap(), auth).err()?;
+            assert!(!format!("{error} {error:?} {}", error.fault()).contains("hunter2"));
+            Some(error.fault().to_string())
+        };
+        for url in [
+            "https://u:hunter2@git.example.com/x",
+            "https://:hunter2@git.example.com/x",
+            "https://hunter2@git.example.com/x",
+        ] {
+            let said = refused(url, None).unwrap_or_else(|| panic!("{url}"));
+            assert!(said.contains("name it in spec.auth"), "{said}");
+        }
+        assert!(refused("https://u:hunter2@git.example.com/x", Some(&auth)).is_some());
+        assert_eq!(refused("https://org@dev.azure.com/x", Some(&auth)), None);
+        assert_eq!(refused("https://git.example.com/x", None), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What a connection to a remote is made with besides its credentials: the CAs that it trusts, its client certificate,
-//! and its proxy.
+//! its proxy, and which addresses it may lead to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 use sha2::{Digest as _, Sha256};
 
 use super::access_fault::AccessFault;
+use super::egress::Egress;
 use super::proxy::Proxy;
 use super::tls::{Authorities, ClientIdentity};
 
@@ -17,6 +18,7 @@ pub struct Connection {
     pub(super) authorities: Option<Arc<Authorities>>,
     pub(super) client: Option<Arc<ClientIdentity>>,
     pub(super) proxy: Option<Arc<Proxy>>,
+    pub(super) egress: Egress,
 }
 
 impl Connection {
@@ -26,7 +28,15 @@ impl Connection {
             authorities: Authorities::read(data)?.map(Arc::new),
             client: ClientIdentity::read(data)?.map(Arc::new),
             proxy: None,
+            egress: Egress::default(),
         })
+    }
+
+    /// The same connection, to these addresses. What one namespace may not reach, it must not find in a mirror that another one
+    /// has fetched: the two are two remotes.
+    #[must_use]
+    pub fn within(self, egress: Egress) -> Self {
+        Self { egress, ..self }
     }
 
     /// What distinguishes connections, without anything of them.
@@ -42,6 +52,8 @@ impl Connection {
             text(self.client.as_ref().map(|client| client.pem())),
             self.proxy.as_ref().map(|proxy| proxy.address()).unwrap_or_default(),
         ];
+        // One without confinement has the identity that it has always had.
+        parts.extend((self.egress == Egress::Confined).then(|| "confined".to_owned()));
         let login = self.proxy.as_ref().and_then(|proxy| proxy.login.as_ref());
         parts.extend(
             login.into_iter().flat_map(|login| [&login.username, &login.password]).map(|text| text.expose().clone()),

@@ -270,6 +270,12 @@ pub enum Fault {
         /// The cause, without the address.
         what: String,
     },
+    /// An address that is not connected to.
+    #[error("{why}")]
+    Confined {
+        /// Why not, without anything of what is there.
+        why: &'static str,
+    },
     /// A deadline passed.
     #[error("timed out after {} s while {what}; the server is slow or stuck", after.as_secs_f32())]
     Timeout {
@@ -545,9 +551,12 @@ impl Fault {
             | Self::Broken { .. }
             | Self::MissingDirectory => Class::Invalid,
             Self::MissingSecret => Class::NotReady,
-            Self::Denied { .. } | Self::WebPage | Self::Certificate { .. } | Self::ProxyDenied | Self::App { .. } => {
-                Class::Denied
-            }
+            Self::Denied { .. }
+            | Self::WebPage
+            | Self::Certificate { .. }
+            | Self::ProxyDenied
+            | Self::App { .. }
+            | Self::Confined { .. } => Class::Denied,
             Self::Status { status, .. } if !matches!(status, 408 | 425 | 429 | 500..) => Class::Invalid,
             Self::Status { .. }
             | Self::Network { .. }

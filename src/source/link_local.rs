@@ -26,11 +26,12 @@ pub(super) fn is_link_local_host(host: &str) -> bool {
     host.trim_start_matches('[').trim_end_matches(']').parse().is_ok_and(is_link_local)
 }
 
-/// The address of IP version 4 that a translator (RFC 6052) or an old form (RFC 4291) makes of one of version 6.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+/// The address of IP version 4 that a translator (RFC 6052), an old form (RFC 4291) or 6to4 (RFC 3056) makes of one of version 6.
+pub(super) fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.octets() {
         [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
-        | [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d)),
+        | [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
+        | [0x20, 0x02, a, b, c, d, ..] => Some(Ipv4Addr::new(a, b, c, d)),
         _ => None,
     }
 }
@@ -49,6 +50,7 @@ mod tests {
             "::ffff:169.254.169.254",
             "::169.254.169.254",
             "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
             "fd00:ec2::254",
         ] {
             assert!(is_link_local_host(bad), "{bad}");

@@ -31,7 +31,7 @@ use super::storage::Storage;
 use super::transport::{
     self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
 };
-use super::{Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
+use super::{Credentials, Deadlines, Egress, RemoteUrl, Settings, SharedHostKeys};
 
 /// How long the host keys that hold for all repositories are waited for.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ impl Source {
         let storage = Storage::new(settings.budget);
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
         let consumers_known = watch::Sender::new(false);
-        let names = Names::new(settings.hosts.clone());
+        let names = Names::new(settings.hosts.clone(), Arc::new(settings.egress.clone()));
         let http = HttpClients::new(settings.deadlines, names.clone());
         let ssh = Ssh::new(settings.deadlines, names.clone());
         let tokens = AppTokens::default();
@@ -212,6 +212,11 @@ impl Source {
     #[must_use]
     pub fn for_namespace(&self, namespace: &str) -> Self {
         Self { inner: Arc::clone(&self.inner), tenant: namespace.into() }
+    }
+
+    /// Which addresses the repositories of a namespace may lead to.
+    pub fn egress(&self, namespace: &str) -> Egress {
+        self.inner.settings.egress.of(namespace)
     }
 
     /// Permits for work that only this namespace waits for.
@@ -350,7 +355,8 @@ impl Source {
         }
         if let Some(address) = remote.url.git() {
             let Deadlines { connect, silence, .. } = self.inner.settings.deadlines;
-            let (names, proxy) = (&self.inner.names, remote.connection.proxy.as_deref());
+            let (names, proxy) =
+                (self.inner.names.within(remote.connection.egress), remote.connection.proxy.as_deref());
             return Ok(Wire::Git(GitWire { names, address, proxy, connect, silence }));
         }
         let url = remote.url.http().ok_or(Fault::LocalForbidden)?;

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::egress::EgressPolicy;
+
 const PERMITS: usize = 8;
 const MIB: u64 = 1 << 20;
 /// Leaves 256 MiB of the volume in `manifests/` for what a pack needs while it is unpacked.
@@ -21,6 +23,8 @@ pub struct Settings {
     pub allow_local: bool,
     /// Addresses of hosts for which the resolver is not asked, as with Git's `http.curloptResolve`.
     pub hosts: HashMap<String, IpAddr>,
+    /// Which addresses are connected to, for whom.
+    pub egress: EgressPolicy,
     /// Bytes of all mirrors together: those that were used longest ago go when there is no room for another one.
     pub budget: u64,
     /// Size limits per remote.
@@ -39,6 +43,7 @@ impl Settings {
             directory: directory.into(),
             allow_local: false,
             hosts: HashMap::new(),
+            egress: EgressPolicy::default(),
             budget: BUDGET,
             limits: Limits::default(),
             deadlines: Deadlines::default(),

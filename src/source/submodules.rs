@@ -85,7 +85,7 @@ pub(super) fn remote(parent: &Remote, address: &str) -> Result<Remote, Error> {
         (parent.credentials().clone(), connection.clone())
     } else {
         let authorities = connection.authorities.clone();
-        (Credentials::Anonymous, Connection { authorities, client: None, proxy: connection.proxy.clone() })
+        (Credentials::Anonymous, Connection { authorities, client: None, ..connection.clone() })
     };
     // The commit of a submodule is what its parent says, whoever signed that.
     Ok(Remote { url, credentials, connection, verification: None, submodules: parent.submodules, lfs: parent.lfs })

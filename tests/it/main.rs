@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod abbreviations;
+mod addresses;
 mod agent_restarts;
 mod autoscaled;
 mod bootstrap;

@@ -26,6 +26,7 @@ mod credentials;
 mod daemon;
 mod damage;
 mod disk_full;
+mod egress;
 mod following;
 mod github_app;
 mod hostile;

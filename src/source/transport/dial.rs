@@ -37,6 +37,7 @@ pub(super) async fn connect(
     within: Duration,
     tenant: &Tenant,
 ) -> Result<TcpStream, Fault> {
+    names.check_host(to.host)?;
     let (host, port) = to.proxy.map_or((to.host, to.port), |proxy| (&proxy.host, proxy.port));
     let dialled = async {
         let found = names.find(tenant, host, port).await?;
@@ -53,6 +54,7 @@ pub(super) async fn connect(
     let dialled = dialled.unwrap_or_else(|_| Err(network("no connection: timed out".to_owned())));
     let stream = dialled.map_err(|fault| match (fault, to.proxy) {
         (Fault::Network { what }, Some(proxy)) => Fault::Proxy { why: format!("{proxy}: {what}") },
+        (Fault::Confined { why }, Some(proxy)) => Fault::Proxy { why: format!("{proxy}: {why}") },
         (fault, _) => fault,
     })?;
     // Requests are small and latency matters. If this fails, it costs some milliseconds.

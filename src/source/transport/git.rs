@@ -19,7 +19,7 @@ const PIECE: usize = 64 << 10;
 /// The client for one remote.
 #[derive(Debug)]
 pub(in crate::source) struct GitWire<'a> {
-    pub(in crate::source) names: &'a Names,
+    pub(in crate::source) names: Names,
     pub(in crate::source) address: &'a GitAddress,
     pub(in crate::source) proxy: Option<&'a Proxy>,
     /// Deadline of the connection.
@@ -35,7 +35,7 @@ pub(super) struct GitStream(TcpStream);
 impl GitWire<'_> {
     /// Asks for the repository, whose advertisement comes first.
     pub(super) async fn open(&self) -> Result<GitStream, Fault> {
-        let Self { names, address, proxy, connect, silence } = *self;
+        let Self { ref names, address, proxy, connect, silence } = *self;
         let to = Target { host: &address.host, port: address.port, proxy };
         let stream = dial::connect(names, &to, connect, &names::tenant()).await?;
         let mut request = Vec::new();

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::body::Body;
 use super::endpoint::{Endpoint, append, host, redirected};
 use super::http_fault::network;
-use super::names::Names;
+use super::names::{self, Names};
 use crate::failure::retry_after_header;
 use crate::source::error::{Fault, Sent};
 use crate::source::github_app::GithubApp;
@@ -61,7 +61,7 @@ impl HttpClients {
         let known = self.others.lock().get(&digest).and_then(Weak::upgrade);
         let client = match known {
             Some(client) => client,
-            None => Arc::new(Http::new(self.deadlines, &self.names, connection)?),
+            None => Arc::new(Http::new(self.deadlines, &self.names.within(connection.egress), connection)?),
         };
         let mut others = self.others.lock();
         others.retain(|_, client| client.strong_count() > 0);
@@ -109,6 +109,7 @@ pub(in crate::source) struct Http {
     /// For other hosts: without the client certificate.
     foreign: reqwest::Client,
     connection: Connection,
+    names: Names,
     deadlines: Deadlines,
 }
 
@@ -125,7 +126,7 @@ impl Http {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let foreign = client(deadlines, names, &Connection { client: None, ..connection.clone() })?;
         let own = if connection.client.is_some() { client(deadlines, names, connection)? } else { foreign.clone() };
-        Ok(Self { own, foreign, connection: connection.clone(), deadlines })
+        Ok(Self { own, foreign, connection: connection.clone(), names: names.clone(), deadlines })
     }
 
     pub(super) fn client(&self, at: &Endpoint) -> &reqwest::Client {
@@ -277,9 +278,26 @@ impl Http {
     /// The answer to a request.
     async fn answer(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Fault> {
         let silence = self.deadlines.silence;
-        match tokio::time::timeout(silence, request.send()).await {
+        let (client, request) = request.build_split();
+        let request = request.map_err(|error| self.network(&error))?;
+        // The client asks no resolver for what is an address already.
+        request.url().host_str().map_or(Ok(()), |host| self.names.check_host(host))?;
+        self.check_proxy().await?;
+        match tokio::time::timeout(silence, client.execute(request)).await {
             Ok(answer) => answer.map_err(|error| self.network(&error)),
             Err(_) => Err(Fault::Timeout { after: silence, what: "waiting for an answer" }),
+        }
+    }
+
+    /// Refuses a proxy that may not be connected to. The client judges it again, and does not say why.
+    async fn check_proxy(&self) -> Result<(), Fault> {
+        let Some(proxy) = self.connection.proxy.as_deref().filter(|_| self.names.are_confined()) else { return Ok(()) };
+        let tenant = names::tenant();
+        let found = self.names.find(&tenant, &proxy.host, proxy.port);
+        match tokio::time::timeout(self.deadlines.connect, found).await {
+            Ok(Err(Fault::Confined { why })) => Err(Fault::Proxy { why: format!("{proxy}: {why}") }),
+            // What else is wrong, the client finds out.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

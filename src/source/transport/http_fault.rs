@@ -4,6 +4,7 @@
 
 use rustls::{AlertDescription, CertificateError, Error as TlsError};
 
+use super::names::ConfinedAddress;
 use super::words::clean;
 use crate::failure::network_error;
 use crate::source::error::Fault;
@@ -13,6 +14,9 @@ pub(super) fn network(error: &reqwest::Error) -> Fault {
     let causes = || std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     if let Some(error) = causes().filter_map(tls_error).last() {
         return tls(error);
+    }
+    if let Some(ConfinedAddress(why)) = causes().find_map(|cause| cause.downcast_ref()) {
+        return Fault::Confined { why };
     }
     // The library's errors for proxies have no public types.
     causes()

@@ -3,6 +3,8 @@
 //! The system's resolver blocks a thread for as long as the nameservers of a name take, which may be minutes, and nobody
 //! can call it back. So a lookup that nobody waits for any more still counts.
 //!
+//! Invariant: what is found is what is connected to, and nothing else: a name is looked up once for a connection, and those of its
+//! addresses that may not be connected to are left out.
 //! Invariant: at most [`AT_ONCE`] threads look names up, shared fairly by namespaces: one whose nameservers never answer
 //! holds up its own repositories.
 
@@ -13,9 +15,9 @@ use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use crate::source::egress::{Egress, SharedPolicy};
 use crate::source::error::Fault;
 use crate::source::fair_queue::Tenant;
-use crate::source::link_local;
 use crate::source::permits::Permits;
 
 /// Names that are looked up at the same time.
@@ -43,59 +45,86 @@ pub(in crate::source) struct Names {
     permits: Permits,
     /// Hosts for which the resolver is not asked.
     known: Arc<HashMap<String, IpAddr>>,
+    policy: SharedPolicy,
+    egress: Egress,
     look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
 }
 
 impl Names {
     /// With the resolver of the system for all but these hosts.
-    pub(in crate::source) fn new(known: HashMap<String, IpAddr>) -> Self {
+    pub(in crate::source) fn new(known: HashMap<String, IpAddr>, policy: SharedPolicy) -> Self {
         let known = Arc::new(known);
         Self {
             permits: Permits::new(AT_ONCE),
             known,
+            policy,
+            egress: Egress::default(),
             look_up: |host, port| Ok((host, port).to_socket_addrs()?.collect()),
         }
     }
 
+    /// The same for connections that lead to other addresses.
+    pub(in crate::source) fn within(&self, egress: Egress) -> Self {
+        Self { egress, ..self.clone() }
+    }
+
+    /// Whether connections lead to some addresses only.
+    pub(super) fn are_confined(&self) -> bool {
+        self.egress == Egress::Confined
+    }
+
+    /// Refuses a host that is written as an address which may not be connected to: nobody resolves those.
+    pub(super) fn check_host(&self, host: &str) -> Result<(), Fault> {
+        self.policy.refusal_of_host(self.egress, host).map_or(Ok(()), |why| Err(Fault::Confined { why }))
+    }
+
     /// The addresses of a host, in the resolver's order.
     pub(super) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
-        if let Some(known) = self.known.get(host) {
-            return Ok(vec![SocketAddr::new(*known, port)]);
-        }
         let (look_up, name) = (self.look_up, host.to_owned());
-        let found = self.permits.share(tenant).run(move || look_up(&name, port)).await?;
-        let found = found.map_err(|error| not_found(host, &error)).and_then(|found| without_link_local(host, found));
-        found.map_err(|why| Fault::Network { what: format!("no connection: {why}") })
+        let found = match self.known.get(host) {
+            Some(known) => Ok(vec![SocketAddr::new(*known, port)]),
+            None => self.permits.share(tenant).run(move || look_up(&name, port)).await?,
+        };
+        match found {
+            Ok(found) => Ok(self.allowed(found).map_err(|ConfinedAddress(why)| Fault::Confined { why })?),
+            Err(error) => Err(Fault::Network { what: format!("no connection: {}", not_found(host, &error)) }),
+        }
+    }
+
+    /// The addresses that may be connected to.
+    fn allowed(&self, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ConfinedAddress> {
+        let refusal = |address: &SocketAddr| self.policy.refusal(self.egress, address.ip());
+        match found.iter().find_map(refusal) {
+            Some(why) if found.iter().all(|address| refusal(address).is_some()) => Err(ConfinedAddress(why)),
+            _ => Ok(found.into_iter().filter(|address| refusal(address).is_none()).collect()),
+        }
     }
 }
+
+/// A name leads only to addresses that may not be connected to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct ConfinedAddress(pub(super) &'static str);
 
 fn not_found(host: &str, error: &io::Error) -> String {
     format!("the name {host} is not found ({error})")
-}
-
-/// The addresses that may be connected to.
-fn without_link_local(host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
-    let is_none = found.is_empty();
-    let allowed: Vec<_> = found.into_iter().filter(|address| !link_local::is_link_local(address.ip())).collect();
-    if allowed.is_empty() && !is_none {
-        return Err(format!("the name {host} leads to a link-local address; {}", link_local::REFUSED));
-    }
-    Ok(allowed)
 }
 
 impl Resolve for Names {
     fn resolve(&self, name: Name) -> Resolving {
         let (names, tenant) = (self.clone(), tenant());
         Box::pin(async move {
-            if let Some(known) = names.known.get(name.as_str()) {
-                return Ok::<Addrs, _>(Box::new(std::iter::once(SocketAddr::new(*known, 0))));
-            }
-            let look_up = names.look_up;
-            let host = name.as_str().to_owned();
-            let found = names.permits.share(&tenant).run(move || look_up(name.as_str(), 0)).await?;
-            let found = found.map_err(|error| not_found(&host, &error))?;
-            let found = without_link_local(&host, found)?;
-            Ok::<Addrs, _>(Box::new(found.into_iter()))
+            let host = name.as_str();
+            // A host that is also that of a proxy of the environment is asked for as the proxy.
+            let names = if names.policy.is_proxy(host) { names.within(Egress::Unrestricted) } else { names };
+            let (look_up, name) = (names.look_up, host.to_owned());
+            let found = if let Some(known) = names.known.get(host) {
+                vec![SocketAddr::new(*known, 0)]
+            } else {
+                let found = names.permits.share(&tenant).run(move || look_up(&name, 0)).await?;
+                found.map_err(|error| not_found(host, &error))?
+            };
+            Ok::<Addrs, _>(Box::new(names.allowed(found)?.into_iter()))
         })
     }
 }
@@ -108,6 +137,7 @@ mod tests {
     use parking_lot::{Condvar, Mutex};
 
     use super::*;
+    use crate::source::egress::EgressPolicy;
 
     static STUCK: AtomicUsize = AtomicUsize::new(0);
     static OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
@@ -139,7 +169,7 @@ mod tests {
     #[tokio::test]
     async fn a_nameserver_that_never_answers_holds_up_its_own_namespace_only() {
         let _over = Over;
-        let names = Names { look_up: stuck, ..Names::new(HashMap::new()) };
+        let names = Names { look_up: stuck, ..Names::new(HashMap::new(), SharedPolicy::default()) };
         let (bad, good): (Tenant, Tenant) = ("bad".into(), "good".into());
         let brief = Duration::from_millis(10);
         for number in 0..50 {
@@ -157,11 +187,50 @@ mod tests {
         let absent = names.find(&good, "absent", 22).await.unwrap_err().to_string();
         assert_eq!(absent, "no connection: the name absent is not found (entity not found)");
         let refused = names.find(&good, "metadata", 80).await.unwrap_err().to_string();
-        assert!(refused.starts_with("no connection: the name metadata leads to a link-local address"), "{refused}");
+        assert_eq!(refused, crate::source::link_local::REFUSED);
         let resolving = on_behalf_of(&good, async { names.resolve("metadata".parse().unwrap()).await });
         assert!(resolving.await.err().expect("it is refused").to_string().contains("link-local"));
         let resolving = on_behalf_of(&good, async { names.resolve("good".parse().unwrap()).await });
         let found = tokio::time::timeout(Duration::from_secs(60), resolving).await;
         assert_eq!(found.expect("a thread is free").unwrap().count(), 1);
+    }
+
+    /// One name that leads into the cluster, one that leads out of it, and one that leads both ways; each question has
+    /// another answer than the one before, as a hostile nameserver has it.
+    fn rebinding(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        let (inside, outside) = (SocketAddr::from(([10, 96, 0, 1], port)), SocketAddr::from(([192, 0, 2, 1], port)));
+        match host {
+            "outside" => Ok(vec![outside]),
+            "both" => Ok(vec![inside, outside]),
+            "rebinding" if ASKED.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) => Ok(vec![outside]),
+            "rebinding" | "inside" => Ok(vec![inside]),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_confined_namespace_gets_only_addresses_that_were_judged() {
+        let policy = EgressPolicy { unconfined: Some(Vec::new()), ..EgressPolicy::default() };
+        let all = Names { look_up: rebinding, ..Names::new(HashMap::new(), Arc::new(policy)) };
+        let confined = all.within(Egress::Confined);
+        let shop: Tenant = "shop".into();
+        let outside = SocketAddr::from(([192, 0, 2, 1], 443));
+        assert_eq!(all.find(&shop, "inside", 443).await.unwrap().len(), 1);
+        let refused = confined.find(&shop, "inside", 443).await.unwrap_err();
+        assert!(matches!(refused, Fault::Confined { .. }), "{refused}");
+        assert_eq!(confined.find(&shop, "outside", 443).await.unwrap(), [outside]);
+        assert_eq!(confined.find(&shop, "both", 443).await.unwrap(), [outside]);
+        // The client of HTTP connects to what this resolver answers, and asks no other.
+        let resolved = |host: &'static str| {
+            let names = confined.clone();
+            async move { names.resolve(host.parse().unwrap()).await.map(Iterator::collect::<Vec<_>>) }
+        };
+        assert_eq!(resolved("both").await.unwrap(), [SocketAddr::from(([192, 0, 2, 1], 0))]);
+        assert!(resolved("inside").await.is_err());
+        for _ in 0..8 {
+            let found = confined.find(&shop, "rebinding", 443).await;
+            assert!(found.is_err() || found.is_ok_and(|found| found == [outside]));
+        }
     }
 }

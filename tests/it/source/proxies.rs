@@ -8,8 +8,13 @@ use crate::support::proxy::Proxy;
 pub(super) const LOGIN: [(&str, &str); 2] = [("username", "walker"), ("password", "pr0xy-word")];
 
 /// The remote through a proxy.
-pub(super) fn through(proxy: &Proxy, mut remote: Remote, login: &[(&str, &str)]) -> Result<Remote, Error> {
-    let data = [&[("address", proxy.address())], login].concat();
+pub(super) fn through(proxy: &Proxy, remote: Remote, login: &[(&str, &str)]) -> Result<Remote, Error> {
+    through_address(proxy.address(), remote, login)
+}
+
+/// The remote through the proxy at an address.
+pub(super) fn through_address(address: &str, mut remote: Remote, login: &[(&str, &str)]) -> Result<Remote, Error> {
+    let data = [&[("address", address)], login].concat();
     let access = mainstay::source::Access { credentials: remote.credentials, connection: remote.connection };
     let access = access.through_proxy(&secret(&data))?;
     (remote.credentials, remote.connection) = (access.credentials, access.connection);

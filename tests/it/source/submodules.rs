@@ -18,15 +18,15 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
 }
 
 /// Repositories beside each other, behind a server.
-struct Forge {
+pub(super) struct Forge {
     root: TempDir,
     work: TempDir,
-    server: GitServer,
+    pub(super) server: GitServer,
     mirrors: TempDir,
 }
 
 impl Forge {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let temporary = || tempfile::tempdir().unwrap();
         let root = temporary();
         let server = GitServer::start(root.path()).await;
@@ -34,7 +34,7 @@ impl Forge {
     }
 
     /// Commits files and submodules (path and address) to a repository, by git itself; the commit's id.
-    fn commit(&self, name: &str, files: &[(&str, &str)], submodules: &[(&str, &str)]) -> String {
+    pub(super) fn commit(&self, name: &str, files: &[(&str, &str)], submodules: &[(&str, &str)]) -> String {
         let bare = self.root.path().join(format!("{name}.git"));
         let tree = self.work.path().join(name);
         if !bare.exists() {
@@ -55,7 +55,7 @@ impl Forge {
         git(&tree, &["rev-parse", "HEAD"]).trim().to_owned()
     }
 
-    fn remote(&self, name: &str) -> Remote {
+    pub(super) fn remote(&self, name: &str) -> Remote {
         Remote { submodules: true, ..anonymous(&self.server.url(&format!("{name}.git"))) }
     }
 
@@ -64,7 +64,13 @@ impl Forge {
     }
 
     fn source(&self) -> Source {
-        Source::new(settings(self.mirrors.path()))
+        self.source_with(|_| {})
+    }
+
+    pub(super) fn source_with(&self, adjust: impl FnOnce(&mut Settings)) -> Source {
+        let mut settings = settings(self.mirrors.path());
+        adjust(&mut settings);
+        Source::new(settings)
     }
 }
 

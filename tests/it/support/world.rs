@@ -76,6 +76,8 @@ pub(crate) struct World {
     pub(crate) deadlines: source::Deadlines,
     /// Hosts whose addresses the agent knows without asking anybody.
     pub(crate) hosts: std::collections::HashMap<String, std::net::IpAddr>,
+    /// What repositories of other namespaces than the agent's may be in; by default everything.
+    pub(crate) allow_networks: Vec<source::Network>,
     /// How much the agent takes from Git.
     pub(crate) limits: source::Limits,
     /// What the operator of the agent decides about Functions.
@@ -171,6 +173,7 @@ impl World {
             deadlines: source::Deadlines::default(),
             limits: source::Limits::default(),
             hosts: std::collections::HashMap::new(),
+            allow_networks: source::Network::ALL.to_vec(),
             functions: function::Settings {
                 base_images: [("*".to_owned(), function::BaseImage::Scratch)].into(),
                 ..function::Settings::default()
@@ -231,6 +234,7 @@ impl World {
         source.deadlines = self.deadlines;
         source.limits = self.limits;
         source.hosts.clone_from(&self.hosts);
+        source.egress.allowed.clone_from(&self.allow_networks);
         let settings = Settings {
             namespace: NAMESPACE.to_owned(),
             allow_namespaces: Vec::new(),

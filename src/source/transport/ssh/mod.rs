@@ -191,7 +191,8 @@ impl SshWire<'_> {
         let Self { client, address, connection, .. } = self;
         let to = Target { host: &address.host, port: address.port, proxy: connection.proxy.as_deref() };
         let Deadlines { connect: within, silence, .. } = client.deadlines;
-        let stream = dial::connect(&client.names, &to, within, tenant).await?;
+        let names = client.names.within(connection.egress);
+        let stream = dial::connect(&names, &to, within, tenant).await?;
         let connected = tokio::time::timeout(silence, connect(stream, address, host_keys, key, silence)).await;
         let connected =
             connected.unwrap_or_else(|_| Err(Fault::Timeout { after: silence, what: "connecting over SSH" }));
