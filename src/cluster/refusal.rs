@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::failure::Class;
-use crate::object::{Key, redact_field_text, redact_server_text};
+use crate::object::{Key, admission, redact_field_text, redact_server_text};
 
 /// The reason of a 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,10 +120,14 @@ const OBJECT_FAULTS: [&str; 8] = [
 impl Refusal {
     /// Reads the answer. The kind of `key` decides how much of the text may be kept.
     pub(super) fn read(key: &Key, code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
-        let body: Body =
+        let mut body: Body =
             serde_json::from_slice(body).unwrap_or_else(|_| Body { message: first_line(body), ..Body::default() });
         let code = if body.code == 0 { code } else { body.code };
         let denial = (code == 403).then(|| denial(&body));
+        if admission(&body.message).is_some() {
+            // The webhook's own words, too.
+            (body.reason, body.details.causes) = (String::new(), Vec::new());
+        }
         let conflicts = body.details.causes.iter().filter_map(conflict).collect();
         let reason = match http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason()) {
             Some(name) if body.reason.is_empty() => name.replace(' ', ""),
@@ -331,6 +335,20 @@ mod tests {
         let refusal = Refusal::read(&key, 422, None, body.to_string().as_bytes());
         assert!(!format!("{refusal} {refusal:?}").contains("hunter2"));
         assert!(refusal.to_string().contains("type (FieldValueInvalid)"), "{refusal}");
+    }
+
+    #[test]
+    fn keeps_what_a_webhook_quotes_out_of_every_text() {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("a"), "b");
+        let body = json!({
+            "message": "admission webhook \"p.x.io\" denied the request: env A is hunter2", "reason": "hunter2", "code": 403,
+            "details": { "causes": [{ "reason": "hunter2", "message": "hunter2", "field": "spec.hunter2" }] } });
+        let refusal = Refusal::read(&key, 403, None, body.to_string().as_bytes());
+        assert!(!format!("{refusal} {refusal:?}").contains("hunter2"));
+        let expected =
+            "the API server answered 403 Forbidden: admission webhook \"p.x.io\" denied the request: (its text";
+        assert!(refusal.to_string().starts_with(expected), "{refusal}");
+        assert_eq!((refusal.denial, refusal.class()), (Some(Denial::Policy), Class::Denied));
     }
 
     #[test]

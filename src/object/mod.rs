@@ -35,5 +35,5 @@ pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};
 pub use place::Place;
 pub use printable::{is_unprintable, printable, printable_lines};
-pub use redact::{redact_field_text, redact_server_text};
+pub use redact::{admission, redact_field_text, redact_server_text};
 pub use secret::Secret;

@@ -2,6 +2,8 @@
 //!
 //! Invariant: no text about a Secret is passed on, except the names of fields that it cannot have. From any other text each
 //! value is removed that [may be secret](super::confidential), and at most [`MAX_SHOWN`] bytes of one line remain.
+//! Invariant: what an admission webhook or policy says in its own words is not passed on: they may be values of the object in any
+//! form. Whose words they are is.
 
 use super::Key;
 use super::confidential::may_be_secret;
@@ -13,6 +15,12 @@ const MAX_SHOWN: usize = 512;
 const MAX_SCANNED: usize = 64 * 1024;
 /// Replaces a text about a Secret.
 const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)";
+/// Replaces the words of an admission webhook or policy.
+const ADMISSION_WITHHELD: &str =
+    "(its text is withheld: it may quote values of the object; `kubectl apply --dry-run=server` shows it)";
+/// What API servers write between the name of an admission webhook or policy and its words.
+const ADMISSION: &[(&str, &str)] =
+    &[("admission webhook \"", " denied the request: "), ("AdmissionPolicy '", " denied request: ")];
 /// Replaces a value.
 const CUT: &str = "…";
 /// Texts that API servers write before a value.
@@ -30,10 +38,24 @@ pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     if key.is("", "Secret") {
         return unknown_fields(text).map_or_else(|| WITHHELD.to_owned(), |fields| line(&fields));
     }
+    if let Some(who) = admission(text) {
+        return line(&format!("{} {ADMISSION_WITHHELD}", with_values(key, field, without_name(key, who))));
+    }
     match typed_errors(text) {
         Some(errors) => line(&errors.map(|error| typed_error(key, error)).collect::<Vec<_>>().join("; ")),
         None => line(&with_values(key, field, without_name(key, text))),
     }
+}
+
+/// What an API server says about who denied a request, up to the words of an admission webhook or policy; `None` if it says
+/// something else.
+pub fn admission(text: &str) -> Option<&str> {
+    ADMISSION.iter().find_map(|(who, denied)| {
+        let named = text.find(who)? + who.len();
+        // Its name is one, so that nobody's words are taken for it.
+        let end = named + text[named..].find(denied)?;
+        (end - named <= MAX_SHOWN).then_some(text[..end + denied.len()].trim_end())
+    })
 }
 
 /// One line of it, shortened.
@@ -297,6 +319,26 @@ mod tests {
         ] {
             assert!(!secret(text).contains("hunter2"), "{text}");
         }
+    }
+
+    #[test]
+    fn says_who_denied_a_request_and_not_in_which_words() {
+        for (text, expected) in [
+            (
+                "admission webhook \"v.x.io\" denied the request: A=hunter2",
+                "admission webhook \"v.x.io\" denied the request:",
+            ),
+            (
+                "Job.batch \"b\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'q' denied request: hunter2 denied the request: x",
+                "ValidatingAdmissionPolicy 'p' with binding 'q' denied request:",
+            ),
+        ] {
+            assert_eq!(shown(text), format!("{expected} {ADMISSION_WITHHELD}"), "{text}");
+        }
+        let short = "admission webhook \"v.x.io\" denied the request without explanation";
+        assert_eq!(shown(short), short);
+        let long = format!("admission webhook \"{}\" denied the request: hunter2", "v".repeat(5000));
+        assert!(!shown(&long).contains("hunter2"));
     }
 
     #[test]

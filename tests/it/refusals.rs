@@ -72,3 +72,32 @@ async fn a_refusal_of_a_secret_shows_nothing_of_it() {
     );
     nothing_is_shown(&mut world, &["81723"]).await;
 }
+
+/// A webhook, and a policy, may quote whatever it was shown, and however it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_words_of_an_admission_webhook_show_nothing_of_the_object() {
+    logs::keep();
+    let mut world = World::new().await;
+    world.listen = Some(free_address());
+    let map = config_map("quoted", "horse-81723");
+    world.remote.file("a.yaml", map).commit("one");
+    world.levers().fail_next(devcluster::fault_injection::Fault {
+        verb: "apply".into(),
+        resource: "configmaps".into(),
+        name: "quoted".into(),
+        code: 403,
+        reason: "Forbidden".into(),
+        message: "admission webhook \"policy.example.org\" denied the request: data.v=horse-81723 (81723)".into(),
+        times: 1_000_000,
+        ..Default::default()
+    });
+    world.sync("demo", json!({}));
+    world.start();
+    world.condition_is("demo", "Ready", "False ApplyFailed: 1 of the objects failed: ").await;
+    let said = failures(&world);
+    assert!(
+        said[0].contains("admission webhook \"policy.example.org\" denied the request: (its text is withheld"),
+        "{said:?}"
+    );
+    nothing_is_shown(&mut world, &["81723"]).await;
+}
