@@ -43,7 +43,10 @@ pub(super) async fn repositories(
             WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
                 listed.show(&namespace, &name);
-                repositories.set(&namespace, &name, read::<GitRepository>(value));
+                let read = read::<GitRepository>(value);
+                let unread = read.as_ref().err();
+                unread.inspect(|why| tracing::warn!(namespace, name, why, "a GitRepository cannot be read"));
+                repositories.set(&namespace, &name, read.ok());
             }
             WatchEvent::Unreadable(value, error) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };

@@ -74,7 +74,7 @@ async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
         let live = cluster.get(kind, Some(namespace), name).await.map_err(|error| chain(&error))?;
-        let repository = live.and_then(read::<GitRepository>).ok_or("the GitRepository is gone")?;
+        let repository = live.and_then(|live| read::<GitRepository>(live).ok()).ok_or("the GitRepository is gone")?;
         let Some(status) = source::pin(&repository, first_use, Timestamp::now())? else { return Ok(()) };
         if request.answer.is_closed() {
             return Err("who asked for it has given up".to_owned());

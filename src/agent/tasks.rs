@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,7 +16,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
+use crate::apply::Announcement;
 use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
+use crate::notification::Message;
 use crate::object::Owner;
 
 /// Namespace and name.
@@ -102,20 +103,21 @@ impl<W: Work> Tasks<W> {
                 Some(WatchEvent::Initial(value) | WatchEvent::Applied(value)) => {
                     let Some(name) = name_of(&value) else { continue };
                     missing.remove(&name);
-                    if let Some(object) = read::<W::Object>(value) {
-                        self.feed(name, object);
+                    let identity = identity_of(&value);
+                    match read::<W::Object>(value) {
+                        Ok(object) => self.feed(name, object),
+                        Err(why) => self.announce_unreadable(&name, &identity, why),
                     }
                 }
                 Some(WatchEvent::Unreadable(value, error)) => {
                     // Its task goes on with what was read last.
-                    tracing::warn!(why = crate::failure::chain(&error), "{}s: one cannot be read", self.kind.kind);
-                    name_of(&value).inspect(|name| {
-                        missing.remove(name);
-                    });
+                    let Some(name) = name_of(&value) else { continue };
+                    missing.remove(&name);
+                    self.announce_unreadable(&name, &value, error.cause_text());
                 }
                 Some(WatchEvent::Deleted(value)) => {
                     if let Some(name) = name_of(&value) {
-                        let last = read::<W::Object>(value).and_then(|last| self.work.deleted(last));
+                        let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
                         self.end(&name, last);
                     }
                 }
@@ -133,6 +135,18 @@ impl<W: Work> Tasks<W> {
             }
         }
         Ok(())
+    }
+
+    /// Tells of an object that cannot be read, where people look who wonder why nothing is done about it.
+    fn announce_unreadable(&self, name: &Name, value: &Value, cause: String) {
+        let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+        let key = self.kind.key(Some(&name.0), &name.1);
+        let owner = self.work.owner(name);
+        let subject = Regarding { key, api_version: self.kind.api_version(), uid };
+        // One with a task is known already.
+        let object = (!self.running.contains_key(name)).then_some(subject);
+        let message = Message::Unreadable { subject: owner.clone(), object: None, cause };
+        self.notifier.notify(&Announcement { owner: &owner, object, message: &message });
     }
 
     fn feed(&mut self, name: Name, object: W::Object) {
@@ -184,21 +198,28 @@ pub(super) fn name_of(value: &Value) -> Option<Name> {
     Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
-/// Parses one of our resources, without its `managedFields`. An unreadable one is skipped with a warning: its schema
-/// prevents that, unless another definition is installed.
-pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Option<T> {
+/// What is needed of an object to tell of it.
+fn identity_of(value: &Value) -> Value {
+    let uid = value.pointer("/metadata/uid").cloned().unwrap_or_default();
+    serde_json::json!({ "metadata": { "uid": uid } })
+}
+
+/// Parses one of our resources, without its `managedFields`; or why it cannot be. Its schema prevents that, unless another
+/// definition is installed.
+pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    let named = value.get("metadata").cloned().and_then(|m| serde_json::from_value::<ObjectMeta>(m).ok());
-    match serde_json::from_value(value) {
-        Ok(resource) => Some(resource),
-        Err(error) => {
-            let name = named.and_then(|m| m.name).unwrap_or_default();
-            tracing::warn!(name, why = error.to_string(), "a resource cannot be read; is its definition up to date?");
-            None
-        }
-    }
+    // The error may quote a value.
+    let unreadable = |error: serde_json::Error| {
+        let kind = if error.is_data() {
+            "a field has another form than the definition of this version says"
+        } else {
+            "it is no object"
+        };
+        format!("{kind}; is its definition up to date?")
+    };
+    serde_json::from_value(value).map_err(unreadable)
 }
 
 #[cfg(test)]

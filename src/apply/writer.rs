@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::follow_up::{FollowUp, FollowUps};
 use super::object_locks::{ObjectLock, ObjectLocks};
-use crate::cluster::{Cluster, Regarding};
+use crate::cluster::{Cluster, Error, Regarding};
 use crate::liveness::Component;
 use crate::managed::desired::Desired;
 use crate::managed::pending::Next;
@@ -157,6 +157,15 @@ impl Writer {
             uid: live.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned),
         });
         (self.0.announce)(&Announcement { owner, object, message });
+    }
+
+    /// Tells of a managed object that cannot be read.
+    pub(crate) fn announce_unreadable(&self, key: &Key, live: &Value, error: &Error) {
+        let known = self.store().get(key).map(|managed| (managed.owner.clone(), Arc::clone(&managed.desired)));
+        let Some((owner, desired)) = known else { return };
+        let message =
+            Message::Unreadable { subject: owner.clone(), object: Some(key.to_string()), cause: error.cause_text() };
+        self.announce(&owner, Some((&desired, live)), &message);
     }
 
     /// Asks the drift loop to do something.

@@ -283,8 +283,9 @@ impl Drift {
             }
             WatchEvent::Unreadable(live, error) => {
                 // Nothing can be decided about it but that it is there.
-                tracing::warn!(error = crate::failure::chain(&error), "a managed object cannot be read");
-                shown.extend(kind.key_of(&live).map(|key| self.kept(key)));
+                let Some(key) = kind.key_of(&live) else { return };
+                self.writer.announce_unreadable(&key, &live, &error);
+                shown.insert(self.kept(key));
             }
             WatchEvent::Synced(version) => {
                 let missing = self.writer.store().missing(kind, watched, &std::mem::take(shown), &version);

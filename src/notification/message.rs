@@ -176,6 +176,17 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
+    /// An object cannot be read; all others are.
+    Unreadable {
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The object, if it is not the owner itself.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        object: Option<String>,
+        /// The error, without values.
+        cause: String,
+    },
     /// An object was deleted: it is gone, or the server has accepted that.
     Pruned {
         /// The GitSync.
@@ -356,6 +367,10 @@ impl Message {
                 let text = format!("fields that other tools left in it cannot be removed: {cause}");
                 describe(Warning, "NotRemoved", "Apply", text.clone(), text)
             }
+            Self::Unreadable { cause, .. } => {
+                let text = format!("cannot be read, so nothing is done about it until it is changed: {cause}");
+                describe(Warning, "Unreadable", "Read", String::new(), text)
+            }
             Self::Pruned { why, .. } => {
                 let text = match why {
                     WhyPruned::Left(commit) => format!("deleted: it is not in commit {}", short(commit)),
@@ -421,6 +436,7 @@ impl Message {
             | Self::Contended { subject, .. }
             | Self::NotPutBack { subject, .. }
             | Self::NotRemoved { subject, .. }
+            | Self::Unreadable { subject, .. }
             | Self::Pruned { subject, .. }
             | Self::AnnotationInvalid { subject, .. }
             | Self::DeletionStuck { subject, .. }
@@ -443,6 +459,7 @@ impl Message {
             | Self::Pruned { object, .. }
             | Self::DeletionStuck { object, .. }
             | Self::Paused { object, .. } => Some(object),
+            Self::Unreadable { object, .. } => object.as_deref(),
             _ => None,
         }
     }

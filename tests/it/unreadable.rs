@@ -21,6 +21,21 @@ fn begun(world: &World, resource: &str) -> u64 {
     begun.map(|(_, count)| count).sum()
 }
 
+/// Waits for an Event that says so, about an object of this kind and name.
+async fn told(world: &World, kind: &str, name: &str) {
+    let is_told = |w: &World| {
+        w.server.objects("v1", "events", Some(NAMESPACE)).iter().any(|event| {
+            let about = &event["involvedObject"];
+            let is_about = about["kind"] == kind && about["name"] == name;
+            is_about
+                && event["reason"] == "Unreadable"
+                && event["type"] == "Warning"
+                && !event.to_string().contains(DEEP)
+        })
+    };
+    world.until(&format!("an Event tells of {kind} {name}"), is_told).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
     let mut world = World::with_functions().await;
@@ -34,6 +49,7 @@ async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
     world.function("deep", spec);
     world.function("second", inline("1"));
     world.runs("second").await;
+    told(&world, "Function", "deep").await;
     assert!(begun(&world, "functions.serverless.kyma-project.io") <= 1, "{:?}", world.requests());
     // Deletions are heard, too: what comes back by the same name is begun anew.
     world.delete_function("second");
@@ -91,4 +107,8 @@ spec:
     world.edit(API, "widgets", "w", json!({"spec": {"size": 5}}));
     world.until("the next agent puts it back as well", |w| size(w) == Some(json!(3))).await;
     assert!(world.get(API, "widgets", "deep").is_some());
+    // One that is managed is told of, where its GitSync's owner looks and where its own owner does.
+    world.edit(API, "widgets", "w", json!({"spec": {"deep": DEEP}}));
+    told(&world, "Widget", "w").await;
+    told(&world, "GitSync", "demo").await;
 }
