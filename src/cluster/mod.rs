@@ -27,6 +27,8 @@ mod event_aggregation;
 mod event_recorder;
 #[cfg(test)]
 mod fake;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod kind;
 mod lease;
 mod object;

@@ -41,6 +41,8 @@ mod events;
 pub mod fields;
 #[cfg(test)]
 mod fixtures;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub mod inventory;
 mod lost_fields;
 pub(crate) mod object;

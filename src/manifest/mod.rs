@@ -14,6 +14,8 @@ mod decode_cache;
 mod directories;
 mod document;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod ignore;
 mod json;
 mod kustomize;

@@ -18,6 +18,8 @@ mod choice;
 #[expect(clippy::disallowed_methods, reason = "it speaks to registries, with deadlines")]
 mod client;
 mod docker_config;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod image_ref;
 
 pub use access::{Access, Scheme};

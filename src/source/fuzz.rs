@@ -8,7 +8,7 @@ use super::RemoteUrl;
 use super::known_hosts::HostKeys;
 use super::ssh_key::SshIdentity;
 
-pub use super::transport::fuzz::pkt_line;
+pub use super::transport::fuzz::{pack, pkt_line};
 
 /// The address of a repository: what is shown of it is an address as well, and the same one.
 pub fn url(bytes: &[u8]) {

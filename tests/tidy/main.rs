@@ -29,7 +29,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("managed", &["cluster"]),
     ("apply", &["managed", "cluster", "notification", "liveness"]),
     ("drift", &["apply", "managed", "cluster"]),
-    ("fuzz", &["source", "receiver", "gitsync"]),
+    ("fuzz", &["cluster", "gitsync", "managed", "manifest", "receiver", "registry", "source"]),
     (
         "gitsync",
         &["source", "manifest", "render", "managed", "apply", "cluster", "secrets", "notification", "liveness"],

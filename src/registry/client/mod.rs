@@ -13,6 +13,8 @@
 mod blob;
 mod challenge;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod manifest;
 mod send;
 mod token;

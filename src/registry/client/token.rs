@@ -42,6 +42,14 @@ struct Answer {
     expires_in: Option<u64>,
 }
 
+/// The token in an answer, and how long it lasts.
+pub(super) fn token_of(body: &[u8]) -> Option<(String, Duration)> {
+    let answer: Answer = serde_json::from_slice(body).ok()?;
+    let token = if answer.token.is_empty() { answer.access_token } else { answer.token };
+    let lasts = answer.expires_in.map_or(USUAL, |seconds| Duration::from_secs(seconds.min(86_400)));
+    (!token.is_empty()).then_some((token, lasts))
+}
+
 impl Client {
     /// The current header.
     pub(super) fn authorization(&self) -> Option<HeaderValue> {
@@ -92,12 +100,7 @@ impl Client {
             return Err(self.refused(response, "the registry's token server").await);
         }
         let body = self.body(response, "the answer of the token server", MAX_ANSWER).await?;
-        let answer: Answer = serde_json::from_slice(&body).map_err(|_| Fault::Protocol { why: "there is no token" })?;
-        let token = if answer.token.is_empty() { answer.access_token } else { answer.token };
-        if token.is_empty() {
-            return Err(Fault::Protocol { why: "there is no token" });
-        }
-        let lasts = answer.expires_in.map_or(USUAL, |seconds| Duration::from_secs(seconds.min(86_400)));
+        let (token, lasts) = token_of(&body).ok_or(Fault::Protocol { why: "there is no token" })?;
         let until = Instant::now() + lasts.saturating_sub(LEEWAY).max(LEEWAY);
         Ok(Authorization::Header(Secret::new(header("Bearer", &token)?), Some(until)))
     }
