@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 
-use super::{Error, stand::Embedded};
+use super::{Error, embedded::Embedded};
 
 /// Where the counts come from.
 pub(super) enum Counters {

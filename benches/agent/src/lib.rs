@@ -14,6 +14,7 @@
 mod api;
 mod commit;
 mod counters;
+mod embedded;
 mod error;
 mod functions;
 mod git_server;

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::{
     Error,
     counters::{Counters, Requests},
+    embedded::Embedded,
     memory_limit::MemoryLimit,
     process::Process,
     table::{Row, Target},
@@ -36,13 +37,6 @@ pub(super) const DEADLINE: Duration = Duration::from_mins(5);
 /// The agent writes the counters of a status at most once per 5 s: after this long without a request it has done all it had
 /// to do.
 const SETTLED: Duration = Duration::from_millis(6500);
-
-/// An embedded cluster: its address, and what it wants to see.
-#[derive(Clone)]
-pub(super) struct Embedded {
-    pub url: String,
-    pub token: String,
-}
 
 /// A cluster and the agent that is measured on it.
 pub(super) struct Stand {

@@ -14,7 +14,7 @@ mod servers;
 mod serving;
 mod versions;
 
-use super::{Error, Product, counters, git_server, observer, process, progress, stand, table};
+use super::{Error, Product, counters, embedded, git_server, observer, process, progress, stand, table};
 
 /// Measures everything, with this many Functions.
 pub(super) async fn measure(product: &Product, functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {

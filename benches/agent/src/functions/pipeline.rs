@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 
 use super::{
     Error,
+    embedded::Embedded,
     git_server::HttpServer,
     load::{self, Load, MEMORY},
     observer::{Observer, Seen},
     readiness, servers,
-    stand::{DEADLINE, Embedded, NAMESPACE, Stand},
+    stand::{DEADLINE, NAMESPACE, Stand},
 };
 use crate::{
     Product,
