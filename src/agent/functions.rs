@@ -58,6 +58,10 @@ impl Work for Functions {
         Owner::function(namespace, name)
     }
 
+    fn keep(&self, owner: &Owner, function: &mut Function, bytes: usize) -> bool {
+        self.context.keep(owner, function, bytes)
+    }
+
     fn enter(&self, _: &Owner, (namespace, name): &Name) {
         self.context.source.register(&Consumer::new(ConsumerKind::Function, namespace, name));
     }

@@ -59,6 +59,8 @@ pub struct Settings {
     /// How long a component may make no progress before `/healthz` fails:
     /// [`STUCK_AFTER`](crate::liveness::STUCK_AFTER), except in tests.
     pub stuck_after: Duration,
+    /// Memory that the process may have, in bytes: three tenths of it are for what is kept for GitSyncs and Functions.
+    pub memory: usize,
     /// Makes the agent poll every remote at once.
     pub nudge: Nudge,
 }
@@ -322,6 +324,7 @@ async fn lead(
     };
     notifier.clear_subjects();
     let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
+    writer.limit_memory(settings.memory / 10 * 3);
     let drift = Drift::new(writer.clone());
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let source = Source::new(confined(settings));

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
@@ -20,6 +21,9 @@ use crate::apply::Announcement;
 use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
 use crate::notification::Message;
 use crate::object::Owner;
+
+/// How often objects are read again of which something was taken out.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// Namespace and name.
 pub(super) type Name = (String, String);
@@ -37,6 +41,12 @@ pub(super) trait Work {
 
     /// The owner of what the object manages, as in messages.
     fn owner(&self, name: &Name) -> Owner;
+
+    /// Takes out of an object, which takes so many bytes of memory, what there is none for; whether all of it is kept. It is
+    /// asked again after a while.
+    fn keep(&self, _owner: &Owner, _object: &mut Self::Object, _bytes: usize) -> bool {
+        true
+    }
 
     /// Called for a new object before its task begins.
     fn enter(&self, _owner: &Owner, _name: &Name) {}
@@ -74,6 +84,8 @@ pub(super) struct Tasks<W: Work> {
     running: HashMap<Name, Running<W::Object>>,
     /// Ending tasks; a new object with the same name waits for them.
     ended: HashMap<Name, CancellationToken>,
+    /// Objects of which something was taken out.
+    short: HashSet<Name>,
     all: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -82,16 +94,30 @@ impl<W: Work> Tasks<W> {
     /// Runs `others` besides the tasks.
     pub(super) fn new(work: W, notifier: Notifier, others: JoinSet<()>, stop: CancellationToken) -> Self {
         let kind = Arc::new(work.kind());
-        Self { work, kind, notifier, running: HashMap::new(), ended: HashMap::new(), all: others, stop }
+        Self {
+            work,
+            kind,
+            notifier,
+            running: HashMap::new(),
+            ended: HashMap::new(),
+            short: HashSet::new(),
+            all: others,
+            stop,
+        }
     }
 
     /// Runs until `stop`, or until a task panics.
     pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
         let mut events = cluster.watch(&self.kind, Selection::default());
         let mut missing: HashSet<Name> = HashSet::new();
+        let mut again = tokio::time::interval(AGAIN);
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
+                _ = again.tick() => {
+                    self.complete(cluster).await;
+                    continue;
+                }
                 Some(ended) = self.all.join_next() => {
                     ended?;
                     continue;
@@ -103,9 +129,9 @@ impl<W: Work> Tasks<W> {
                 Some(WatchEvent::Initial(value) | WatchEvent::Applied(value)) => {
                     let Some(name) = name_of(&value) else { continue };
                     missing.remove(&name);
-                    let identity = identity_of(&value);
+                    let (identity, bytes) = (identity_of(&value), memory(&value));
                     match read::<W::Object>(value) {
-                        Ok(object) => self.feed(name, object),
+                        Ok(object) => self.feed(name, object, bytes),
                         Err(why) => self.announce_unreadable(&name, &identity, why),
                     }
                 }
@@ -149,7 +175,25 @@ impl<W: Work> Tasks<W> {
         self.notifier.notify(&Announcement { owner: &owner, object, message: &message });
     }
 
-    fn feed(&mut self, name: Name, object: W::Object) {
+    /// Reads the objects again of which something was taken out: there may be memory for it now.
+    async fn complete(&mut self, cluster: &Cluster) {
+        for name in self.short.clone() {
+            let Ok(Some(live)) = cluster.get(&self.kind, Some(&name.0), &name.1).await else { continue };
+            let bytes = memory(&live);
+            if let Ok(object) = read::<W::Object>(live)
+                && self.running.contains_key(&name)
+            {
+                self.feed(name, object, bytes);
+            }
+        }
+    }
+
+    fn feed(&mut self, name: Name, mut object: W::Object, bytes: usize) {
+        if self.work.keep(&self.work.owner(&name), &mut object, bytes) {
+            self.short.remove(&name);
+        } else {
+            self.short.insert(name.clone());
+        }
         let uid = object.meta().uid.clone();
         if let Some(running) = self.running.get(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
@@ -173,6 +217,7 @@ impl<W: Work> Tasks<W> {
     }
 
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
+        self.short.remove(name);
         if let Some(running) = self.running.remove(name) {
             running.feed.send_replace(last.map(Arc::new));
             self.ended.retain(|_, over| !over.is_cancelled());
@@ -191,6 +236,17 @@ fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> imp
     };
     // An `async` block would hold the task twice: as what it was given, and as what it awaits.
     ended.then(move |()| task)
+}
+
+/// Memory that an object takes, about, in bytes.
+fn memory(value: &Value) -> usize {
+    let own = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(memory).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, field)| name.len() + memory(field)).sum(),
+        _ => 0,
+    };
+    own + size_of::<Value>()
 }
 
 pub(super) fn name_of(value: &Value) -> Option<Name> {

@@ -68,6 +68,8 @@ pub enum Reason {
     GitAuthorizationFailed,
     /// A field of the specification is missing or wrong.
     SpecInvalid,
+    /// The agent has no memory for it.
+    SourceTooLarge,
     /// There is no such runtime.
     RuntimeNotSupported,
     /// No Secret says which registry keeps the image, or the one that does is not complete.

@@ -15,7 +15,7 @@ use crate::managed::objects::Topic;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::managed::written::Accepted;
-use crate::managed::{History, PauseEnd, Policy};
+use crate::managed::{History, Part, PauseEnd, Policy};
 use crate::object::{Digest, Key, Owner};
 
 /// Objects that are accepted under one hold of the store's lock.
@@ -114,6 +114,16 @@ impl Writer {
         if store.get(key).is_some_and(|managed| !managed.is_applied() && managed.phase.pause().is_none()) {
             store.remove(owner, key);
         }
+    }
+
+    /// So many bytes are to be kept in memory for an owner; whether they may.
+    pub fn keep_in_memory(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
+        self.store().memory.set(owner, part, bytes)
+    }
+
+    /// What may be kept in memory for all owners together, in bytes.
+    pub fn limit_memory(&self, bytes: usize) {
+        self.store().memory.set_limit(bytes);
     }
 
     /// Forgets everything of an owner.

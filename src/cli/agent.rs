@@ -33,6 +33,10 @@ pub(super) struct Arguments {
     /// another one. Leave 256Mi of the volume free, for what is being unpacked
     #[arg(long, value_name = "SIZE", default_value = "1792Mi", value_parser = bytes)]
     mirror_budget: u64,
+    /// Memory that the agent may have, such as 160Mi, or bytes: three tenths of it are for the objects of GitSyncs, for inventories,
+    /// and for the sources of Functions. What does not fit is refused, and says so
+    #[arg(long, value_name = "SIZE", env = "MAINSTAY_MEMORY", default_value = "160Mi", value_parser = memory)]
+    memory: usize,
     /// Identity of this agent in the Lease, unique among processes, such as the pod's uid; by default one that is stored in the data
     /// directory
     #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
@@ -75,6 +79,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         functions,
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
+        memory: arguments.memory,
         nudge: agent::Nudge::default(),
     };
     agent::run(settings, cluster, Emitter::default(), stop).await?;
@@ -89,6 +94,12 @@ fn bytes(text: &str) -> Result<u64, String> {
         number.checked_mul(1 << bits)
     });
     read.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 900Mi or 5Gi".to_owned())
+}
+
+/// The same, or a number of bytes, as Kubernetes tells a container.
+fn memory(text: &str) -> Result<usize, String> {
+    let read = text.parse().or_else(|_| bytes(text))?;
+    usize::try_from(read).map_err(|_| "write a size such as 160Mi".to_owned())
 }
 
 /// The environment. Variables that are not UTF-8 are converted lossily: no setting accepts them, and none is ignored.
@@ -109,5 +120,7 @@ mod tests {
         for text in ["", "5", "0Gi", "-1Gi", "1.5Gi", "5 Gi", "5GB", "99999999999Ti"] {
             assert!(bytes(text).is_err(), "{text}");
         }
+        assert_eq!((memory("167772160"), memory("160Mi")), (Ok(160 << 20), Ok(160 << 20)));
+        assert!(memory("much").is_err());
     }
 }

@@ -16,9 +16,10 @@ use super::build_queue::QueueLengths;
 use super::child_set::ChildKind;
 use super::observe::{self, Cache, SeeChild};
 use super::quotas::Quotas;
-use crate::api::Function;
+use crate::api::{Function, FunctionSpec};
 use crate::apply::{Announcement, Writer};
 use crate::liveness::Component;
+use crate::managed::Part;
 use crate::notification::Message;
 use crate::object::Owner;
 use crate::secrets::Secrets;
@@ -26,6 +27,13 @@ use crate::source::{Pushes, Repositories, Source};
 
 /// Functions that write to the cluster at the same time.
 const AT_ONCE: usize = 16;
+
+/// Large Functions that are reconciled at the same time.
+const LARGE_AT_ONCE: usize = 2;
+/// Functions up to this size are not counted, in bytes.
+const SMALL: usize = 16 << 10;
+/// How often a source is kept: in the Function, and in the ConfigMap that it becomes.
+const COPIES: usize = 2;
 
 type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 
@@ -56,6 +64,10 @@ pub struct Context {
     /// Liveness of the reconciles.
     pub(super) liveness: Component,
     metrics: Mutex<HashMap<Owner, FunctionMetrics>>,
+    /// Functions for which there was no memory, with what they would take.
+    refused: Mutex<HashMap<Owner, usize>>,
+    /// For large Functions that are reconciled: each is copied several times meanwhile.
+    pub(super) large: Semaphore,
 }
 
 /// The metrics of a Function.
@@ -100,6 +112,8 @@ impl Context {
             announce: Box::new(announce),
             liveness,
             metrics: Mutex::default(),
+            refused: Mutex::default(),
+            large: Semaphore::new(LARGE_AT_ONCE),
             settings,
         }
     }
@@ -122,6 +136,29 @@ impl Context {
     /// The metrics of every Function.
     pub fn metrics(&self) -> Vec<FunctionMetrics> {
         self.metrics.lock().values().cloned().collect()
+    }
+
+    /// Takes out of a Function, which takes so many bytes of memory, what there is none for; whether all of it is kept.
+    pub fn keep(&self, owner: &Owner, function: &mut Function, bytes: usize) -> bool {
+        let counted = if bytes > SMALL { bytes * COPIES } else { 0 };
+        let is_kept = self.writer.keep_in_memory(owner, Part::Source, counted);
+        if is_kept {
+            self.refused.lock().remove(owner);
+        } else {
+            (function.spec, function.metadata.annotations) = (FunctionSpec::default(), None);
+            self.refused.lock().insert(owner.clone(), bytes);
+        }
+        is_kept
+    }
+
+    /// The memory that a Function would take, if there is none for it.
+    pub(super) fn refused(&self, owner: &Owner) -> Option<usize> {
+        self.refused.lock().get(owner).copied()
+    }
+
+    /// A Function is gone.
+    pub(super) fn forget(&self, owner: &Owner) {
+        self.refused.lock().remove(owner);
     }
 
     pub(super) fn set_metrics(&self, owner: &Owner, metrics: Option<FunctionMetrics>) {

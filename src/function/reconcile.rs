@@ -40,6 +40,8 @@ use crate::secrets::{Followed, Known};
 use crate::source::SharedHostKeys;
 use crate::source::{Consumer, ConsumerKind};
 
+/// Bytes of a source from which on few are reconciled at the same time.
+const LARGE_SOURCE: usize = 64 << 10;
 const FAR: Duration = Duration::from_secs(86_400);
 
 /// Reconciles one Function until it is gone or `stop` is cancelled.
@@ -112,6 +114,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     task.polling.end(&context);
     context.pushes.remove(&consumer);
     context.set_metrics(&owner, None);
+    context.forget(&owner);
     context.cache.unregister(&owner, &namespace, &uid);
     // Nothing is written while it is being deleted; a new Function with this name has another task.
     while input.borrow_and_update().is_some() {
@@ -290,6 +293,10 @@ impl Task {
         self.due = None;
         self.polling.begin();
         self.not_put_back = self.context.writer.not_put_back(&self.owner);
+        let is_large = function.spec.source.len() > LARGE_SOURCE;
+        // It is never closed.
+        let context = Arc::clone(&self.context);
+        let _permit = if is_large { context.large.acquire().await.ok() } else { None };
         let mut function = function.clone();
         function.status = Some(self.status.clone());
         let reconciled = self.attempt(&function, credentials, changed).await;
@@ -324,6 +331,10 @@ impl Task {
             updates: vec![ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message)],
             ..Reconciled::default()
         };
+        if let Some(bytes) = self.context.refused(&self.owner) {
+            self.context.cache.withdraw(&self.owner);
+            return refused(Reason::SourceTooLarge, no_memory(bytes));
+        }
         let credentials = match credentials {
             Ok(credentials) => credentials,
             Err(why) => {
@@ -434,6 +445,15 @@ impl Task {
             self.state.retry_now = newest.map(|job| job.identity.name.clone());
         }
     }
+}
+
+/// What is said of a Function for which there is no memory.
+fn no_memory(bytes: usize) -> String {
+    format!(
+        "it has {:.1} MiB, for which the agent has no memory left for this namespace; keep the code in a Git repository (type: \
+         git), or give the agent more memory (limits.memory of its Deployment)",
+        bytes as f64 / f64::from(1 << 20)
+    )
 }
 
 /// The kind Function.

@@ -16,8 +16,11 @@ use serde_json::{Value, json};
 use super::attempt::Attempt;
 use super::outcome::Refused;
 use super::registry::Elsewhere;
+use crate::api::conditions::Reason;
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
 use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
+use crate::failure::Class;
+use crate::managed::Part;
 use crate::managed::deletion::is_applied_by_us;
 use crate::managed::inventory::{Entry, Inventory, Parts, Shard};
 use crate::managed::places::Places;
@@ -29,6 +32,8 @@ const LONGEST_NAME: usize = 253;
 /// ConfigMaps of one inventory that are read, at most: what two commits may have at most, for an inventory lists the objects
 /// of both.
 pub(super) const MOST_SHARDS: usize = 12;
+/// Memory that an inventory may take without being counted, in bytes.
+const SMALL_INVENTORY: usize = 1 << 20;
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
 
@@ -74,6 +79,10 @@ impl Attempt<'_> {
                 labelled(cluster, self.label).await?
             }
         };
+        let bytes = inventory.memory();
+        if bytes > SMALL_INVENTORY && !self.context.writer.keep_in_memory(self.owner, Part::Inventory, bytes) {
+            return Err(too_large(self.name(), bytes));
+        }
         self.publish_managed(self.managed(&inventory));
         self.publish_taken(taken(&inventory));
         self.context.writer.store().set_inventory(self.owner, inventory);
@@ -167,6 +176,17 @@ impl Attempt<'_> {
         self.publish_taken(taken);
         Ok(())
     }
+}
+
+/// An inventory that does not fit into memory: the next attempt tries again.
+fn too_large(name: &str, bytes: usize) -> Refused {
+    let message = format!(
+        "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left for this \
+         namespace; give the agent more memory (limits.memory of its Deployment), or delete these ConfigMaps if Mainstay did \
+         not write them: they are put together anew from the labels of the objects",
+        bytes.div_ceil(1 << 20)
+    );
+    Refused { class: Class::NotReady, reason: Reason::ApplyFailed, message, retry_after: None }
 }
 
 /// What an inventory says was applied.

@@ -27,8 +27,8 @@ use crate::api::names;
 use crate::api::{GitRepository, GitSync};
 use crate::cluster::{Cluster, Error, Kind, Selection};
 use crate::failure::{Class, chain};
-use crate::managed::Desired;
 use crate::managed::inventory::Inventory;
+use crate::managed::{Desired, Part};
 use crate::manifest::{self, Problem};
 use crate::notification::Message;
 use crate::object::{Key, Object, Owner};
@@ -210,28 +210,18 @@ impl Attempt<'_> {
         snapshot: Snapshot,
         directory: &Directory,
     ) -> Result<Vec<Arc<Desired>>, Refused> {
-        let (memory, limits) = (Arc::clone(&self.context.memory), self.context.limits.clone());
-        let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
-        let skipped = Arc::clone(&self.context.skipped);
-        let list = move |snapshot: &Snapshot| {
-            let (listing, _alone) = listing(snapshot, &base_dir, &skipped)?;
-            manifest::not_ignored(listing, base_dir.path(), &mut |entry| snapshot.read_alone(entry), &bounds)
-        };
-        let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
-        let (base_dir, skipped) = (directory.base_dir.clone(), Arc::clone(&self.context.skipped));
-        let (decoding, bounds) = (base_dir.clone(), limits.clone());
-        let mut decoded = snapshot
-            .blocking(move |snapshot| {
-                let (listing, _alone) = listing(snapshot, &decoding, &skipped)?;
-                let read = &mut |entry: &Entry| snapshot.read_alone(entry);
-                manifest::decode(&listing, decoding.path(), read, &memory, &bounds)
-            })
-            .await??;
-        self.build_kustomizations(&snapshot, &base_dir, &limits, &mut decoded).await?;
+        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        let admit = Arc::new(move |bytes| writer.keep_in_memory(&owner, Part::Reading, bytes));
+        let limits = manifest::Limits { admit, ..self.context.limits.clone() };
+        let decoded = self.read(remote, snapshot, directory, limits).await;
+        self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
+        let decoded = decoded?;
         if !decoded.problems.is_empty() {
             self.state.readable = self.readable(&decoded.objects, directory);
             return Err(refused_for(&decoded.problems));
         }
+        // It was let in while it was read.
+        self.context.writer.keep_in_memory(self.owner, Part::Objects, manifest::memory(&decoded.objects));
         let mut served = Served::new();
         for object in &decoded.objects {
             let (api_version, kind) = (&object.api_version, &object.key.kind);
@@ -250,6 +240,39 @@ impl Attempt<'_> {
             self.state.readable = self.readable(&decoded.objects, directory);
             refused_for(&problems)
         })
+    }
+
+    /// What the files of the snapshot say.
+    async fn read(
+        &mut self,
+        remote: &Remote,
+        snapshot: Snapshot,
+        directory: &Directory,
+        limits: manifest::Limits,
+    ) -> Result<manifest::Decoded, source::Error> {
+        let memory = Arc::clone(&self.context.memory);
+        let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
+        let skipped = Arc::clone(&self.context.skipped);
+        let list = move |snapshot: &Snapshot| {
+            let (listing, _alone) = listing(snapshot, &base_dir, &skipped)?;
+            manifest::not_ignored(listing, base_dir.path(), &mut |entry| snapshot.read_alone(entry), &bounds)
+        };
+        let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
+        let (base_dir, skipped) = (directory.base_dir.clone(), Arc::clone(&self.context.skipped));
+        let (decoding, bounds) = (base_dir.clone(), limits.clone());
+        let mut decoded = snapshot
+            .blocking(move |snapshot| {
+                let (listing, _alone) = listing(snapshot, &decoding, &skipped)?;
+                let read = &mut |entry: &Entry| snapshot.read_alone(entry);
+                manifest::decode(&listing, decoding.path(), read, &memory, &bounds)
+            })
+            .await??;
+        self.build_kustomizations(&snapshot, &base_dir, &limits, &mut decoded).await?;
+        let bytes = manifest::memory(&decoded.objects);
+        if let Some(last) = decoded.objects.last().filter(|_| decoded.problems.is_empty() && !(limits.admit)(bytes)) {
+            decoded.problems.push(manifest::too_many(&last.place.file, bytes));
+        }
+        Ok(decoded)
     }
 
     /// The objects of a commit that has problems, each also as it would be called if its kind had no namespaces. What this

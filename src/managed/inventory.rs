@@ -153,6 +153,11 @@ impl Inventory {
         shards
     }
 
+    /// Memory that it takes, about, in bytes.
+    pub fn memory(&self) -> usize {
+        self.0.keys().map(memory).sum()
+    }
+
     /// The objects of one content, in their order.
     pub fn keys_of(content: &[u8]) -> Result<Vec<Key>, Unreadable> {
         let (_, _, entries) = decode_part(content)?;
@@ -188,8 +193,7 @@ impl Parts {
     /// It does not read, was there already, or all of them take more memory than an inventory may.
     pub fn add(&mut self, content: &[u8]) -> Result<(), Unreadable> {
         let (index, of, entries) = decode_part(content)?;
-        let texts = |(key, _): &(Key, Entry)| key.name.len() + ENTRY_BYTES;
-        self.memory += entries.iter().map(texts).sum::<usize>();
+        self.memory += entries.iter().map(|(key, _)| memory(key)).sum::<usize>();
         let is_new = self.parts.insert(index, (of, entries)).is_none();
         if is_new && self.memory <= MEMORY { Ok(()) } else { Err(Unreadable) }
     }
@@ -209,6 +213,11 @@ impl Parts {
         }
         Ok(inventory)
     }
+}
+
+/// Memory that an entry takes, about, in bytes.
+fn memory(key: &Key) -> usize {
+    key.name.len() + ENTRY_BYTES
 }
 
 fn shard_of(key: &Key, total: usize) -> usize {

@@ -27,7 +27,7 @@ pub enum Part {
 
 /// The bytes that are kept for all owners.
 #[derive(Debug)]
-pub struct MemoryBudget {
+pub(crate) struct MemoryBudget {
     limit: usize,
     held: HashMap<(Owner, Part), usize>,
 }
@@ -72,11 +72,11 @@ impl MemoryBudget {
             part => of == owner && held == part,
         };
         let others = self.held.iter().filter(|((of, held), _)| !replaced(of, *held));
-        let (mut total, mut own, mut namespaces) = (bytes, bytes, HashSet::from([owner.namespace()]));
+        let (mut total, mut own, mut namespaces) = (bytes, bytes, HashSet::from([owner.resource().namespace()]));
         for ((of, _), bytes) in others {
             total = total.saturating_add(*bytes);
-            namespaces.insert(of.namespace());
-            if of.namespace() == owner.namespace() {
+            namespaces.insert(of.resource().namespace());
+            if of.resource().namespace() == owner.resource().namespace() {
                 own = own.saturating_add(*bytes);
             }
         }
@@ -95,8 +95,10 @@ mod tests {
         let mut budget = MemoryBudget::default();
         let (greedy, second, web) =
             (Owner::git_sync("greedy", "a"), Owner::git_sync("greedy", "b"), Owner::git_sync("web", "a"));
-        assert!(budget.set(&greedy, Part::Objects, usize::MAX));
-        assert!(budget.set(&greedy, Part::Objects, 0));
+        assert!(
+            budget.set(&greedy, Part::Objects, 1 << 40) && budget.set(&greedy, Part::Objects, 0),
+            "without a limit"
+        );
         budget.set_limit(800);
         assert!(!budget.set(&greedy, Part::Objects, 701), "even alone");
         assert!(budget.set(&greedy, Part::Objects, 700));

@@ -26,6 +26,7 @@ use super::autoscaler::Autoscaler;
 use super::backoff_expiry::BackoffExpiry;
 use super::desired::Desired;
 use super::inventory::Written;
+use super::memory_budget::MemoryBudget;
 use super::object::Managed;
 use super::objects::{Objects, WriteGuard};
 use super::remaining::RemainingDrift;
@@ -41,6 +42,8 @@ pub(crate) struct Store {
     /// The inventories of the owners that have one.
     pub(crate) written: HashMap<Owner, Written>,
     pub(crate) expiry: BackoffExpiry,
+    /// What is kept in memory for each owner.
+    pub(crate) memory: MemoryBudget,
     /// Workloads that an autoscaler scales.
     pub(crate) autoscaled: HashMap<Key, Autoscaler>,
     /// The kinds that are watched by our label, each with the cause if its watch fails again and again.
@@ -109,6 +112,7 @@ impl Store {
     }
 
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
+        self.memory.remove_owner(owner);
         self.objects.remove_owner(owner);
         self.accounts.remove(owner);
         self.written.remove(owner);

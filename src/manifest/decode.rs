@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::directories::Directories;
 use super::ignore::{Ignored, Why};
 use super::kustomize;
-use super::limits::{Deadline, larger_than};
+use super::limits::{Deadline, Kept, larger_than};
 use super::other_files;
 use super::{DecodeCache, Limits, Problem, file, recognise};
 use crate::api::names;
@@ -63,7 +63,7 @@ pub fn decode<C: AsRef<[u8]>>(
     decoded.problems.extend(charts.files().map(recognise::chart));
 
     let mut shared = Names::default();
-    let mut documents = 0;
+    let (mut documents, mut kept) = (0, Kept::new(limits));
     for entry in entries {
         if deadline.is_over() {
             decoded.problems.push(takes_too_long(entry));
@@ -96,8 +96,13 @@ pub fn decode<C: AsRef<[u8]>>(
         }
         if let Some(objects) = cache.get(entry.id, &path) {
             documents += objects.len();
+            let may_be_kept = kept.add(&objects);
             decoded.objects.extend(objects);
-            continue;
+            if may_be_kept {
+                continue;
+            }
+            decoded.problems.push(too_many(&path, kept.bytes()));
+            break;
         }
         let content = read(entry)?;
         let content = content.as_ref();
@@ -114,8 +119,13 @@ pub fn decode<C: AsRef<[u8]>>(
         if found.problems.is_empty() {
             cache.insert(entry.id, &path, &found.objects);
         }
+        let may_be_kept = kept.add(&found.objects);
         decoded.objects.extend(found.objects);
         decoded.problems.extend(found.problems);
+        if !may_be_kept {
+            decoded.problems.push(too_many(&path, kept.bytes()));
+            break;
+        }
     }
     decoded.problems.extend(duplicates(decoded.objects.iter().map(|object| (&object.key, &**object))));
     cache.drop_unused();
@@ -213,6 +223,16 @@ fn charts<C: AsRef<[u8]>>(
         }
     }
     Ok(Directories::of(found.into_iter()))
+}
+
+/// The problem that the objects up to this file take more memory than they may.
+pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
+    let what = format!(
+        "the objects up to this file take {} MiB of memory, more than the agent has left for this namespace",
+        bytes.div_ceil(1 << 20)
+    );
+    let hint = "leave out what is not needed, or give the agent more memory (limits.memory of its Deployment)";
+    Problem::new(Place::file(Arc::clone(path)), what, Some(hint))
 }
 
 fn takes_too_long(entry: &Entry) -> Problem {

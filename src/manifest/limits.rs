@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::object::Object;
+
 /// The limits. A commit that exceeds one gets a problem that names it.
 #[derive(Clone)]
 pub struct Limits {
@@ -22,6 +24,8 @@ pub struct Limits {
     pub file_memory: usize,
     /// Problems that are listed; further ones are counted.
     pub problems: usize,
+    /// Whether the objects of all files together may take so many bytes of memory; asked as they become more.
+    pub admit: Arc<dyn Fn(usize) -> bool + Send + Sync>,
     /// Time since a fixed moment; an argument because deciding code has no clock.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
@@ -39,6 +43,7 @@ impl Limits {
             file_time: Duration::from_secs(2),
             file_memory: 40 << 20,
             problems: 1000,
+            admit: Arc::new(|_| true),
             clock: Arc::new(clock),
         }
     }
@@ -56,6 +61,44 @@ impl std::fmt::Debug for Limits {
             .field("file_memory", &self.file_memory)
             .finish_non_exhaustive()
     }
+}
+
+/// Memory that an object takes beside its content, with what is known of it once it is applied, about, in bytes.
+const OBJECT_BYTES: usize = 1024;
+/// How often it is asked whether there may be more objects, in bytes.
+const ADMITTED: usize = 256 << 10;
+
+/// The memory of all objects of a commit.
+pub(super) struct Kept<'l> {
+    limits: &'l Limits,
+    bytes: usize,
+    admitted: usize,
+}
+
+impl<'l> Kept<'l> {
+    pub(super) fn new(limits: &'l Limits) -> Self {
+        Self { limits, bytes: 0, admitted: 0 }
+    }
+
+    /// Objects are kept, too; whether they may be.
+    pub(super) fn add(&mut self, objects: &[Arc<Object>]) -> bool {
+        self.bytes += memory(objects);
+        if self.bytes > self.admitted {
+            self.admitted = self.bytes.next_multiple_of(ADMITTED);
+            return (self.limits.admit)(self.admitted);
+        }
+        true
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The memory that objects take, about, in bytes.
+pub fn memory(objects: &[Arc<Object>]) -> usize {
+    objects.iter().map(|object| object.json().len() + OBJECT_BYTES).sum()
 }
 
 /// The time for all files of a commit.

@@ -32,9 +32,9 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, reads};
+pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
-pub use limits::Limits;
+pub use limits::{Limits, memory};
 pub use problem::Problem;
 pub use recognise::is_in_lfs;
 pub use report::{FileReport, FileState, report};

@@ -27,6 +27,7 @@ mod drift_pauses;
 mod drift_remaining;
 mod drift_restarts;
 mod drift_storms;
+mod edits;
 mod envelope;
 mod explain_commands;
 mod first_hour;

@@ -50,6 +50,9 @@ const DIRECTORY: &str = ".mainstay";
 /// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
 const NAMESPACE: &str = "default";
 
+/// Memory that the agent may take, in bytes: it is a person's machine.
+const MEMORY: usize = 2 << 30;
+
 /// Arguments of `dev`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
@@ -222,6 +225,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         functions: functions(),
         elect: false,
         stuck_after: liveness::STUCK_AFTER,
+        memory: MEMORY,
         nudge: agent::Nudge::default(),
     };
     let nudge = settings.nudge.clone();

@@ -12,7 +12,7 @@ use mainstay::{
     managed::inventory::{Entry, Inventory, uid_bytes},
     object::{Digest, Key},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
 use super::{Envelope, HOSTILE, follow, packs, ready};
@@ -20,10 +20,11 @@ use crate::support::{
     git_server::{Fault, GitServer, On},
     limited_agent::LimitedAgent,
     remote::{NAME, Remote},
-    world::World,
+    world::{World, condition_of},
 };
 
 const A_WHILE: Duration = Duration::from_secs(4);
+const FUNCTIONS: (&str, &str) = ("serverless.kyma-project.io/v1alpha1", "functions");
 
 /// Whoever reaches the listener opens connections, and sends most of a head on each.
 fn half_sent_heads(agent: &LimitedAgent) -> JoinSet<()> {
@@ -103,6 +104,25 @@ fn files_are_named(world: &World) -> bool {
     })
 }
 
+/// Objects of which there are more than can be kept.
+fn many_objects(world: &World) -> Remote {
+    let mut remote = Remote::new();
+    for number in 0..240 {
+        let filler = "0123456789".repeat(100_000);
+        let text =
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: fat-{number}}}\ndata: {{a: \"{filler}\"}}\n");
+        remote.file(&format!("{number}.yaml"), text);
+    }
+    remote.commit("all");
+    follow(world, HOSTILE, "objects", &remote.path().display().to_string(), json!({}));
+    remote
+}
+
+fn objects_are_named(world: &World) -> bool {
+    let ready = ready(world, HOSTILE, "objects");
+    ready.starts_with("False") && ready.contains("MiB")
+}
+
 /// A directory with very many files, far down.
 fn long_paths(world: &World) -> Remote {
     let mut remote = Remote::new();
@@ -122,6 +142,32 @@ fn long_paths(world: &World) -> Remote {
 
 fn paths_are_named(world: &World) -> bool {
     ["paths-0", "paths-1"].iter().all(|name| ready(world, HOSTILE, name).contains("paths"))
+}
+
+/// Functions with as much source as fits.
+fn functions(world: &World) {
+    world.registry(HOSTILE, "registry.example.org");
+    for number in 0..60 {
+        let source = format!(
+            "// {number}\n{}",
+            (0..24_000)
+                .map(|line| format!("const a{line} = '{:020x}';", line * 7919 + number))
+                .collect::<Vec<_>>()
+                .join("\n")
+        );
+        let function = json!({
+            "apiVersion": FUNCTIONS.0, "kind": "Function", "metadata": {"name": format!("fat-{number}"), "namespace": HOSTILE},
+            "spec": {"runtime": "nodejs22", "source": &source[..1_000_000.min(source.len())]},
+        });
+        world.create(FUNCTIONS.0, FUNCTIONS.1, HOSTILE, function);
+    }
+}
+
+/// All are answered, and at least one is told that it is too much.
+fn functions_are_named(world: &World) -> bool {
+    let all = world.server.objects(FUNCTIONS.0, FUNCTIONS.1, Some(HOSTILE));
+    let said = |one: &Value| condition_of(&one["status"], "ConfigurationReady");
+    all.iter().all(|one| said(one) != "absent") && all.iter().any(|one| said(one).contains("MiB"))
 }
 
 /// Objects with as many annotations as fit, in the namespace and with the label that are listed.
@@ -228,11 +274,27 @@ async fn files_that_are_large_once_they_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_objects_than_can_be_kept() {
+    let mut envelope = Envelope::new().await;
+    let _remote = many_objects(&envelope.world);
+    envelope.during("objects", A_WHILE, |world, _| objects_are_named(world)).await;
+    envelope.judge("240 MiB of objects");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn very_many_files_far_down() {
     let mut envelope = Envelope::new().await;
     let _remote = long_paths(&envelope.world);
     envelope.during("paths", A_WHILE, |world, _| paths_are_named(world)).await;
     envelope.judge("99 000 paths of 4 KiB");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_with_very_much_source() {
+    let mut envelope = Envelope::new().await;
+    functions(&envelope.world);
+    envelope.during("Functions", A_WHILE, |world, _| functions_are_named(world)).await;
+    envelope.judge("60 Functions of 1 MB");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -258,9 +320,15 @@ async fn all_of_it_together() {
     let _clients = half_sent_heads(&envelope.agent);
     let _packs = expanding_packs(&envelope.world).await;
     let world = &envelope.world;
-    let _remotes = [large_files(world, FILES), long_paths(world), fat_lists(world)];
+    let _remotes = [large_files(world, FILES), many_objects(world), long_paths(world), fat_lists(world)];
+    functions(world);
     let named = |world: &World, _: &LimitedAgent| {
-        packs_are_named(world) && files_are_named(world) && paths_are_named(world) && lists_are_read(world)
+        packs_are_named(world)
+            && files_are_named(world)
+            && objects_are_named(world)
+            && paths_are_named(world)
+            && functions_are_named(world)
+            && lists_are_read(world)
     };
     envelope.during("all of it", A_WHILE, named).await;
     envelope.judge("all of it together");

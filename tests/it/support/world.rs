@@ -247,6 +247,7 @@ impl World {
             functions: self.functions.clone(),
             elect,
             stuck_after: self.stuck_after,
+            memory: 1 << 30,
             nudge: self.nudge.clone(),
         };
         let stop = CancellationToken::new();
