@@ -153,6 +153,7 @@ impl From<source::Error> for Refused {
             _ if matches!(error.fault(), source::Fault::Signature(_)) => Reason::VerificationFailed,
             Class::Denied => Reason::GitAuthorizationFailed,
             Class::Invalid => Reason::SourceInvalid,
+            Class::Bug => Reason::InternalError,
             _ => Reason::SourceUnavailable,
         };
         Self { class, reason, message: chain(&error), retry_after: error.retry_after() }

@@ -56,7 +56,6 @@ mod objects;
 mod path_flaw;
 mod pem;
 mod percent;
-#[expect(clippy::disallowed_methods, reason = "blocking work runs on its own threads")]
 mod permits;
 mod pinning;
 mod pins;

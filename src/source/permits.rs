@@ -1,7 +1,11 @@
 //! Permits for threads that index packs and read objects: a limit for all remotes together, shared fairly between
 //! tenants.
 //!
+//! The work is nothing but computing, and may take minutes. Its threads are nicer than all others of the process, so that
+//! renewals of the Lease, watches and reverts find a processor at once however many packs are unpacked.
+//!
 //! Invariant: a permit is held until the work on its thread has ended, even if its caller is gone.
+//! Invariant: no thread that does other work is ever made nice: that could not be undone.
 //! Deliberately not here: who gets the next permit (`fair_queue`).
 
 use std::fmt;
@@ -12,6 +16,9 @@ use tokio::sync::oneshot;
 
 use super::error::Fault;
 use super::fair_queue::{FairQueue, Tenant};
+
+/// How much nicer these threads are than others: each weighs a ninth.
+const NICE: i32 = 10;
 
 /// All permits. Cheap to clone.
 #[derive(Clone)]
@@ -87,15 +94,23 @@ impl TenantPermits {
         tokio::runtime::Handle::try_current().ok().map(|runtime| runtime.block_on(self.acquire())).transpose()
     }
 
-    /// Runs `work` on a blocking thread once the tenant has a permit.
+    /// Runs `work` on a nice thread of its own once the tenant has a permit.
     pub(super) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
         let permit = self.acquire().await?;
-        let work = tokio::task::spawn_blocking(move || {
+        let (done, result) = oneshot::channel();
+        let runtime = tokio::runtime::Handle::current();
+        let thread = std::thread::Builder::new().name("git objects".to_owned()).spawn(move || {
+            // On Linux this is the thread alone. Where it is refused, the work competes with all other.
+            let _ = rustix::process::nice(NICE);
+            // It may wait for further permits.
+            let _runtime = runtime.enter();
             let result = work();
             drop(permit);
-            result
+            // Nobody may wait for it any more.
+            let _ = done.send(result);
         });
-        work.await.map_err(|_| Fault::Stopped)
+        thread.map_err(Fault::disk)?;
+        result.await.map_err(|_| Fault::Stopped)
     }
 }
 
@@ -111,5 +126,34 @@ impl Drop for Permit {
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Permits")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_is_nicer_than_anything_else_that_the_process_does() {
+        let permits = Permits::new(4).share(&"a".into());
+        // Adding nothing says what it is.
+        let niceness = || rustix::process::nice(0).unwrap();
+        let before = niceness();
+        for _ in 0..2 {
+            assert_eq!(permits.run(niceness).await.unwrap(), (before + NICE).min(19));
+        }
+        assert_eq!(niceness(), before);
+        let other = permits.clone();
+        assert!(permits.run(move || other.acquire_here().unwrap().is_some()).await.unwrap(), "it shares with others");
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_is_over_and_gives_its_permit_back() {
+        let permits = Permits::new(1).share(&"a".into());
+        for _ in 0..3 {
+            let done = permits.run(|| panic!("a defect")).await;
+            assert!(matches!(done, Err::<(), _>(Fault::Stopped)), "{done:?}");
+        }
+        assert_eq!(permits.run(|| 1).await.unwrap(), 1);
     }
 }
