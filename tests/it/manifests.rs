@@ -87,8 +87,11 @@ fn let_only_those_in_who_have_something_to_ask() {
     assert_eq!(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"]);
     assert_eq!(policy["policyTypes"], json!(["Ingress"]));
     let [webhooks, metrics] = policy["ingress"].as_array().unwrap().as_slice() else { panic!("{policy}") };
-    assert_eq!((&webhooks["ports"], &webhooks["from"]), (&json!([{"port": "receivers"}]), &Value::Null));
-    assert_eq!(metrics["ports"], json!([{"port": "http"}]));
+    assert_eq!(
+        (&webhooks["ports"], &webhooks["from"]),
+        (&json!([{"port": "receivers", "protocol": "TCP"}]), &Value::Null)
+    );
+    assert_eq!(metrics["ports"], json!([{"port": "http", "protocol": "TCP"}]));
     let labelled = json!({"namespaceSelector": {"matchLabels": {"mainstay.dev/metrics": "true"}}});
     assert_eq!(metrics["from"], json!([{"podSelector": {}}, labelled]));
     let ports: Vec<_> = pod["spec"]["containers"][0]["ports"].as_array().unwrap().iter().collect();
