@@ -55,7 +55,7 @@ fn answer(pack: &[u8]) -> Vec<u8> {
 
 /// Several repositories whose packs are bombs.
 struct Packs {
-    _server: GitServer,
+    _servers: Vec<GitServer>,
     _remote: Remote,
 }
 
@@ -64,14 +64,15 @@ const PACKS: usize = 4;
 async fn expanding_packs(world: &World) -> Packs {
     let mut remote = Remote::new();
     remote.file("a.yaml", "").commit("one");
-    let server = GitServer::start(remote.root()).await;
-    server.fail(On::Packs, Fault::Answer(answer(&packs::expanding(3))));
+    let mut servers = Vec::new();
     for number in 0..PACKS {
-        // Each user has a mirror of its own.
-        let url = server.url(NAME).replace("http://", &format!("http://user{number}@"));
-        follow(world, HOSTILE, &format!("pack-{number}"), &url, json!({}));
+        // Each address has a mirror of its own.
+        let server = GitServer::start(remote.root()).await;
+        server.fail(On::Packs, Fault::Answer(answer(&packs::expanding(3))));
+        follow(world, HOSTILE, &format!("pack-{number}"), &server.url(NAME), json!({}));
+        servers.push(server);
     }
-    Packs { _server: server, _remote: remote }
+    Packs { _servers: servers, _remote: remote }
 }
 
 fn packs_are_named(world: &World) -> bool {

@@ -38,6 +38,8 @@ impl LimitedAgent {
             std::env::var_os("MAINSTAY_TEST_AGENT").unwrap_or_else(|| env!("CARGO_BIN_EXE_mainstay").into()),
         );
         command.args(["agent", "--allow-local", "-n", NAMESPACE]).arg(format!("--listen={listen}"));
+        // The hostile repositories are on this machine.
+        command.arg("--allow-network=127.0.0.0/8");
         command.args(trusted.iter().map(|namespace| format!("--allow-namespace={namespace}")));
         command.arg("--kubeconfig").arg(directory.path().join("config"));
         command.arg("--data").arg(directory.path().join("data")).env_clear();
