@@ -1,3 +1,5 @@
+//! It begins last among the tests, by its name, so that those which measure time have the machine to themselves.
+//!
 //! The agent's memory, against whatever one namespace, its repositories or a client of its listeners can send it: it lives
 //! within what its container has, names the object that is the cause, and goes on putting back what others change
 //! elsewhere.
