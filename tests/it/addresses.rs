@@ -59,12 +59,12 @@ async fn a_git_sync_and_a_function_of_a_tenant_do_not_have_an_internal_address_a
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_in_the_address_of_a_repository_are_refused() {
     let mut world = World::new().await;
-    world.repository("open", "https://robot:horse-81723@git.example.com/shop.git");
+    world.repository("open", "https://robot:horse-tupelo@git.example.com/shop.git");
     world.sync("open", json!({"gitRepository": "open"}));
     world.start();
     world.condition_is("open", "Ready", "False").await;
     world
         .until("it is said where they belong", |w| w.condition("open", "Ready").contains("name it in spec.auth"))
         .await;
-    assert!(!world.status("open").to_string().contains("81723"));
+    assert!(!world.status("open").to_string().contains("tupelo"));
 }

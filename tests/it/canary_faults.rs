@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
-const PASSWORD: &str = "horse-81723";
+const PASSWORD: &str = "horse-tupelo";
 const OVER_HTTP: [&str; 5] = ["basic", "bearer", "app", "client", "proxy"];
 const ALL: [&str; 6] = ["basic", "bearer", "app", "client", "proxy", "ssh"];
 
@@ -75,18 +75,18 @@ async fn no_fault_of_a_server_shows_anything_of_any_kind_of_credentials() {
     // It shows what it is sent.
     let elsewhere = GitServer::start_tls(&root, ca.server("127.0.0.1")).await;
     elsewhere.fail(On::Everything, Fault::Status(401));
-    let (proxy, ssh) = (Proxy::http("walker", "cow-81723"), SshServer::start(&root).await);
+    let (proxy, ssh) = (Proxy::http("walker", "cow-tupelo"), SshServer::start(&root).await);
     let login = BASE64_STANDARD.encode(format!("robot:{PASSWORD}"));
     https.require_authorization(&format!("Basic {login}"));
-    tokens.require_authorization("Bearer token-81723");
+    tokens.require_authorization("Bearer token-tupelo");
     let (app, sealed, robot) = (app_key(), sealed_key(&root, &ssh), ca.issue("robot"));
 
     let (url, pem) = (https.url(NAME), ca.pem());
-    world.set_secret("through", json!({"address": proxy.address(), "username": "walker", "password": "cow-81723"}));
+    world.set_secret("through", json!({"address": proxy.address(), "username": "walker", "password": "cow-tupelo"}));
     let basic = json!({"username": "robot", "password": PASSWORD, "ca.crt": pem});
     followed(&world, "basic", &url, basic.clone());
     followed(&world, "proxy", &url, basic);
-    followed(&world, "bearer", &tokens.url(NAME), json!({"bearerToken": "token-81723", "ca.crt": pem}));
+    followed(&world, "bearer", &tokens.url(NAME), json!({"bearerToken": "token-tupelo", "ca.crt": pem}));
     let of_app = json!({
         "githubAppID": "17", "githubAppInstallationID": "29", "githubAppPrivateKey": app,
         "githubAppBaseURL": format!("{}/api/v3", tokens.base()), "ca.crt": pem,
@@ -120,8 +120,8 @@ async fn no_fault_of_a_server_shows_anything_of_any_kind_of_credentials() {
     ssh.fail(SshFault::CutAfter(0));
     world.start();
     // Each server repeats what it was sent itself.
-    let said = [PASSWORD, "token-81723", "anybody"].map(|word| Fault::Answer(echo(word)));
-    let encoded = [login.as_str(), "token-81723", "anybody"].map(|word| Fault::Answer(echo(word)));
+    let said = [PASSWORD, "token-tupelo", "anybody"].map(|word| Fault::Answer(echo(word)));
+    let encoded = [login.as_str(), "token-tupelo", "anybody"].map(|word| Fault::Answer(echo(word)));
     for fault in faults.map(|fault| [fault.clone(), fault.clone(), fault]).into_iter().chain([said, encoded]) {
         for (server, fault) in servers.iter().zip(&fault) {
             server.fail(On::Everything, fault.clone());
@@ -150,7 +150,7 @@ async fn no_fault_of_a_server_shows_anything_of_any_kind_of_credentials() {
         world.ready(name).await;
         assert_eq!(world.data(name), "1");
     }
-    let fixed = ["-81723", "PRIVATE KEY", "Bearer eyJ", login.as_str()];
+    let fixed = ["-tupelo", "PRIVATE KEY", "Bearer eyJ", login.as_str()];
     let words: Vec<&str> =
         fixed.into_iter().chain(lines(&app)).chain(lines(&sealed)).chain(lines(&robot.key)).collect();
     nothing_is_shown(&mut world, &words).await;

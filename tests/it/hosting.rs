@@ -108,7 +108,7 @@ async fn a_failed_object_does_not_cause_lookups_of_a_silent_remote() {
 async fn a_wrong_password_is_reported_and_the_corrected_secret_works_at_once() {
     let (mut world, server) = served(json!({"interval": "1h"})).await;
     server.require("robot", "right-pass");
-    password(&world, "wrong-pass-81723");
+    password(&world, "wrong-pass-tupelo");
     repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}}));
     world.start();
     world.condition_is("demo", "Ready", "False GitAuthorizationFailed").await;

@@ -103,9 +103,9 @@ async fn each_cell_has_its_condition() {
         git: GitDaemon::start(&root),
         ca,
     };
-    servers.require("good-81723");
+    servers.require("good-tupelo");
     let good = key(&world, "good", &[], Some(&servers));
-    let sealed = key(&world, "sealed", &["-N", "good-81723"], Some(&servers));
+    let sealed = key(&world, "sealed", &["-N", "good-tupelo"], Some(&servers));
     let wrong = key(&world, "wrong", &[], None);
     for scheme in SCHEMES {
         for auth in AUTHS {
@@ -139,12 +139,12 @@ async fn each_cell_has_its_condition() {
             world.set_secret(&name(scheme, auth), data.clone());
         }
     };
-    secrets("wrong-81723", &wrong.0, "wrong-81723");
+    secrets("wrong-tupelo", &wrong.0, "wrong-tupelo");
     look(&world, &servers, "wrong", &mut cells).await;
-    secrets("good-81723", &good.0, "good-81723");
+    secrets("good-tupelo", &good.0, "good-tupelo");
     look(&world, &servers, "good", &mut cells).await;
     let old = [0, 1].map(|at| servers.ssh[at].fingerprint("ed25519"));
-    servers.require("new-81723");
+    servers.require("new-tupelo");
     for server in &servers.ssh {
         server.rotate(&["ed25519"]);
     }
@@ -158,12 +158,12 @@ async fn each_cell_has_its_condition() {
         let said = said.replace(&old[0], "<old key of SSH>").replace(&old[1], "<old key of SCP>");
         let said = said.replace(&good.1, "<key>").replace(&sealed.1, "<key>").replace(&wrong.1, "<wrong key>");
         let said = said.replace(&commit, "<commit>").replace(&commit[..7], "<commit>");
-        assert!(!said.contains("81723"), "{said}");
+        assert!(!said.contains("tupelo"), "{said}");
         table.push_str(&format!("{scheme:5} {auth:10} {state:8} {said}\n"));
     }
     check_golden("private_git/conditions.txt", &table);
     let keys = [&good.0, &sealed.0, &wrong.0].map(|key| key.lines().filter(|line| !line.starts_with("-----")));
-    let hidden = ["-81723", "PRIVATE KEY"].into_iter().chain(keys.into_iter().flatten()).collect::<Vec<_>>();
+    let hidden = ["-tupelo", "PRIVATE KEY"].into_iter().chain(keys.into_iter().flatten()).collect::<Vec<_>>();
     nothing_is_shown(&mut world, &hidden).await;
 }
 

@@ -51,8 +51,8 @@ async fn a_refusal_of_a_secret_shows_nothing_of_it() {
     logs::keep();
     let mut world = World::new().await;
     world.listen = Some(free_address());
-    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {a: horse-81723 81723}}\ntype: Opaque\nstringData: {p: horse-81723}\n";
-    let unknown = "apiVersion: v1\nkind: Secret\nmetadata: {name: b}\nstringDate: {p: horse-81723}\n";
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {a: horse-tupelo tupelo}}\ntype: Opaque\nstringData: {p: horse-tupelo}\n";
+    let unknown = "apiVersion: v1\nkind: Secret\nmetadata: {name: b}\nstringDate: {p: horse-tupelo}\n";
     world.remote.file("a.yaml", secret).file("b.yaml", unknown).commit("one");
     world.sync("demo", json!({}));
     world.start();
@@ -70,7 +70,7 @@ async fn a_refusal_of_a_secret_shows_nothing_of_it() {
             ),
         ]
     );
-    nothing_is_shown(&mut world, &["81723"]).await;
+    nothing_is_shown(&mut world, &["tupelo"]).await;
 }
 
 /// A webhook, and a policy, may quote whatever it was shown, and however it likes.
@@ -79,7 +79,7 @@ async fn the_words_of_an_admission_webhook_show_nothing_of_the_object() {
     logs::keep();
     let mut world = World::new().await;
     world.listen = Some(free_address());
-    let map = config_map("quoted", "horse-81723");
+    let map = config_map("quoted", "horse-tupelo");
     world.remote.file("a.yaml", map).commit("one");
     world.levers().fail_next(devcluster::fault_injection::Fault {
         verb: "apply".into(),
@@ -87,7 +87,7 @@ async fn the_words_of_an_admission_webhook_show_nothing_of_the_object() {
         name: "quoted".into(),
         code: 403,
         reason: "Forbidden".into(),
-        message: "admission webhook \"policy.example.org\" denied the request: data.v=horse-81723 (81723)".into(),
+        message: "admission webhook \"policy.example.org\" denied the request: data.v=horse-tupelo (tupelo)".into(),
         times: 1_000_000,
         ..Default::default()
     });
@@ -99,5 +99,5 @@ async fn the_words_of_an_admission_webhook_show_nothing_of_the_object() {
         said[0].contains("admission webhook \"policy.example.org\" denied the request: (its text is withheld"),
         "{said:?}"
     );
-    nothing_is_shown(&mut world, &["81723"]).await;
+    nothing_is_shown(&mut world, &["tupelo"]).await;
 }

@@ -34,7 +34,7 @@ async fn secrets_of_the_types_of_kubernetes_open_a_repository() {
     }
     world.remote.commit("one");
     let http = GitServer::start(world.remote.root()).await;
-    http.require("robot", "horse-81723");
+    http.require("robot", "horse-tupelo");
     let ssh = SshServer::start(world.remote.root()).await;
     let path = world.remote.root().join("key");
     generate(&path, "ed25519", &[]);
@@ -43,8 +43,8 @@ async fn secrets_of_the_types_of_kubernetes_open_a_repository() {
 
     let basic = "kubernetes.io/basic-auth";
     let url = http.url(NAME);
-    with_secret(&world, "basic", basic, "basic", &url, &[("username", "robot"), ("password", "horse-81723")]);
-    with_secret(&world, "password", basic, "basic", &url, &[("password", "horse-81723")]);
+    with_secret(&world, "basic", basic, "basic", &url, &[("username", "robot"), ("password", "horse-tupelo")]);
+    with_secret(&world, "password", basic, "basic", &url, &[("password", "horse-tupelo")]);
     let data = [("ssh-privatekey", key.as_str()), ("known_hosts", &known)];
     with_secret(&world, "ssh", "kubernetes.io/ssh-auth", "key", &ssh.url(NAME), &data);
     world.start();

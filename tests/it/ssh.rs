@@ -21,14 +21,14 @@ const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
 /// What must not be shown of the key and its passphrases: of the key, each of its lines but the first and the last.
 fn of_key(key: &str) -> Vec<&str> {
     let lines = key.lines().filter(|line| !line.starts_with("-----"));
-    ["-81723", "PRIVATE KEY"].into_iter().chain(lines).collect()
+    ["-tupelo", "PRIVATE KEY"].into_iter().chain(lines).collect()
 }
 
 /// A key that lets in, with a passphrase.
 fn key(server: &SshServer) -> String {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("key");
-    generate(&path, "ed25519", &["-N", "horse-81723"]);
+    generate(&path, "ed25519", &["-N", "horse-tupelo"]);
     server.authorize(&fs::read_to_string(path.with_extension("pub")).unwrap());
     fs::read_to_string(path).unwrap()
 }
@@ -58,12 +58,12 @@ async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_sec
     world.sync("demo", json!({"gitRepository": "private", "interval": "1h"}));
     world.start();
     world.condition_is("demo", "Ready", "False SpecInvalid: Secret git ").await;
-    secret(&world, json!({"key": key, "password": "wrong-81723", "known_hosts": server.known_hosts(ALL)}));
+    secret(&world, json!({"key": key, "password": "wrong-tupelo", "known_hosts": server.known_hosts(ALL)}));
     world.condition_is("demo", "Ready", "False SourceInvalid").await;
     let said = world.condition("demo", "Ready");
     assert!(said.ends_with("the passphrase under password of the Secret does not open the private key"), "{said}");
     assert_eq!(server.take_connections(), 0);
-    secret(&world, json!({"password": "horse-81723"}));
+    secret(&world, json!({"password": "horse-tupelo"}));
     world.until("the object is applied", |w| w.data("a") == "1").await;
     world.ready("demo").await;
 
@@ -93,7 +93,7 @@ async fn a_function_follows_a_repository_over_ssh() {
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
     let server = private(&world).await;
     let key = key(&server);
-    secret(&world, json!({"ssh-privatekey": key, "password": "horse-81723"}));
+    secret(&world, json!({"ssh-privatekey": key, "password": "horse-tupelo"}));
     world.git_function_of("private", "hello", "/hello");
     world.start();
     let denied = "False GitAuthorizationFailed: Authorization to git server failed: look up main at ssh://";
@@ -132,7 +132,7 @@ async fn a_rotated_host_key_is_refused_until_the_config_map_says_so_too_without_
     world.remote.file("hello/handler.js", "1").file("hello/package.json", "{}").commit("one");
     let server = private(&world).await;
     let key = key(&server);
-    secret(&world, json!({"key": key, "password": "horse-81723"}));
+    secret(&world, json!({"key": key, "password": "horse-tupelo"}));
     world.sync("demo", json!({"gitRepository": "private", "baseDir": "/deploy", "interval": "1h"}));
     world.git_function_of("private", "hello", "/hello");
     world.start();
@@ -194,12 +194,12 @@ async fn the_container_of_a_build_fetches_over_ssh() {
     refused("missing field key").await;
     job.put("git-credentials/key", key).put("git-credentials/password", "horse-8172");
     refused("does not open the private key").await;
-    job.put("git-credentials/password", "horse-81723\n");
+    job.put("git-credentials/password", "horse-tupelo\n");
     refused(&format!("is not known: it presented {}", server.fingerprint("ed25519"))).await;
     job.put("git-credentials/known_hosts", server.known_hosts(ALL));
     job.fetch("nodejs22", &arguments).await;
     assert_eq!(job.names("workspace/src"), ["handler.js", "package.json"]);
     for content in job.listing("workspace").into_values() {
-        assert!(!content.contains(&hex::encode("81723")) && !content.contains(&hex::encode("PRIVATE KEY")));
+        assert!(!content.contains(&hex::encode("tupelo")) && !content.contains(&hex::encode("PRIVATE KEY")));
     }
 }
