@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use clap::ValueEnum;
 use ignore::WalkBuilder;
@@ -13,7 +12,7 @@ use super::{Error, Exit, output};
 use crate::api::names::IGNORE_FILE;
 use crate::manifest::{self, FileReport, FileState, Limits};
 use crate::object::printable;
-use crate::source::{BlobId, Entry, EntryKind};
+use crate::source::{BlobId, Entry, EntryKind, thread_time};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
@@ -72,8 +71,7 @@ fn reports(path: &Path) -> Result<Vec<FileReport>, Error> {
             Vec::new()
         }))
     };
-    let started = Instant::now();
-    let limits = Limits::new(move || started.elapsed());
+    let limits = Limits::new(thread_time);
     let reports = manifest::report(&listing, &base_dir, &mut read, &limits).map_err(Error::Manifests)?;
     failed.map_or(Ok(reports), Err)
 }

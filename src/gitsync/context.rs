@@ -19,7 +19,7 @@ use crate::notification::Message;
 use crate::object::{Key, Owner};
 use crate::render::Kustomize;
 use crate::secrets::Secrets;
-use crate::source::{Pushes, Repositories, SkippedTrees, Source};
+use crate::source::{Pushes, Repositories, SkippedTrees, Source, thread_time};
 
 /// Inventories that are loaded at the same time.
 const LOADING: usize = 2;
@@ -93,7 +93,6 @@ impl Context {
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
-        let started = Instant::now();
         Self {
             writer,
             source,
@@ -103,7 +102,7 @@ impl Context {
             registry: Registry::default(),
             memory: Arc::default(),
             skipped: Arc::new(SkippedTrees::new(manifest::reads)),
-            limits: manifest::Limits::new(move || started.elapsed()),
+            limits: manifest::Limits::new(thread_time),
             trusted,
             kustomize,
             announce: Box::new(announce),

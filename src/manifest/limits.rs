@@ -16,9 +16,9 @@ pub struct Limits {
     pub depth: usize,
     /// Documents in all files together.
     pub documents: usize,
-    /// Time for all files, because it occupies a thread.
+    /// Time for all files, because they occupy a thread.
     pub time: Duration,
-    /// Time for one file.
+    /// Time for one file, as the clock counts it.
     pub file_time: Duration,
     /// Memory for one file: its text, its objects, and the current document.
     pub file_memory: usize,
@@ -26,7 +26,8 @@ pub struct Limits {
     pub problems: usize,
     /// Whether the objects of all files together may take so many bytes of memory; asked as they become more.
     pub admit: Arc<dyn Fn(usize) -> bool + Send + Sync>,
-    /// Time since a fixed moment; an argument because deciding code has no clock.
+    /// The time that the current thread has computed since a fixed moment: how busy the machine is has nothing to do with a
+    /// file. An argument, because deciding code has no clock.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 

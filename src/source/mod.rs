@@ -117,6 +117,7 @@ pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES,
 pub use known_hosts::{PUBLISHED, lists_host};
 pub use missing_directory::MissingDirectory;
 pub use path_flaw::PathFlaw;
+pub use permits::thread_time;
 pub use pinning::{FirstUse, PinRequest, SupersededPins};
 pub use pins::{pin, pin_for_now};
 pub use pushes::{BETWEEN, Followed, PushReceiver, Pushes};

@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -29,6 +30,13 @@ pub(super) struct Permits(Arc<Mutex<FairQueue<oneshot::Sender<Permit>>>>);
 pub(super) struct TenantPermits {
     permits: Permits,
     tenant: Tenant,
+}
+
+/// The time that the current thread has computed, since a fixed moment: what a limit on work counts, so that a machine that has
+/// other things to do exceeds none.
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// A held permit; dropping it passes it on.
@@ -145,6 +153,17 @@ mod tests {
         assert_eq!(niceness(), before);
         let other = permits.clone();
         assert!(permits.run(move || other.acquire_here().unwrap().is_some()).await.unwrap(), "it shares with others");
+    }
+
+    #[test]
+    fn the_time_of_a_thread_passes_only_while_it_computes() {
+        let begun = thread_time();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(thread_time().saturating_sub(begun) < Duration::from_millis(200), "it slept");
+        let passes = || (0..1_000_000_u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)) < u64::MAX;
+        while thread_time().saturating_sub(begun) < Duration::from_millis(300) {
+            assert!(passes());
+        }
     }
 
     #[tokio::test]

@@ -126,6 +126,9 @@ struct Schedule {
     added: Vec<(&'static str, String, String)>,
     /// UIDs of objects whose label somebody took off: if they leave the repository then, they stay.
     unlabelled: BTreeSet<String>,
+    /// UIDs of objects whose managedFields somebody wiped: what an agent that was killed before it noted the UID finds so is
+    /// left to people.
+    wiped: BTreeSet<String>,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -150,6 +153,7 @@ impl Schedule {
             gated: false,
             added: Vec::new(),
             unlabelled: BTreeSet::new(),
+            wiped: BTreeSet::new(),
             log,
         };
         for _ in 0..6 {
@@ -249,6 +253,8 @@ impl Schedule {
         self.say(format!("{what} {name}"));
         if what == "unlabel" || what == "relabel" {
             self.unlabelled.insert(uid);
+        } else if what.starts_with("wipe") {
+            self.wiped.insert(uid);
         }
         let action =
             if what == "delete" { Action::Delete(DeleteOptions::default()) } else { Action::Patch(Form::Merge, patch) };
@@ -361,10 +367,29 @@ impl Schedule {
         for sync in SYNCS {
             self.world.ready(sync).await;
         }
-        let reached = self.world.until("the cluster is what the branch says", |_| self.differences().is_empty());
+        let reached = self.world.until("the cluster is what the branch says", |_| {
+            self.take_advice();
+            self.differences().is_empty()
+        });
         if tokio::time::timeout(Duration::from_secs(30), reached).await.is_err() {
             let status = SYNCS.map(|sync| self.world.status(sync));
             panic!("{:#?}\n{status:#?}", self.differences());
+        }
+    }
+
+    /// Deletes what the agent may not delete, and says so: objects that left, and that nothing proves to be its own.
+    fn take_advice(&self) {
+        let held: Vec<Value> = SYNCS.iter().filter_map(|sync| self.world.status(sync).get("held").cloned()).collect();
+        for said in held.iter().flat_map(|held| held.as_array().into_iter().flatten().filter_map(Value::as_str)) {
+            for name in POOL.iter().filter(|name| said.contains(&format!("{NAMESPACE}/{name}: it carries our label"))) {
+                let (version, resource) = served(name);
+                let live = self.world.get(version, resource, name);
+                if live.is_some_and(|live| self.wiped.contains(live["metadata"]["uid"].as_str().unwrap())) {
+                    self.say(format!("delete {name}, as is advised"));
+                    let action = Action::Delete(DeleteOptions::default());
+                    let _ = self.world.try_as("somebody", Call::new(version, resource, NAMESPACE, name, action));
+                }
+            }
         }
     }
 
