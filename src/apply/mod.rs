@@ -2,7 +2,8 @@
 //!
 //! - [`Writer`]: the store behind its lock, the locks of the objects, and the cluster; `owners`: what GitSyncs and
 //!   Functions read from the store and hand to it
-//! - `put`: an apply for a commit or a Function, with adoption, and many of them; `prune`: deletions and releases
+//! - `put`: an apply for a commit or a Function, with adoption, and many of them; `prune`: deletions and releases;
+//!   `delete`: the one place where objects are deleted
 //! - `rerun`: what has come to its end is created anew
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
 //!   changed, by whom
@@ -13,6 +14,7 @@
 //!
 //! Deliberately absent: watches (`drift`), what a commit wants (`gitsync`), and the store itself (`managed`).
 
+mod delete;
 mod edit;
 mod follow_up;
 mod object_locks;
@@ -30,6 +32,7 @@ mod waiting;
 #[expect(clippy::disallowed_methods, reason = "the clock of all writes is here")]
 mod writer;
 
+pub use delete::Version;
 pub use follow_up::{FollowUp, FollowUps};
 pub use prune::Pruned;
 pub use put::{Applied, Change, Expect, Put, Step};

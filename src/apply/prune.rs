@@ -1,25 +1,27 @@
 //! Deletions of objects that left, and releases of those that stay and are nobody's from then on.
 //!
-//! Invariant: an object is deleted only as [`may_delete`] saw it, by UID and resource version, and not while another
-//! write to it is under way.
+//! Invariant: an object is deleted only as [`may_delete`] or [`may_delete_child`] saw it, and not while another write to it
+//! is under way.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::Writer;
+use super::delete::{Deleted, Version};
 use crate::api::names::SYNC_LABEL;
-use crate::cluster::{Error, Guard, Kind, Part, Propagation, Removal, Terminating};
-use crate::managed::deletion::{Deletion, Kept, Permission, may_delete};
+use crate::cluster::{Error, Kind, Part, Removal, Terminating};
+use crate::managed::deletion::{Deletion, Kept, Permission, may_delete, may_delete_child};
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::released;
 use crate::object::{Key, Owner, prune_order};
 
 /// Deletions or releases in flight at once.
 const AT_ONCE: usize = 16;
-/// Tries of a write whose object changes under it.
+/// Tries of a release whose object changes under it.
 const TRIES: usize = 3;
 
 /// What became of an object that left.
@@ -88,47 +90,45 @@ impl Writer {
     ) -> Result<Pruned, Error> {
         // A kind that is no longer served has no objects.
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
-        let namespace = key.namespace.as_deref();
-        let mut tries = 0;
-        loop {
-            let Some(meta) = self.cluster().get_metadata(&kind, namespace, &key.name).await? else {
-                return Ok(Pruned::Gone { deleted: false });
-            };
-            match may_delete(key, &meta, label, entry, permission, self.now()) {
-                Deletion::Allowed if is_wanted(key) => return Ok(Pruned::Wanted),
-                Deletion::Allowed => {}
-                Deletion::UnderWay(awaits) => return Ok(Pruned::Terminating { requested: false, awaits }),
-                Deletion::NotOurs => return Ok(Pruned::Gone { deleted: false }),
-                Deletion::Kept(why) => return Ok(Pruned::Kept(why)),
+        // Whether somebody else has come to want it is asked anew with every look.
+        let judge = |meta: &ObjectMeta| match may_delete(key, meta, label, entry, permission, self.now()) {
+            Deletion::Allowed if is_wanted(key) => Err(Pruned::Wanted),
+            Deletion::Allowed => Ok(()),
+            Deletion::UnderWay(awaits) => Err(Pruned::Terminating { requested: false, awaits }),
+            Deletion::NotOurs => Err(Pruned::Gone { deleted: false }),
+            Deletion::Kept(why) => Err(Pruned::Kept(why)),
+        };
+        Ok(match self.delete_as_found(&kind, key, None, judge).await? {
+            Deleted::Absent => Pruned::Gone { deleted: false },
+            Deleted::Kept(pruned) => pruned,
+            Deleted::Done { removal: Removal::Terminating(awaits), .. } => {
+                Pruned::Terminating { requested: true, awaits }
             }
-            let guard = Guard {
-                uid: Some(meta.uid.as_deref().unwrap_or_default()),
-                resource_version: meta.resource_version.as_deref(),
-            };
-            match self.cluster().delete(&kind, namespace, &key.name, guard, Propagation::Background).await {
-                Ok(Removal::Terminating(awaits)) => return Ok(Pruned::Terminating { requested: true, awaits }),
-                Ok(Removal::Gone | Removal::Absent) => return Ok(Pruned::Gone { deleted: true }),
-                Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
-                Err(error) => return Err(error),
-            }
-        }
+            Deleted::Done { .. } => Pruned::Gone { deleted: true },
+        })
     }
 
-    /// Deletes an object that its owner wants no longer, if it still has this UID, and forgets it.
-    pub async fn delete(&self, owner: &Owner, kind: &Kind, key: &Key, uid: &str) -> Result<(), Error> {
+    /// Deletes a child that its Function, which has the UID `function`, wants no longer, if it is still the one with this UID
+    /// and may be deleted; and forgets it. What the watch showed of it is judged first, and the object itself only when it
+    /// has changed since. Why it is kept, if it is.
+    pub async fn delete_child(
+        &self,
+        (owner, function): (&Owner, &str),
+        kind: &Kind,
+        key: &Key,
+        uid: &str,
+        judged: Option<Version>,
+    ) -> Result<Option<Kept>, Error> {
         self.store().leave(owner, key);
         let _lock = self.lock_object(key).await;
-        let guard = Guard { uid: Some(uid), resource_version: None };
-        let deleted =
-            self.cluster().delete(kind, key.namespace.as_deref(), &key.name, guard, Propagation::Background).await;
-        match deleted {
-            Ok(_) => {}
-            // The object was replaced by another one with the same name.
-            Err(error) if error.is_conflict() => {}
-            Err(error) => return Err(error),
-        }
+        let judge = |meta: &ObjectMeta| match may_delete_child(meta, function, uid, self.now()) {
+            Deletion::Allowed => Ok(()),
+            Deletion::UnderWay(_) | Deletion::NotOurs => Err(None),
+            Deletion::Kept(why) => Err(Some(why)),
+        };
+        let deleted = self.delete_as_found(kind, key, judged, judge).await?;
         self.store().remove(owner, key);
-        Ok(())
+        Ok(if let Deleted::Kept(why) = deleted { why } else { None })
     }
 
     /// Makes objects nobody's: takes off our label and our ownership, and changes nothing else in them. `done` gets the

@@ -14,7 +14,7 @@ use super::Writer;
 use super::follow_up::FollowUp;
 use super::server_side::Collisions;
 use crate::api::names::MANAGER;
-use crate::cluster::{Apply, Error, Persistence, Removal};
+use crate::cluster::{Apply, Error, Persistence};
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
@@ -183,7 +183,7 @@ impl Writer {
 
     async fn put_now(&self, owner: &Owner, step: &Step, before: &str) -> Result<Put, Error> {
         let desired = &step.desired;
-        if let Removal::Terminating(_) = self.make_way_for_rerun(owner, desired).await? {
+        if self.make_way_for_rerun(owner, desired).await? {
             return Ok(Put::without(Change::Terminating));
         }
         let mut body = desired.body();

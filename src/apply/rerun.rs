@@ -8,13 +8,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Writer;
+use super::delete::Deleted;
 use super::put::{Expect, Step};
 use crate::api::names::{MANAGER, RERUN, SYNC_LABEL};
-use crate::cluster::{Error, Guard, Propagation, Removal};
+use crate::cluster::{Error, Removal};
 use crate::managed::deletion::is_noted;
 use crate::managed::desired::Desired;
 use crate::managed::fields::applied_by;
-use crate::managed::verdict::{break_glass_of, controller, uid};
+use crate::managed::verdict::{break_glass_of, controller, is_terminating, uid};
 use crate::notification::{Message, WhyPruned};
 use crate::object::{Key, Owner, can_end};
 
@@ -47,42 +48,46 @@ impl Writer {
         let Some(desired) = self.desired(key) else { return Ok(Rerun::NotOurs) };
         {
             let _lock = self.lock_object(key).await;
-            if let Some(live) = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await? {
-                if !self.is_ours(owner, &desired, &live) {
-                    return Ok(Rerun::NotOurs);
-                }
-                if break_glass_of(&live, self.now()).is_some() {
-                    return Ok(Rerun::Paused);
-                }
-                if is_deleted(&live) {
-                    return Ok(Rerun::Deleting);
-                }
-                if desired.ended(&live).is_none() {
-                    return Ok(Rerun::Running);
-                }
-                if let Removal::Terminating(_) = self.remove_ended(owner, &desired, &live).await? {
-                    return Ok(Rerun::Deleting);
-                }
+            let judge = |live: &Value| self.may_run_again(owner, &desired, live);
+            match self.remove_ended(owner, &desired, judge).await? {
+                Deleted::Kept(why) => return Ok(why),
+                Deleted::Done { removal: Removal::Terminating(_), .. } => return Ok(Rerun::Deleting),
+                Deleted::Absent | Deleted::Done { .. } => {}
             }
         }
         self.put(owner, &Step { desired, expect: Expect::Ours }).await?;
         Ok(Rerun::Done)
     }
 
-    /// Makes way for a document that asks for another run than the object that is there and has ended.
-    pub(super) async fn make_way_for_rerun(&self, owner: &Owner, desired: &Arc<Desired>) -> Result<Removal, Error> {
-        let Some(asked) = desired.rerun() else { return Ok(Removal::Absent) };
-        let key = &desired.key;
-        let live = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await?;
-        let is_paused = |live: &Value| break_glass_of(live, self.now()).is_some();
-        let may_go = |live: &Value| self.is_ours(owner, desired, live) && !is_paused(live);
-        let ended = live.filter(|live| desired.ended(live).is_some() && may_go(live));
+    /// Makes way for a document that asks for another run than the object that is there and has ended. Whether that one is
+    /// still being deleted.
+    pub(super) async fn make_way_for_rerun(&self, owner: &Owner, desired: &Arc<Desired>) -> Result<bool, Error> {
+        let Some(asked) = desired.rerun() else { return Ok(false) };
         let before = |live: &Value| {
             live.pointer("/metadata/annotations").and_then(|all| all.get(RERUN)?.as_str().map(str::to_owned))
         };
-        match ended.filter(|live| before(live).as_deref() != Some(&asked)) {
-            Some(live) => self.remove_ended(owner, desired, &live).await,
-            None => Ok(Removal::Absent),
+        let judge = |live: &Value| {
+            if before(live).as_deref() == Some(&asked) {
+                return Err(Rerun::Done);
+            }
+            self.may_run_again(owner, desired, live)
+        };
+        let deleted = self.remove_ended(owner, desired, judge).await?;
+        Ok(matches!(deleted, Deleted::Kept(Rerun::Deleting) | Deleted::Done { removal: Removal::Terminating(_), .. }))
+    }
+
+    /// Whether a live object may be deleted so that it runs again.
+    fn may_run_again(&self, owner: &Owner, desired: &Desired, live: &Value) -> Result<(), Rerun> {
+        if !self.is_ours(owner, desired, live) {
+            Err(Rerun::NotOurs)
+        } else if break_glass_of(live, self.now()).is_some() {
+            Err(Rerun::Paused)
+        } else if is_terminating(live) {
+            Err(Rerun::Deleting)
+        } else if desired.ended(live).is_none() {
+            Err(Rerun::Running)
+        } else {
+            Ok(())
         }
     }
 
@@ -97,22 +102,19 @@ impl Writer {
         label.is_some() && label == desired.label() && controller(live).is_none() && is_proven()
     }
 
-    /// Deletes what has ended, and tells it; what is being deleted already, is not deleted and told again.
-    async fn remove_ended(&self, owner: &Owner, desired: &Arc<Desired>, live: &Value) -> Result<Removal, Error> {
-        let key = &desired.key;
-        let guard = Guard { uid: Some(uid(live)), resource_version: None };
-        let namespace = key.namespace.as_deref();
-        let removal =
-            self.cluster().delete(&desired.kind, namespace, &key.name, guard, Propagation::Background).await?;
-        if is_deleted(live) {
-            return Ok(removal);
+    /// Deletes what has ended, and tells it.
+    async fn remove_ended(
+        &self,
+        owner: &Owner,
+        desired: &Arc<Desired>,
+        judge: impl Fn(&Value) -> Result<(), Rerun>,
+    ) -> Result<Deleted<Value, Rerun>, Error> {
+        let deleted = self.delete_as_found(&desired.kind, &desired.key, None, judge).await?;
+        if let Deleted::Done { found, .. } = &deleted {
+            let (subject, object) = (owner.clone(), desired.key.to_string());
+            let message = Message::Pruned { subject, object, why: WhyPruned::RunsAgain };
+            self.announce(owner, found.as_ref().map(|live| (desired, live)), &message);
         }
-        let (subject, object) = (owner.clone(), key.to_string());
-        self.announce(owner, Some((desired, live)), &Message::Pruned { subject, object, why: WhyPruned::RunsAgain });
-        Ok(removal)
+        Ok(deleted)
     }
-}
-
-fn is_deleted(live: &Value) -> bool {
-    live.pointer("/metadata/deletionTimestamp").is_some()
 }

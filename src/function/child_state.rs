@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::children::job::{INSTALL, PUSH};
 use crate::api::build::{MAX_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
-use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, FUNCTION_UID, MANAGER};
+use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, DISABLED, FUNCTION_UID, MANAGER, RECONCILE};
 use crate::managed::{AppliedConfiguration, fields};
 use crate::object::is_unprintable;
 
@@ -34,6 +34,8 @@ pub struct ChildIdentity {
     pub version: String,
     /// Whether it is being deleted.
     pub terminating: bool,
+    /// Whether we applied it, and it is not under break glass: it may be deleted.
+    pub may_go: bool,
     /// The state that an earlier agent applied, if known.
     pub last_applied: Option<AppliedConfiguration>,
 }
@@ -190,6 +192,7 @@ pub fn identity(live: &Value) -> ChildIdentity {
         uid: text(live, "/metadata/uid").to_owned(),
         version: text(live, "/metadata/resourceVersion").to_owned(),
         terminating: live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()),
+        may_go: fields::applied_by(live, MANAGER).is_some() && annotation(live, RECONCILE) != DISABLED,
         last_applied: None,
     }
 }

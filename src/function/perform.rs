@@ -21,7 +21,7 @@ use super::refusals::{RefusalCause, RefusedWrite, Write};
 use super::stage::{ConditionUpdate, Decision, Put, Step};
 use super::status::Reconciled;
 use crate::api::function_conditions::{Reason, Status, Type};
-use crate::apply::{self, Change, Expect};
+use crate::apply::{self, Change, Expect, Version};
 use crate::cluster::{Error, Kind, Scope, Selection};
 use crate::failure::chain;
 use crate::managed::is_paused;
@@ -273,8 +273,13 @@ impl Performer<'_> {
     async fn delete(&self, child_kind: ChildKind, identity: &ChildIdentity) -> Result<(), Error> {
         let kind = child_kind.kind();
         let key = kind.key(Some(self.namespace), &identity.name);
-        self.context.writer.delete(self.owner, &kind, &key, &identity.uid).await?;
-        self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity);
+        let judged =
+            identity.may_go.then(|| Version { uid: identity.uid.clone(), resource_version: identity.version.clone() });
+        let function = (self.owner, self.uid);
+        match self.context.writer.delete_child(function, &kind, &key, &identity.uid, judged).await? {
+            Some(why) => tracing::info!(function = self.owner.resource().as_str(), %key, %why, "a child is kept"),
+            None => self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity),
+        }
         Ok(())
     }
 

@@ -179,7 +179,7 @@ impl Attempt<'_> {
             return Ok(End::Waiting);
         }
         self.release_all(staying).await?;
-        inventory::delete(&cluster, &self.inventory_owner(), &self.state.written).await?;
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
     }

@@ -18,7 +18,8 @@ use super::outcome::Refused;
 use super::registry::Elsewhere;
 use crate::api::conditions::Reason;
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
-use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Scope, Selection};
+use crate::apply::Writer;
+use crate::cluster::{Apply, Cluster, Error, Kind, Scope, Selection};
 use crate::failure::Class;
 use crate::managed::Part;
 use crate::managed::deletion::is_applied_by_us;
@@ -290,16 +291,20 @@ fn is_owned_by(map: &Value, uid: &str) -> bool {
     owners.into_iter().flatten().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid))
 }
 
-/// Deletes the ConfigMaps of an inventory.
+/// Deletes the ConfigMaps of an inventory; what somebody has put in the place of one stays.
 pub(super) async fn delete(
-    cluster: &Cluster,
+    writer: &Writer,
     owner: &InventoryOwner<'_>,
     written: &BTreeMap<usize, Digest>,
 ) -> Result<(), Error> {
+    let judge = |meta: &ObjectMeta| {
+        let mut owners = meta.owner_references.iter().flatten();
+        if owners.any(|one| one.uid == owner.uid) { Ok(()) } else { Err(()) }
+    };
     let last = written.keys().last().copied().unwrap_or(0);
     for index in 0..=last {
-        let name = owner.config_map(index);
-        cluster.delete(&config_maps(), Some(owner.namespace), &name, Guard::default(), Propagation::Background).await?;
+        let key = config_maps().key(Some(owner.namespace), &owner.config_map(index));
+        writer.delete_as_found(&config_maps(), &key, None, judge).await?;
     }
     Ok(())
 }

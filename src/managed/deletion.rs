@@ -104,6 +104,22 @@ pub fn may_delete(
     Deletion::Allowed
 }
 
+/// Whether the child with this UID, which the Function with the UID `function` wants no longer, may be deleted as it is found.
+pub fn may_delete_child(meta: &ObjectMeta, function: &str, uid: &str, now: Timestamp) -> Deletion {
+    let mut owners = meta.owner_references.iter().flatten();
+    if meta.uid.as_deref() != Some(uid) || !owners.any(|one| one.controller == Some(true) && one.uid == function) {
+        Deletion::NotOurs
+    } else if let Some(terminating) = Terminating::of(meta) {
+        Deletion::UnderWay(terminating)
+    } else if is_paused(meta, now) {
+        Deletion::Kept(Kept::Paused)
+    } else if is_applied_by_us(meta) {
+        Deletion::Allowed
+    } else {
+        Deletion::Kept(Kept::Unproven)
+    }
+}
+
 /// Whether the objects of the GitSync with these metadata are to be deleted with it.
 pub fn deletes_objects(sync: &ObjectMeta) -> bool {
     sync.annotations.as_ref().and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
@@ -149,7 +165,9 @@ mod tests {
             }
         }
         if random.u8(..5) == 0 {
-            meta["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x"}]);
+            let controller = random.bool();
+            meta["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": controller}]);
         }
         serde_json::from_value(meta).unwrap()
     }
@@ -158,7 +176,7 @@ mod tests {
     fn whatever_is_allowed_nothing_is_deleted_that_has_neither_our_entry_nor_a_uid_of_our_own_answer() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
-        let (mut deleted, mut unproven) = (0, 0);
+        let (mut deleted, mut children, mut unproven) = (0, 0, 0);
         for step in 0..20_000 {
             let (uid, noted) = (random.choice(["one", "two"]).unwrap(), random.choice(["one", "two", ""]).unwrap());
             let entry = Entry { uid: (!noted.is_empty()).then(|| uid_bytes(noted)), ..Entry::default() };
@@ -173,9 +191,15 @@ mod tests {
             });
             let is_proven = has_our_entry || uid == noted;
             assert!(decided != Deletion::Allowed || is_proven, "seed {seed}, step {step}: {meta:?}, {entry:?}");
+            // Of the children of Functions no UIDs are noted.
+            let decided_child = may_delete_child(&meta, "x", uid, Timestamp::UNIX_EPOCH);
+            assert!(decided_child != Deletion::Allowed || has_our_entry, "seed {seed}, step {step}: {meta:?}");
+            assert_ne!(may_delete_child(&meta, "y", uid, Timestamp::UNIX_EPOCH), Deletion::Allowed, "another's");
+            children += usize::from(decided_child == Deletion::Allowed);
             deleted += usize::from(decided == Deletion::Allowed);
             unproven += usize::from(!is_proven);
         }
         assert!(deleted > 1000 && unproven > 1000, "seed {seed}: {deleted} deleted, {unproven} unproven");
+        assert!(children > 100, "seed {seed}: {children} children deleted");
     }
 }

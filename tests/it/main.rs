@@ -16,6 +16,7 @@ mod concurrent_writes;
 mod copied_labels;
 mod decode;
 mod deletion_events;
+mod deletion_races;
 mod dev;
 mod dev_functions;
 mod dev_work_tree;

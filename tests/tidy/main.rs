@@ -117,6 +117,7 @@ const ACTING: &[&str] = &[
     "src/source/transfer.rs",
     "src/source/trust.rs",
     "src/source/transport/",
+    "src/apply/delete.rs",
     "src/apply/follow_up.rs",
     "src/apply/object_locks.rs",
     "src/apply/prune.rs",
@@ -147,6 +148,7 @@ const ACTING: &[&str] = &[
     "src/function/context.rs",
     "src/function/git.rs",
     "src/function/name_conflict.rs",
+    "src/function/named_secrets.rs",
     "src/function/observe.rs",
     "src/function/perform.rs",
     "src/function/polling.rs",
@@ -268,6 +270,16 @@ fn only_the_command_line_knows_the_embedded_cluster() {
     for path in EMBEDDED.into_iter().flat_map(sources) {
         assert!(!production(&path).contains("mainstay"), "{} knows the agent", path.display());
     }
+}
+
+/// Whatever the agent deletes is deleted as it was judged. The command line asks whoever uninstalls.
+#[test]
+fn objects_are_deleted_in_one_place() {
+    let deletes = |path: &PathBuf| production(path).contains("Propagation::");
+    let all = sources("src").into_iter().filter(deletes);
+    let all = all.filter(|path| !path.starts_with("src/cli") && !path.ends_with("tests.rs"));
+    let all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
+    assert_eq!(all, ["src/apply/delete.rs", "src/cluster/delete.rs"]);
 }
 
 #[test]

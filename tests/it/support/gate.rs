@@ -2,6 +2,7 @@
 //! and after so many writes lets nothing through any more, as if the agent had been killed right then.
 
 use std::{
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -42,6 +43,21 @@ pub(crate) struct Gate {
     forbidden: Arc<Mutex<Vec<String>>>,
     /// Verb, resource and name (empty: any) of requests at which whoever waits for the answer panics, once each.
     panics: Arc<Mutex<Vec<[String; 3]>>>,
+    interferences: Arc<Mutex<Vec<Interference>>>,
+}
+
+/// What somebody else does right before a request is carried out.
+struct Interference {
+    /// Verb, resource and name (empty: any).
+    asked: [String; 3],
+    act: Arc<dyn Fn() + Send + Sync>,
+    times: u32,
+}
+
+impl fmt::Debug for Interference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} times before {:?}", self.times, self.asked)
+    }
 }
 
 /// A request that went through, and as much of its answer as has come.
@@ -70,6 +86,7 @@ impl Default for Gate {
             deep: Arc::default(),
             forbidden: Arc::default(),
             panics: Arc::default(),
+            interferences: Arc::default(),
         }
     }
 }
@@ -128,13 +145,31 @@ impl Gate {
         self.panics.lock().is_empty()
     }
 
+    /// Does something right before requests like this are carried out, so often: between what the agent has read and what it
+    /// does about that. An empty name is any.
+    pub(crate) fn before(&self, [verb, resource, name]: [&str; 3], times: u32, act: impl Fn() + Send + Sync + 'static) {
+        let asked = [verb, resource, name].map(str::to_owned);
+        self.interferences.lock().push(Interference { asked, act: Arc::new(act), times });
+    }
+
+    /// How often something is still to be done before requests.
+    pub(crate) fn interferences_left(&self) -> u32 {
+        self.interferences.lock().iter().map(|one| one.times).sum()
+    }
+
+    fn interfere(&self, asked: &Asked<'_>) {
+        let mut all = self.interferences.lock();
+        let Some(one) = all.iter_mut().find(|one| one.times > 0 && is_asked(&one.asked, asked)) else { return };
+        one.times -= 1;
+        let act = Arc::clone(&one.act);
+        drop(all);
+        act();
+    }
+
     fn panic(&self, asked: &Asked<'_>) {
         let mut panics = self.panics.lock();
+        let Some(at) = panics.iter().position(|one| is_asked(one, asked)) else { return };
         let resource = resource_name(asked);
-        let is_it = |[verb, of, name]: &[String; 3]| {
-            verb == asked.verb && *of == resource && (name.is_empty() || name == asked.name)
-        };
-        let Some(at) = panics.iter().position(is_it) else { return };
         panics.swap_remove(at);
         drop(panics);
         panic!("injected at {} {resource}", asked.verb);
@@ -227,6 +262,7 @@ impl Gated {
         };
         self.gate.levers.count(asked.verb, &resource_name(&asked), "");
         self.gate.panic(&asked);
+        self.gate.interfere(&asked);
         let Some(met) = self.gate.levers.fault(&asked) else { return self.perform(request).await };
         tokio::time::sleep(met.delay()).await;
         let Fault { code: 1.., after, .. } = met else { return self.perform(request).await };
@@ -240,6 +276,11 @@ impl Gated {
     async fn perform(&self, request: Request<Body>) -> Result<Response<Answer>, kube::Error> {
         Ok(self.cluster.send(request).await?.map(BodyExt::boxed_unsync))
     }
+}
+
+/// Whether a request has this verb, resource and name; an empty name is any.
+fn is_asked([verb, resource, name]: &[String; 3], asked: &Asked<'_>) -> bool {
+    verb == asked.verb && *resource == resource_name(asked) && (name.is_empty() || name == asked.name)
 }
 
 /// Plural name, qualified with its group, with its subresource.
