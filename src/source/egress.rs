@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use super::link_local::{self, embedded};
 
-/// What is said of an address that a confined namespace may not have connected to; nothing is said of what is there.
-pub(super) const REFUSED: &str = "the host has an address of the cluster, of the machine or of a private network, which repositories of \
-     this namespace are not read from; the operator of the agent allows networks with --allow-network";
+/// What is said of a host that a confined namespace may not have connected to. Nothing is said of what is there, and the same is
+/// said of a name that nobody has: or the names within the cluster could be found out one by one.
+pub(super) const REFUSED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
+     repositories of this namespace are not read from; the operator of the agent allows networks with --allow-network";
 
 /// Which addresses are connected to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

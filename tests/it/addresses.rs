@@ -11,8 +11,8 @@ use crate::support::{
 const SHOP: &str = "mainstay-tests-shop";
 const REPOSITORIES: &str = "serverless.kyma-project.io/v1alpha1";
 const SYNCS: &str = "mainstay.dev/v1alpha1";
-const REFUSED: &str = "the host has an address of the cluster, of the machine or of a private network, which repositories of this \
-                       namespace are not read from; the operator of the agent allows networks with --allow-network";
+const REFUSED: &str = "the host is not found, or has an address of the cluster, of the machine or of a private network, which \
+                       repositories of this namespace are not read from; the operator of the agent allows networks with --allow-network";
 
 fn status(world: &World, api: &str, resource: &str, name: &str) -> Value {
     world.server.object(api, resource, SHOP, name).map(|object| object["status"].clone()).unwrap_or_default()

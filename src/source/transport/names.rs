@@ -5,6 +5,7 @@
 //!
 //! Invariant: what is found is what is connected to, and nothing else: a name is looked up once for a connection, and those of its
 //! addresses that may not be connected to are left out.
+//! Invariant: where connections are confined, a name that leads inside and one that does not exist are answered alike.
 //! Invariant: at most [`AT_ONCE`] threads look names up, shared fairly by namespaces: one whose nameservers never answer
 //! holds up its own repositories.
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::source::egress::{Egress, SharedPolicy};
+use crate::source::egress::{Egress, REFUSED, SharedPolicy};
 use crate::source::error::Fault;
 use crate::source::fair_queue::Tenant;
 use crate::source::permits::Permits;
@@ -85,29 +86,54 @@ impl Names {
             Some(known) => Ok(vec![SocketAddr::new(*known, port)]),
             None => self.permits.share(tenant).run(move || look_up(&name, port)).await?,
         };
-        match found {
-            Ok(found) => Ok(self.allowed(found).map_err(|ConfinedAddress(why)| Fault::Confined { why })?),
-            Err(error) => Err(Fault::Network { what: format!("no connection: {}", not_found(host, &error)) }),
-        }
+        self.judged(host, found).map_err(|unresolved| match unresolved {
+            Unresolved::Confined(ConfinedAddress(why)) => Fault::Confined { why },
+            Unresolved::NotFound(what) => Fault::Network { what: format!("no connection: {what}") },
+        })
     }
 
-    /// The addresses that may be connected to.
-    fn allowed(&self, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ConfinedAddress> {
+    /// The addresses that may be connected to, of what the resolver answered.
+    fn judged(&self, host: &str, found: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, Unresolved> {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) if !self.are_confined() => {
+                return Err(Unresolved::NotFound(format!("the name {host} is not found ({error})")));
+            }
+            Err(error) if is_temporary(&error) => {
+                return Err(Unresolved::NotFound("names cannot be looked up now".to_owned()));
+            }
+            Err(_) => Vec::new(),
+        };
         let refusal = |address: &SocketAddr| self.policy.refusal(self.egress, address.ip());
-        match found.iter().find_map(refusal) {
-            Some(why) if found.iter().all(|address| refusal(address).is_some()) => Err(ConfinedAddress(why)),
-            _ => Ok(found.into_iter().filter(|address| refusal(address).is_none()).collect()),
+        let refused = found.first().and_then(refusal);
+        let allowed: Vec<_> = found.into_iter().filter(|address| refusal(address).is_none()).collect();
+        match refused {
+            _ if !allowed.is_empty() => Ok(allowed),
+            // Whether there is such a name within the cluster is not theirs to know.
+            _ if self.are_confined() => Err(Unresolved::Confined(ConfinedAddress(REFUSED))),
+            Some(why) => Err(Unresolved::Confined(ConfinedAddress(why))),
+            None => Ok(allowed),
         }
     }
 }
 
-/// A name leads only to addresses that may not be connected to.
+/// Why a name leads nowhere.
+#[derive(Debug)]
+enum Unresolved {
+    Confined(ConfinedAddress),
+    NotFound(String),
+}
+
+/// A name leads only to addresses that may not be connected to; or, where those are confined, nowhere.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ConfinedAddress(pub(super) &'static str);
 
-fn not_found(host: &str, error: &io::Error) -> String {
-    format!("the name {host} is not found ({error})")
+/// Whether the nameservers did not answer, which is no answer about the name. The library has no other word for it than that of
+/// the system.
+fn is_temporary(error: &io::Error) -> bool {
+    let text = error.to_string();
+    ["Temporary failure", "Try again"].iter().any(|words| text.contains(words))
 }
 
 impl Resolve for Names {
@@ -118,13 +144,16 @@ impl Resolve for Names {
             // A host that is also that of a proxy of the environment is asked for as the proxy.
             let names = if names.policy.is_proxy(host) { names.within(Egress::Unrestricted) } else { names };
             let (look_up, name) = (names.look_up, host.to_owned());
-            let found = if let Some(known) = names.known.get(host) {
-                vec![SocketAddr::new(*known, 0)]
-            } else {
-                let found = names.permits.share(&tenant).run(move || look_up(&name, 0)).await?;
-                found.map_err(|error| not_found(host, &error))?
+            let found = match names.known.get(host) {
+                Some(known) => Ok(vec![SocketAddr::new(*known, 0)]),
+                None => names.permits.share(&tenant).run(move || look_up(&name, 0)).await?,
             };
-            Ok::<Addrs, _>(Box::new(names.allowed(found)?.into_iter()))
+            let judged = names.judged(host, found).map_err(|unresolved| match unresolved {
+                // It is looked for in the causes of a failed request.
+                Unresolved::Confined(confined) => Box::<dyn std::error::Error + Send + Sync>::from(confined),
+                Unresolved::NotFound(what) => what.into(),
+            })?;
+            Ok::<Addrs, _>(Box::new(judged.into_iter()))
         })
     }
 }
@@ -205,8 +234,33 @@ mod tests {
             "both" => Ok(vec![inside, outside]),
             "rebinding" if ASKED.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) => Ok(vec![outside]),
             "rebinding" | "inside" => Ok(vec![inside]),
+            "metadata" => Ok(vec![SocketAddr::from(([169, 254, 169, 254], port))]),
+            "empty" => Ok(Vec::new()),
+            "unanswered" => Err(io::Error::other("Temporary failure in name resolution")),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    #[tokio::test]
+    async fn a_confined_namespace_does_not_learn_which_names_there_are_inside() {
+        let policy = EgressPolicy { unconfined: Some(Vec::new()), ..EgressPolicy::default() };
+        let all = Names { look_up: rebinding, ..Names::new(HashMap::new(), Arc::new(policy)) };
+        let confined = all.within(Egress::Confined);
+        let shop: Tenant = "shop".into();
+        for host in ["inside", "metadata", "empty", "absent"] {
+            let found = confined.find(&shop, host, 443).await;
+            assert!(matches!(found, Err(Fault::Confined { why: REFUSED })), "{host}: {found:?}");
+            let resolved = confined.resolve(host.parse().unwrap()).await.err().expect("it is refused");
+            assert_eq!(
+                resolved.downcast_ref::<ConfinedAddress>().map(|ConfinedAddress(why)| *why),
+                Some(REFUSED),
+                "{host}"
+            );
+        }
+        let unanswered = confined.find(&shop, "unanswered", 443).await.unwrap_err().to_string();
+        assert_eq!(unanswered, "no connection: names cannot be looked up now");
+        let absent = all.find(&shop, "absent", 443).await.unwrap_err().to_string();
+        assert!(absent.contains("the name absent is not found"), "{absent}");
     }
 
     #[tokio::test]
