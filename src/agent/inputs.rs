@@ -7,15 +7,18 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
-use super::tasks::{Input, Name, Tasks, Work, name_of, read};
+use super::tasks::{Input, Name, Tasks, Work, identity_of, name_of, read};
 use crate::api::{GitRepository, GitSync};
-use crate::cluster::{Cluster, Kind, Selection, WatchEvent};
+use crate::apply::Announcement;
+use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
 use crate::gitsync::{self, Context};
+use crate::notification::Message;
 use crate::object::Owner;
 use crate::source::{Consumer, ConsumerKind, Repositories};
 
@@ -31,6 +34,7 @@ pub(super) fn git_repositories() -> Kind {
 pub(super) async fn repositories(
     repositories: Arc<Repositories>,
     cluster: Cluster,
+    notifier: Notifier,
     known: watch::Sender<bool>,
     stop: CancellationToken,
 ) {
@@ -43,17 +47,21 @@ pub(super) async fn repositories(
             WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
                 listed.show(&namespace, &name);
-                let read = read::<GitRepository>(value);
-                let unread = read.as_ref().err();
-                unread.inspect(|why| tracing::warn!(namespace, name, why, "a GitRepository cannot be read"));
-                repositories.set(&namespace, &name, read.ok());
+                let identity = identity_of(&value);
+                match read::<GitRepository>(value) {
+                    Ok(repository) => repositories.set(&namespace, &name, Some(repository)),
+                    Err(why) => {
+                        announce_unreadable(&notifier, &kind, (&namespace, &name), &identity, why.clone());
+                        repositories.set_unreadable(&namespace, &name, why);
+                    }
+                }
             }
             WatchEvent::Unreadable(value, error) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
-                tracing::warn!(why = crate::failure::chain(&error), "a GitRepository cannot be read");
                 // As one whose spec is not that of a GitRepository.
                 listed.show(&namespace, &name);
-                repositories.set(&namespace, &name, None);
+                announce_unreadable(&notifier, &kind, (&namespace, &name), &value, error.cause_text());
+                repositories.set_unreadable(&namespace, &name, error.cause_text());
             }
             WatchEvent::Deleted(value) => {
                 let Some((namespace, name)) = name_of(&value) else { continue };
@@ -74,6 +82,21 @@ pub(super) async fn repositories(
             WatchEvent::Resumed => {}
         }
     }
+}
+
+/// Tells of a GitRepository that cannot be read. Who names it says so in its status.
+fn announce_unreadable(
+    notifier: &Notifier,
+    kind: &Kind,
+    (namespace, name): (&str, &str),
+    value: &Value,
+    cause: String,
+) {
+    let owner = Owner::git_repository(namespace, name);
+    let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+    let object = Regarding { key: owner.key(), api_version: kind.api_version(), uid };
+    let message = Message::Unreadable { subject: owner.clone(), object: None, cause };
+    notifier.notify(&Announcement { owner: &owner, object: Some(object), message: &message });
 }
 
 /// What a list that is under way has shown so far.

@@ -362,7 +362,7 @@ async fn lead(
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
-    let watching = inputs::repositories(repositories, cluster.clone(), seen, stop.clone());
+    let watching = inputs::repositories(repositories, cluster.clone(), notifier.clone(), seen, stop.clone());
     tasks.spawn(async move {
         watching.await;
         Ok(())

@@ -48,6 +48,9 @@ pub(super) trait Work {
         true
     }
 
+    /// What an object says, before its task hears of it; `None` once it is gone.
+    fn see(&self, _name: &Name, _object: Option<&Self::Object>) {}
+
     /// Called for a new object before its task begins.
     fn enter(&self, _owner: &Owner, _name: &Name) {}
 
@@ -197,6 +200,7 @@ impl<W: Work> Tasks<W> {
         let uid = object.meta().uid.clone();
         if let Some(running) = self.running.get(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
+                self.work.see(&name, Some(&object));
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
@@ -208,6 +212,7 @@ impl<W: Work> Tasks<W> {
         let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
         self.notifier.set_subject(&owner, Some(subject));
         self.work.enter(&owner, &name);
+        self.work.see(&name, Some(&object));
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let over = CancellationToken::new();
         let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
@@ -218,6 +223,7 @@ impl<W: Work> Tasks<W> {
 
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
         self.short.remove(name);
+        self.work.see(name, None);
         if let Some(running) = self.running.remove(name) {
             running.feed.send_replace(last.map(Arc::new));
             self.ended.retain(|_, over| !over.is_cancelled());
@@ -255,7 +261,7 @@ pub(super) fn name_of(value: &Value) -> Option<Name> {
 }
 
 /// What is needed of an object to tell of it.
-fn identity_of(value: &Value) -> Value {
+pub(super) fn identity_of(value: &Value) -> Value {
     let uid = value.pointer("/metadata/uid").cloned().unwrap_or_default();
     serde_json::json!({ "metadata": { "uid": uid } })
 }

@@ -149,7 +149,11 @@ pub(super) async fn remote(
 ) -> Result<(Remote, Access), SourceError> {
     let GitLocation { namespace, repository, .. } = location;
     let Some(found) = context.repositories.get(namespace, repository) else {
-        let (class, why) = match context.repositories.unknown() {
+        let repositories = &context.repositories;
+        let (class, why) = match repositories.problem(namespace, repository) {
+            Some(why) if repositories.unknown().is_none() => {
+                (Class::NotReady, format!("cannot be read; correct it: {why}"))
+            }
             Some(why) => (Class::Unavailable, format!("cannot be read: {why}")),
             None => (Class::NotReady, format!("does not exist in namespace {namespace}")),
         };

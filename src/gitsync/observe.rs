@@ -56,7 +56,7 @@ impl Task {
         sync: &GitSync,
         repository: Option<&GitRepository>,
     ) -> Result<(Remote, Result<(), Refused>), Refused> {
-        let repository = repository.ok_or_else(|| self.without_repository(&sync.spec.git_repository))?;
+        let repository = repository.ok_or_else(|| self.without_repository(sync))?;
         let spec = &repository.spec;
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let known = self.secrets.of(&self.context.secrets, namespace, spec).await;
@@ -85,8 +85,13 @@ impl Task {
         Ok((remote, trusted))
     }
 
-    fn without_repository(&self, name: &str) -> Refused {
-        let (reason, message) = match self.context.repositories.unknown() {
+    fn without_repository(&self, sync: &GitSync) -> Refused {
+        let (repositories, name) = (&self.context.repositories, &sync.spec.git_repository);
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let (reason, message) = match repositories.problem(namespace, name) {
+            Some(why) if repositories.unknown().is_none() => {
+                (Reason::SpecInvalid, format!("GitRepository {name} cannot be read; correct it: {why}"))
+            }
             Some(why) => (Reason::ClusterUnavailable, format!("GitRepository {name} cannot be read: {why}")),
             None => (Reason::SpecInvalid, format!("GitRepository {name} does not exist in this namespace")),
         };

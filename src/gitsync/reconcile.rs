@@ -174,6 +174,8 @@ struct Seen {
     annotations: Option<BTreeMap<String, String>>,
     deleting: bool,
     repository: Option<GitRepository>,
+    /// Why the repository is not known.
+    unread: Option<String>,
 }
 
 /// What a task does after a reconcile.
@@ -236,6 +238,7 @@ impl Task {
             annotations: sync.metadata.annotations.clone(),
             deleting: sync.metadata.deletion_timestamp.is_some(),
             repository: repository.as_deref().cloned().map(without_bookkeeping),
+            unread: self.context.repositories.problem(namespace, &sync.spec.git_repository),
         };
         let changed = self.last_seen.as_ref() != Some(&seen);
         let now = Instant::now();

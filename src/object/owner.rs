@@ -23,6 +23,9 @@ pub enum Owner {
     /// A Receiver, for which nothing is managed.
     #[serde(rename = "receiver")]
     Receiver(NamespacedName),
+    /// A GitRepository, for which nothing is managed.
+    #[serde(rename = "repository")]
+    GitRepository(NamespacedName),
 }
 
 impl NamespacedName {
@@ -67,10 +70,15 @@ impl Owner {
         Self::Receiver(NamespacedName::new(namespace, name))
     }
 
+    /// A GitRepository.
+    pub fn git_repository(namespace: &str, name: &str) -> Self {
+        Self::GitRepository(NamespacedName::new(namespace, name))
+    }
+
     /// Its namespace and name.
     pub fn resource(&self) -> &NamespacedName {
         match self {
-            Self::GitSync(name) | Self::Function(name) | Self::Receiver(name) => name,
+            Self::GitSync(name) | Self::Function(name) | Self::Receiver(name) | Self::GitRepository(name) => name,
         }
     }
 
@@ -80,6 +88,7 @@ impl Owner {
             Self::GitSync(_) => ("mainstay.dev", "GitSync"),
             Self::Function(_) => ("serverless.kyma-project.io", "Function"),
             Self::Receiver(_) => ("mainstay.dev", "Receiver"),
+            Self::GitRepository(_) => ("serverless.kyma-project.io", "GitRepository"),
         };
         Key::new(group, kind, Some(self.resource().namespace()), self.resource().name())
     }
@@ -98,12 +107,13 @@ impl Serialize for NamespacedName {
 }
 
 impl fmt::Display for Owner {
-    /// `namespace/name` of a GitSync, `function namespace/name`, `receiver namespace/name`.
+    /// `namespace/name` of a GitSync; of others with what they are, as in `function namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GitSync(name) => write!(f, "{name}"),
             Self::Function(name) => write!(f, "function {name}"),
             Self::Receiver(name) => write!(f, "receiver {name}"),
+            Self::GitRepository(name) => write!(f, "repository {name}"),
         }
     }
 }

@@ -18,6 +18,8 @@ const NOT_LISTED: &str = "they have not been listed yet";
 #[derive(Debug)]
 pub struct Repositories {
     all: Mutex<HashMap<(String, String), Arc<GitRepository>>>,
+    /// Those that are there and cannot be read, with the cause.
+    unreadable: Mutex<HashMap<(String, String), String>>,
     changed: watch::Sender<u64>,
     /// Why they are unknown so far.
     unknown: Mutex<Option<String>>,
@@ -27,6 +29,7 @@ impl Default for Repositories {
     fn default() -> Self {
         Self {
             all: Mutex::default(),
+            unreadable: Mutex::default(),
             changed: watch::Sender::default(),
             unknown: Mutex::new(Some(NOT_LISTED.to_owned())),
         }
@@ -46,10 +49,30 @@ impl Repositories {
         all.iter().filter(|((of, _), _)| of == namespace).map(|(_, repository)| Arc::clone(repository)).collect()
     }
 
+    /// Why a GitRepository that may exist is not known; `None` if there is none.
+    pub fn problem(&self, namespace: &str, name: &str) -> Option<String> {
+        let unreadable = self.unreadable.lock().get(&(namespace.to_owned(), name.to_owned())).cloned();
+        unreadable.or_else(|| self.unknown())
+    }
+
+    /// One of a namespace that cannot be read.
+    pub fn unreadable_in(&self, namespace: &str) -> Option<String> {
+        let unreadable = self.unreadable.lock();
+        unreadable.keys().filter(|(of, _)| of == namespace).map(|(_, name)| name.clone()).min()
+    }
+
+    /// A GitRepository is there, and cannot be read. What was known of it counts no longer.
+    pub fn set_unreadable(&self, namespace: &str, name: &str, why: String) {
+        self.unreadable.lock().insert((namespace.to_owned(), name.to_owned()), why);
+        self.all.lock().remove(&(namespace.to_owned(), name.to_owned()));
+        self.changed.send_modify(|count| *count += 1);
+    }
+
     /// Sets or (`None`) removes a GitRepository.
     pub fn set(&self, namespace: &str, name: &str, repository: Option<GitRepository>) {
-        let mut all = self.all.lock();
         let key = (namespace.to_owned(), name.to_owned());
+        self.unreadable.lock().remove(&key);
+        let mut all = self.all.lock();
         match repository {
             Some(repository) => all.insert(key, Arc::new(repository)),
             None => all.remove(&key),
@@ -91,6 +114,7 @@ impl Repositories {
     /// Removes all but these.
     pub fn replace(&self, present: &HashSet<(String, String)>) {
         *self.unknown.lock() = None;
+        self.unreadable.lock().retain(|key, _| present.contains(key));
         let mut all = self.all.lock();
         all.retain(|key, _| present.contains(key));
         self.changed.send_modify(|count| *count += 1);

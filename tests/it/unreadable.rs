@@ -69,6 +69,42 @@ async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_or_a_receiver_that_cannot_be_read_is_told_where_people_look() {
+    let mut world = World::with_functions().await;
+    world.gate.deepen(DEEP);
+    world.start();
+    let functions = "serverless.kyma-project.io/v1alpha1";
+    world.git_function_of("deep", "hello", "/");
+    world.sync("deep", json!({"gitRepository": "deep"}));
+    world.condition_is("deep", "Ready", "False SpecInvalid: GitRepository deep does not exist").await;
+    world.repository("deep", &format!("https://{DEEP}.example.org"));
+    world.edit(functions, "gitrepositories", "deep", json!({"metadata": {"annotations": {"example.org/a": DEEP}}}));
+    told(&world, "GitRepository", "deep").await;
+    world.condition_is("deep", "Ready", "False SpecInvalid: GitRepository deep cannot be read").await;
+    let said = |w: &World| w.said("hello", "ConfigurationReady");
+    world.until_function("the Function says so", |w| said(w).contains("GitRepository \"deep\" cannot be read")).await;
+    // Nor is it known which Secrets such a one names.
+    let mut spec = inline("1");
+    spec["env"] = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "shop", "key": "token"}}}]);
+    world.function("reads", spec);
+    let unknown =
+        "False SourceUpdateFailed: which of the Secrets in spec.env are credentials is unknown: GitRepository deep";
+    world.says("reads", "ConfigurationReady", unknown).await;
+    // Once it can be read again, all is well.
+    let readable = json!({"metadata": {"annotations": {"example.org/a": null}}, "spec": {"url": world.remote.path()}});
+    world.edit(functions, "gitrepositories", "deep", readable);
+    world.until("the GitSync reads it", |w| !w.condition("deep", "Ready").contains("cannot be read")).await;
+    world.runs("reads").await;
+
+    let api = "mainstay.dev/v1alpha1";
+    let metadata = json!({"name": "hook", "annotations": {"example.org/a": DEEP}});
+    let spec = json!({"type": "github", "secretRef": {"name": "shop"}});
+    let hook = json!({"apiVersion": api, "kind": "Receiver", "metadata": metadata, "spec": spec});
+    world.create(api, "receivers", NAMESPACE, hook);
+    told(&world, "Receiver", "hook").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_cannot_be_read_keeps_no_other_of_its_kind_from_being_put_back() {
     let definition = r"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
