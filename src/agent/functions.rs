@@ -38,6 +38,10 @@ pub(super) async fn follow(
     // A Git Function needs its GitRepository, but not every Function does.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
     let _ = stop.run_until_cancelled(known).await;
+    // Nor does every Function name a Secret, which must be none of a Receiver.
+    let mut listed = context.secrets.of_receivers().listed();
+    let listed = tokio::time::timeout(REPOSITORIES_WITHIN, listed.wait_for(|listed| *listed));
+    let _ = stop.run_until_cancelled(listed).await;
     let see_child: Arc<SeeChild> = Arc::new(move |kind, event, shown| drift.see_child(kind, event, shown));
     let others: JoinSet<()> = context.watches(&see_child, &stop).into_iter().collect();
     Tasks::new(Functions { context }, notifier, others, stop).run(&cluster).await

@@ -23,7 +23,11 @@ pub(super) async fn follow(
     cluster: Cluster,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
-    if !is_defined(DEFINITION, &cluster, || context.all_registered(), &stop).await {
+    let absent = || {
+        context.all_registered();
+        context.of_receivers().set_listed();
+    };
+    if !is_defined(DEFINITION, &cluster, absent, &stop).await {
         return Ok(());
     }
     Tasks::new(Receivers { context }, notifier, JoinSet::new(), stop).run(&cluster).await
@@ -44,12 +48,17 @@ impl Work for Receivers {
         Owner::receiver(namespace, name)
     }
 
+    fn see(&self, (namespace, name): &Name, receiver: Option<&Receiver>) {
+        self.context.of_receivers().set(namespace, name, receiver.map(|one| &*one.spec.secret_ref.name));
+    }
+
     fn enter(&self, owner: &Owner, _: &Name) {
         self.context.register(owner);
     }
 
     fn complete(&self) {
         self.context.all_registered();
+        self.context.of_receivers().set_listed();
     }
 
     fn run(

@@ -1,16 +1,25 @@
-//! The Secrets that no Function's code may read: those of its builds and of Git repositories.
+//! The Secrets that no Function's code may read: those of its builds, of Git repositories, of Receivers, of ServiceAccounts and
+//! of the agent.
 //!
 //! Who may create a Function can already run code in its namespace; who may change the code of one, in a repository, cannot
 //! read the Secrets there, unless the Function hands them over. These are worth more than the namespace: with them images are
 //! pushed and repositories read.
 //!
-//! Deliberately absent: which GitRepositories there are.
+//! Deliberately absent: which GitRepositories and Receivers there are, and reading Secrets (`named_secrets`).
 
 use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Settings;
 use crate::api::FunctionSpec;
 use crate::api::git_repository::GitRepositorySpec;
+use crate::api::names::GENERATE;
+
+/// How the names of bootstrap tokens begin; under other names they are none.
+const BOOTSTRAP_TOKENS: &str = "bootstrap-token-";
+/// Annotation of every token of a ServiceAccount that is kept in a Secret.
+const SERVICE_ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 /// Names of Secrets of one namespace, each with what it is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,9 +43,35 @@ impl Credentials {
         Self(all)
     }
 
+    /// The same, and these.
+    #[must_use]
+    pub(super) fn and(&self, others: impl IntoIterator<Item = (String, &'static str)>) -> Self {
+        Self(others.into_iter().chain(self.0.iter().map(|(name, of)| (name.clone(), *of))).collect())
+    }
+
+    /// The same, and those that the Receivers of the namespace name.
+    #[must_use]
+    pub(super) fn and_of_receivers(&self, secrets: impl IntoIterator<Item = String>) -> Self {
+        self.and(secrets.into_iter().map(|name| (name, "a Receiver")))
+    }
+
     /// What a Secret is for, if it is one of them.
     pub fn purpose(&self, secret: &str) -> Option<&'static str> {
-        self.0.get(secret).copied()
+        let is_bootstrap_token = secret.starts_with(BOOTSTRAP_TOKENS);
+        self.0.get(secret).copied().or(is_bootstrap_token.then_some("nodes that join the cluster"))
+    }
+}
+
+/// What a Secret is for by its own account, whatever its name is.
+pub(super) fn purpose_of(secret: &ObjectMeta) -> Option<&'static str> {
+    let has =
+        |all: &Option<BTreeMap<String, String>>, name: &str| all.as_ref().is_some_and(|all| all.contains_key(name));
+    if has(&secret.annotations, SERVICE_ACCOUNT) {
+        Some("a ServiceAccount")
+    } else if has(&secret.labels, GENERATE) {
+        Some("a Git repository, which the agent made")
+    } else {
+        None
     }
 }
 

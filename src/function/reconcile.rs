@@ -18,6 +18,7 @@ use super::child_state::{Job, Progress};
 use super::context::{Context, Input};
 use super::credentials::{self, Credentials};
 use super::name_conflict::NameConflict;
+use super::named_secrets::NamedSecrets;
 use super::perform;
 use super::polling::{Polling, Source};
 use super::quotas::Waiting;
@@ -32,7 +33,7 @@ use crate::api::Function;
 use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::{GitRepositorySpec, PinnedHostKey};
-use crate::cluster::Kind;
+use crate::cluster::{Error, Kind};
 use crate::failure::{Class, caught};
 use crate::managed::{History, Policy};
 use crate::object::{Key, Owner};
@@ -61,6 +62,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     context.writer.set_policy(&owner, policy, History::default());
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
+    let mut of_receivers = context.secrets.of_receivers().listen();
     let mut poll_now = context.poll_now.subscribe();
     let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
     let mut pushed = context.pushes.subscribe(&consumer);
@@ -68,6 +70,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
+        of_receivers.mark_unchanged();
         let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
         if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
@@ -99,6 +102,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                         continue;
                     }
                 }
+                _ = of_receivers.changed() => if task.credentials_for(&function) == credentials { continue },
                 () = task.others_changed() => {}
                 _ = poll_now.changed() => poll_now.mark_changed(),
                 _ = pushed.changed() => {
@@ -155,6 +159,7 @@ pub(super) struct Task {
     not_put_back: Vec<(Key, String)>,
     /// How long each condition took to become True.
     pub(super) took: [Option<Duration>; 3],
+    named_secrets: NamedSecrets,
     /// Reconciles in a row that panicked.
     panics: u32,
 }
@@ -191,6 +196,7 @@ impl Task {
             quota: None,
             not_put_back: Vec::new(),
             took: [None; 3],
+            named_secrets: NamedSecrets::default(),
             panics: 0,
         }
     }
@@ -205,7 +211,7 @@ impl Task {
         let is_git = function.spec.kind.as_deref() == Some("git");
         let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
         let repositories = &self.context.repositories;
-        match (repositories.get(&self.namespace, source), repositories.unknown()) {
+        match (repositories.get(&self.namespace, source), repositories.problem(&self.namespace, source)) {
             (Some(repository), _) => {
                 let pinned = repository.status.as_ref().map(|status| status.pinned_host_keys.clone());
                 Ok(Some((repository.spec.clone(), pinned.unwrap_or_default())))
@@ -222,10 +228,30 @@ impl Task {
             return Ok(Credentials::default());
         }
         if let Some(why) = repositories.unknown() {
-            return Err(why);
+            return Err(format!("GitRepositories cannot be read: {why}"));
         }
+        if let Some(name) = repositories.unreadable_in(&self.namespace) {
+            return Err(format!("GitRepository {name} cannot be read"));
+        }
+        let Some(of_receivers) = self.context.secrets.of_receivers().of(&self.namespace) else {
+            return Err("Receivers have not been listed yet".to_owned());
+        };
         let all = repositories.in_namespace(&self.namespace);
-        Ok(Credentials::new(settings, all.iter().map(|repository| &repository.spec)))
+        let of_repositories = Credentials::new(settings, all.iter().map(|repository| &repository.spec));
+        Ok(of_repositories.and_of_receivers(of_receivers))
+    }
+
+    /// The same, and those of the Secrets that are credentials by their own account.
+    async fn all_credentials(
+        &mut self,
+        function: &Function,
+        by_name: &Result<Credentials, String>,
+    ) -> Result<Credentials, String> {
+        let cluster = self.context.writer.cluster();
+        let by_name = by_name.as_ref().map_err(Clone::clone)?;
+        let found = self.named_secrets.look(cluster, &self.namespace, &function.spec).await;
+        let unread = |(name, error): (String, Error)| format!("Secret {name} cannot be read: {}", error.cause_text());
+        found.map(|found| by_name.and(found)).map_err(unread)
     }
 
     /// Waits until a Secret or the host keys change, a name conflict is gone, or a quota allows more.
@@ -335,15 +361,15 @@ impl Task {
             self.context.cache.withdraw(&self.owner);
             return refused(Reason::SourceTooLarge, no_memory(bytes));
         }
-        let credentials = match credentials {
+        let credentials = match self.all_credentials(function, credentials).await {
             Ok(credentials) => credentials,
             Err(why) => {
-                let unknown =
-                    "GitRepositories cannot be read, so which of the Secrets in spec.env are credentials is unknown";
+                self.requeue_within(Duration::from_secs(10));
+                let unknown = "which of the Secrets in spec.env are credentials is unknown";
                 return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
             }
         };
-        let spec = match resolve(function, &self.context.settings, credentials) {
+        let spec = match resolve(function, &self.context.settings, &credentials) {
             Ok(spec) => spec,
             Err(violations) => {
                 self.context.cache.withdraw(&self.owner);

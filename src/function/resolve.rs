@@ -2,7 +2,8 @@
 //!
 //! Invariant: this is the only place that refuses a Function; children can be built from whatever is resolved.
 //! Invariant: all violations are found, not only the first.
-//! Invariant: no resolved Function hands a credential of a build or a repository to its code.
+//! Invariant: no resolved Function hands a credential of a build, a repository, a Receiver, a ServiceAccount or the agent to its
+//! code.
 //!
 //! Deliberately absent: whether a GitRepository, a Secret or a registry exists. That is observed.
 

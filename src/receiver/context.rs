@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::liveness::Component;
 use crate::notification::Message;
 use crate::object::Owner;
-use crate::secrets::Secrets;
+use crate::secrets::{ReceiverSecrets, Secrets};
 use crate::source::Pushes;
 
 /// Minimum time between two messages about refused deliveries of one Receiver.
@@ -103,6 +103,11 @@ impl Context {
     ) -> Self {
         let (served, starting) = (Mutex::default(), Mutex::default());
         Self { cluster, secrets, pushes, served_at, liveness, emit: Box::new(emit), served, starting }
+    }
+
+    /// The Secrets that Receivers name.
+    pub fn of_receivers(&self) -> &ReceiverSecrets {
+        self.secrets.of_receivers()
     }
 
     /// The Receiver at a path.

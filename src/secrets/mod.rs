@@ -11,11 +11,13 @@
 //!
 //! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
+mod receivers;
 mod repository;
 mod state;
 #[expect(clippy::disallowed_methods, reason = "it waits until a watch is to be tried again")]
 mod watch;
 
+pub use receivers::ReceiverSecrets;
 pub use repository::{RepositoryData, RepositorySecrets};
 pub use state::{Known, SecretData};
 pub use watch::{Followed, Secrets};

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::receivers::ReceiverSecrets;
 use super::state::{Affected, Known, State};
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 
@@ -25,6 +26,7 @@ pub struct Secrets {
     inner: Mutex<Inner>,
     begin: mpsc::UnboundedSender<Begin>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Begin>>>,
+    of_receivers: ReceiverSecrets,
 }
 
 /// A follower of a Secret, until it is dropped.
@@ -90,7 +92,13 @@ impl Secrets {
         let (begin, inbox) = mpsc::unbounded_channel();
         let everywhere = everywhere.into_iter().map(|name| (name, Everywhere::default())).collect();
         let inner = Inner { everywhere, single: HashMap::new() };
-        Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)) }
+        let of_receivers = ReceiverSecrets::default();
+        Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)), of_receivers }
+    }
+
+    /// Those that Receivers name.
+    pub fn of_receivers(&self) -> &ReceiverSecrets {
+        &self.of_receivers
     }
 
     /// Follows a Secret, whether it exists or not.

@@ -65,10 +65,17 @@ async fn no_credential_of_a_build_or_a_repository_is_handed_to_the_code() {
         world.says(secret, "ConfigurationReady", &refused(secret, purpose)).await;
         assert!(world.children(secret, DEPLOYMENTS).is_empty() && world.children(secret, JOBS).is_empty());
     }
-    // A Secret of its own is its own, until a GitRepository authenticates with it.
+    // A Secret of its own is its own, until a Receiver or a GitRepository authenticates with it.
     world.function("hello", reads("shop"));
     world.runs("hello").await;
     let generation = generation(&world);
+    let receivers = "mainstay.dev/v1alpha1";
+    let hook = json!({"type": "github", "secretRef": {"name": "shop"}});
+    let hook = json!({"apiVersion": receivers, "kind": "Receiver", "metadata": {"name": "hook"}, "spec": hook});
+    world.create(receivers, "receivers", NAMESPACE, hook);
+    world.says("hello", "ConfigurationReady", &refused("shop", "a Receiver")).await;
+    world.delete(receivers, "receivers", "hook");
+    world.says("hello", "ConfigurationReady", "True").await;
     let api = "serverless.kyma-project.io/v1alpha1";
     let spec = json!({"url": "https://git.example.com/shop", "auth": {"type": "basic", "secretName": "shop"}});
     let repository = json!({"apiVersion": api, "kind": "GitRepository", "metadata": {"name": "shop"}, "spec": spec});
@@ -78,4 +85,40 @@ async fn no_credential_of_a_build_or_a_repository_is_handed_to_the_code() {
     assert_eq!(world.child("hello", DEPLOYMENTS)["metadata"]["generation"], generation);
     world.delete(api, "gitrepositories", "shop");
     world.says("hello", "ConfigurationReady", "True").await;
+}
+
+/// What a Secret says of itself counts as much as its name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_token_of_a_service_account_and_no_key_of_the_agent_is_handed_to_the_code() {
+    let mut world = World::with_functions().await;
+    let secret = |name: &str, kind: &str, metadata: Value| {
+        let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name}});
+        json_patch::merge(&mut secret["metadata"], &metadata);
+        world.create("v1", "secrets", NAMESPACE, secret);
+    };
+    let account = json!({"annotations": {"kubernetes.io/service-account.name": "default"}});
+    secret("robot", "kubernetes.io/service-account-token", account);
+    secret("key", "Opaque", json!({"labels": {"mainstay.dev/generate": "ssh-key"}}));
+    secret("own", "Opaque", json!({}));
+    world.start();
+    for (name, purpose) in [
+        ("robot", Some("a ServiceAccount")),
+        ("key", Some("a Git repository, which the agent made")),
+        ("bootstrap-token-abcdef", Some("nodes that join the cluster")),
+        ("own", None),
+    ] {
+        let mut spec = inline("1");
+        spec["env"] = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": name, "key": "token"}}}]);
+        world.function(name, spec);
+        let Some(purpose) = purpose else {
+            world.runs(name).await;
+            continue;
+        };
+        let refused = format!("which holds the credentials for {purpose}");
+        let said = |w: &World| w.said(name, "ConfigurationReady");
+        world
+            .until_function(&refused, |w| said(w).starts_with("False SpecInvalid") && said(w).contains(&refused))
+            .await;
+        assert!(world.children(name, DEPLOYMENTS).is_empty() && world.children(name, JOBS).is_empty());
+    }
 }
