@@ -165,6 +165,11 @@ async fn a_tenant_that_cannot_take_what_the_platform_gives_up_holds_up_no_commit
     let mut world = platform().await;
     tenant(&world, json!({"baseDir": "/team"}));
     world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+    // It has said so before the platform gives it up: it is handed over.
+    world.remote.file("team/role.yaml", config_map("role", "2")).commit("the tenant wants it, too");
+    world.look();
+    world.until("the tenant is told", |w| tenant_ready(w).starts_with("False OwnershipConflict")).await;
+    world.ready("demo").await;
     // What the tenant wants of it the server refuses, again and again.
     world.levers().fail_next(Fault {
         verb: "apply".into(),
@@ -174,9 +179,10 @@ async fn a_tenant_that_cannot_take_what_the_platform_gives_up_holds_up_no_commit
         times: 1_000_000,
         ..Fault::default()
     });
-    world.remote.remove("platform/role.yaml").file("team/role.yaml", config_map("role", "2"));
+    world.remote.remove("platform/role.yaml");
     world.commit("demo", "it moves to the tenant").await;
     assert_eq!(world.status("demo")["held"], Value::Null);
+    assert!(world.server.object("v1", "configmaps", TEAM, "role").is_some(), "it is not deleted in between");
     world.remote.file("platform/a.yaml", config_map("a", "2"));
     world.commit("demo", "the platform goes on").await;
     world.levers().clear_faults();
