@@ -1,6 +1,7 @@
 //! The watch of the autoscalers: which workloads they scale.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -71,32 +72,51 @@ impl Drift {
     }
 }
 
-/// What each autoscaler scales.
+/// What each autoscaler scales, and by workload the autoscalers that scale it.
 #[derive(Debug, Default)]
-struct Targets(HashMap<Key, (Key, Autoscaler)>);
+struct Targets {
+    of: HashMap<Key, (Key, Autoscaler)>,
+    scaling: HashMap<Key, BTreeMap<Key, Autoscaler>>,
+}
 
 impl Targets {
     /// What an autoscaler scales now, if it is there. The workloads of which that changes something.
     fn set(&mut self, key: Key, target: Option<(Key, Autoscaler)>) -> Vec<Key> {
-        if self.0.get(&key) == target.as_ref() {
+        if self.of.get(&key) == target.as_ref() {
             return Vec::new();
         }
-        let new = target.as_ref().map(|(workload, _)| workload.clone());
-        let old = match target {
-            Some(target) => self.0.insert(key, target),
-            None => self.0.remove(&key),
-        };
-        old.map(|(workload, _)| workload).into_iter().chain(new).collect()
+        let mut affected = Vec::new();
+        if let Some((workload, _)) = self.of.remove(&key) {
+            if let Entry::Occupied(mut scaling) = self.scaling.entry(workload.clone()) {
+                scaling.get_mut().remove(&key);
+                if scaling.get().is_empty() {
+                    scaling.remove();
+                }
+            }
+            affected.push(workload);
+        }
+        if let Some((workload, autoscaler)) = target {
+            self.scaling.entry(workload.clone()).or_default().insert(key.clone(), autoscaler);
+            self.of.insert(key, (workload.clone(), autoscaler));
+            if !affected.contains(&workload) {
+                affected.push(workload);
+            }
+        }
+        affected
     }
 
     fn workloads(&self) -> impl Iterator<Item = &Key> {
-        self.0.values().map(|(workload, _)| workload)
+        self.scaling.keys()
     }
 
     /// What scales a workload. Of several, that with the first name.
     fn of(&self, workload: &Key) -> Option<Autoscaler> {
-        let scaling = self.0.iter().filter(|(_, (other, _))| other == workload);
-        scaling.min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, (_, autoscaler))| *autoscaler)
+        self.scaling_it(workload).next().copied()
+    }
+
+    /// All that scale a workload, and no others are looked at for it.
+    fn scaling_it(&self, workload: &Key) -> impl Iterator<Item = &Autoscaler> {
+        self.scaling.get(workload).into_iter().flat_map(BTreeMap::values)
     }
 }
 
@@ -127,5 +147,24 @@ mod tests {
         assert_eq!(targets.of(&web), of("web", 2).map(|(_, autoscaler)| autoscaler));
         assert_eq!(names(targets.set(key("b"), None)), ["web"], "one that is gone, or scales nothing any more");
         assert_eq!(targets.of(&web), None);
+    }
+
+    #[test]
+    fn ten_thousand_autoscalers_are_looked_at_once_each() {
+        let key = |kind: &str, number: usize| Key::new("", kind, Some("shop"), format!("a-{number:05}"));
+        let live = |number: usize| {
+            let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": format!("a-{number:05}")});
+            Autoscaler::read(&json!({"metadata": {"namespace": "shop"}, "spec": {"scaleTargetRef": target}}))
+        };
+        let mut targets = Targets::default();
+        let affected = (0..10_000).flat_map(|number| targets.set(key("HorizontalPodAutoscaler", number), live(number)));
+        let affected: Vec<_> = affected.collect();
+        let looked_at = |workload: &Key| targets.scaling_it(workload).count();
+        assert_eq!((affected.len(), affected.iter().map(looked_at).sum::<usize>()), (10_000, 10_000));
+        assert_eq!(targets.workloads().count(), 10_000);
+        for number in 0..10_000 {
+            targets.set(key("HorizontalPodAutoscaler", number), None);
+        }
+        assert!(targets.of.is_empty() && targets.scaling.is_empty(), "what is gone leaves nothing behind");
     }
 }
