@@ -1,7 +1,8 @@
 //! The build queue: limits the concurrent builds in the cluster, fairly between namespaces.
 //!
-//! A namespace's next build comes before another namespace's second one; otherwise the queue is first in, first out. A
-//! Function is queued once, even if its inputs change meanwhile.
+//! A namespace's next build comes before another namespace's second one; of namespaces with equally many, the one whose turn
+//! is longest ago comes first; otherwise the queue is first in, first out. A Function is queued once, even if its inputs
+//! change meanwhile.
 //!
 //! A build counts from its Job's creation to the Job's end, unless it is held up: its pod is unschedulable, its image
 //! cannot be pulled, or a quota refuses the pod. Such a build does no work and might block the queue until its
@@ -12,7 +13,9 @@
 //! bound, and one namespace could take all places.
 //!
 //! From [`SHARED`] places on, a namespace gets no more than half of those that are free: however long its builds take (an
-//! install script may sleep until the deadline), the next namespace finds a place.
+//! install script may sleep until the deadline), the next namespace finds a place. With fewer, it gets the last one only if no
+//! other namespace waits, and the deadline of builds bounds how long the next one waits: for as many builds as there are
+//! namespaces in the queue, not for all that one of them has queued.
 //!
 //! Invariant: a build is admitted only if it and the running builds are within the limit. The limit may be exceeded for
 //! a while when held-up builds continue or the limit was lowered; then nothing is admitted until there is room.
@@ -46,6 +49,9 @@ pub struct BuildQueue {
     admitted: HashMap<Owner, Arc<str>>,
     /// Queued Functions in the order in which they came.
     waiting: Vec<Waiting>,
+    /// When each namespace's last build began, as a count of builds; of those since the queue was empty last.
+    turns: HashMap<Arc<str>, u64>,
+    begun: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +97,14 @@ pub enum Admission {
 impl BuildQueue {
     /// A queue for this many concurrent builds, at least one.
     pub fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), unfinished: HashMap::new(), admitted: HashMap::new(), waiting: Vec::new() }
+        Self {
+            limit: limit.max(1),
+            unfinished: HashMap::new(),
+            admitted: HashMap::new(),
+            waiting: Vec::new(),
+            turns: HashMap::new(),
+            begun: 0,
+        }
     }
 
     /// The place of a Function in the queue.
@@ -122,15 +135,21 @@ impl BuildQueue {
 
     /// Records the state of an unfinished Job.
     pub fn runs(&mut self, job: &JobName, state: BuildState) {
-        match self.unfinished.get_mut(job) {
-            Some(known) => *known = state,
-            None => _ = self.unfinished.insert(job.clone(), state),
+        if let Some(known) = self.unfinished.get_mut(job) {
+            *known = state;
+        } else {
+            self.take_turn(&job.0);
+            self.unfinished.insert(job.clone(), state);
         }
     }
 
     /// Records that a Job has ended or is gone.
     pub fn ended(&mut self, job: &JobName) {
         self.unfinished.remove(job);
+        if self.unfinished.is_empty() && self.admitted.is_empty() && self.waiting.is_empty() {
+            // Nobody waits who might be overtaken.
+            self.turns.clear();
+        }
     }
 
     /// Admits Functions while there is room. Returns them.
@@ -165,8 +184,14 @@ impl BuildQueue {
         let at = self.waiting.iter().position(|waiting| waiting.function == *function);
         if let Some(at) = at {
             let waiting = self.waiting.remove(at);
+            self.take_turn(&waiting.namespace);
             self.admitted.insert(waiting.function, waiting.namespace);
         }
+    }
+
+    fn take_turn(&mut self, namespace: &Arc<str>) {
+        self.begun += 1;
+        self.turns.insert(Arc::clone(namespace), self.begun);
     }
 
     /// The number of unfinished and admitted builds per namespace.
@@ -178,15 +203,15 @@ impl BuildQueue {
         busy
     }
 
-    /// For each queued Function, which build of its namespace it would be, from 1.
-    fn rounds(&self) -> Vec<usize> {
+    /// For each queued Function, which build of its namespace it would be, from 1, and the last turn of that.
+    fn rounds(&self) -> Vec<(usize, u64)> {
         let mut begun = self.busy();
         self.waiting
             .iter()
             .map(|waiting| {
                 let count = begun.entry(&waiting.namespace).or_default();
                 *count += 1;
-                *count
+                (*count, self.turns.get(&waiting.namespace).copied().unwrap_or_default())
             })
             .collect()
     }
@@ -204,7 +229,7 @@ impl BuildQueue {
         let rounds = self.rounds();
         let free = self.limit.saturating_sub(self.lengths().building);
         let has_share = |at: usize| self.limit < SHARED || self.running(&self.waiting[at].namespace) < free;
-        let may = rounds.iter().enumerate().filter(|(at, round)| **round <= most && has_share(*at));
+        let may = rounds.iter().enumerate().filter(|(at, (round, _))| *round <= most && has_share(*at));
         let first = may.min_by_key(|(at, round)| (**round, *at))?.0;
         Some(self.waiting[first].function.clone())
     }

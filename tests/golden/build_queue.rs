@@ -4,6 +4,7 @@
 //! `namespace/name` of a Function. The expected text has a line for each event: the answer, who is admitted besides, and
 //! the lengths of the queue.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use mainstay::function::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
@@ -69,4 +70,44 @@ fn decide(case: &Case) -> String {
 #[test]
 fn builds_are_admitted_as_the_cases_say() {
     check("build_queue", decide);
+}
+
+/// One namespace queues many builds, each of which sleeps until its deadline, before others queue a few: when those are
+/// through, in seconds.
+fn others_are_through(limit: usize) -> u64 {
+    const DEADLINE: u64 = 900;
+    let mut queue = BuildQueue::new(limit);
+    let sleeping = (0..60).map(|number| (format!("a/{number}"), DEADLINE));
+    let short = (0..3).flat_map(|number| ["b", "c"].map(|namespace| (format!("{namespace}/{number}"), 10)));
+    let lasts: HashMap<_, _> = sleeping.chain(short).collect();
+    let mut names = lasts.keys().cloned().collect::<Vec<_>>();
+    names.sort();
+    let mut running = BTreeSet::new();
+    let (mut now, mut last) = (0, 0);
+    let mut admitted = names;
+    admitted.retain(|name| apply(&mut queue, &format!("enqueue {name}")) == "admitted");
+    loop {
+        for name in std::mem::take(&mut admitted) {
+            apply(&mut queue, &format!("start {name}"));
+            running.insert((now + lasts[&name], name));
+        }
+        assert!(running.len() <= limit);
+        let Some((end, name)) = running.pop_first() else { return last };
+        now = end;
+        if !name.starts_with('a') {
+            last = end;
+        }
+        apply(&mut queue, &format!("end {name}"));
+        admitted.extend(queue.advance().iter().map(|owner| owner.resource().to_string()));
+    }
+}
+
+#[test]
+fn builds_that_sleep_until_their_deadline_hold_others_up_for_one_of_them_at_a_time() {
+    // With one place, each round of the others waits for one of those.
+    let through = [1, 2, 3, 5].map(others_are_through);
+    assert!(
+        through[0] <= 3 * 900 + 60 && through[1] <= 900 + 60 && through[2..].iter().all(|at| *at <= 60),
+        "{through:?}"
+    );
 }
