@@ -4,6 +4,7 @@
 //! Where all are taken, a new client takes the place of the one that has been silent longest, so clients that send nothing
 //! keep nobody out.
 //! Invariant: one connection carries one request.
+//! Invariant: an answer that panics ends its connection with the status 500, and no other.
 //!
 //! Deliberately absent: TLS, which belongs to the ingress; and limits of bodies, which whoever reads them has.
 
@@ -16,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::{Request, Response};
+use futures::FutureExt as _;
+use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,6 +29,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+use crate::failure::{Panicked, caught};
 
 /// Maximum size of a request's head, and of a chunk that is read at once.
 const HEAD_BYTES: usize = 16 << 10;
@@ -64,8 +68,6 @@ struct Entry {
     number: u64,
 }
 
-impl Silent {}
-
 impl Drop for Entry {
     fn drop(&mut self) {
         self.all.0.lock().remove(&self.number);
@@ -80,7 +82,7 @@ pub async fn serve<F, Answer, B>(listener: TcpListener, limits: Limits, answer: 
 where
     F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
     Answer: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
 {
     let (permits, silent) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(Silent::default()));
     let mut tasks = JoinSet::new();
@@ -93,10 +95,24 @@ where
         let end = stop.child_token();
         silent.0.lock().insert(number, end.clone());
         let entry = Entry { all: Arc::clone(&silent), number };
-        tasks.spawn(connection(accepted, limits, answer.clone(), entry, end, permit));
+        let connection = caught(connection(accepted, limits, answer.clone(), entry, end, permit));
+        tasks.spawn(connection.map(|ended| ended.unwrap_or_else(report)));
     }
     drop(listener);
-    let _ = timeout(FAREWELL, tasks.join_all()).await;
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    let _ = timeout(FAREWELL, ended).await;
+}
+
+/// Says that a request was not answered.
+fn report(panicked: Panicked) {
+    tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request was not answered");
+}
+
+fn internal_error<B: Default>(panicked: Panicked) -> Response<B> {
+    report(panicked);
+    let mut response = Response::new(B::default());
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
 }
 
 async fn accept(listener: &TcpListener) -> TcpStream {
@@ -135,7 +151,7 @@ async fn connection<F, Answer, B>(
 ) where
     F: Fn(Request<Incoming>) -> Answer,
     Answer: Future<Output = Response<B>>,
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
     let _ = stream.set_nodelay(true);
     let has_begun = AtomicBool::new(false);
@@ -143,8 +159,8 @@ async fn connection<F, Answer, B>(
     let service = service_fn(|request| {
         has_begun.store(true, Ordering::Relaxed);
         drop(entry.lock().take());
-        let answered = answer(request);
-        async move { Ok::<_, Infallible>(answered.await) }
+        let answered = caught(async { answer(request).await });
+        answered.map(|answered| Ok::<_, Infallible>(answered.unwrap_or_else(internal_error)))
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head).keep_alive(false);
@@ -160,4 +176,49 @@ async fn connection<F, Answer, B>(
         }
     }
     drop(permit);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The first line of the answer to a request for this path.
+    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// The call panics, or what it returns.
+    fn answer(request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send {
+        let path = request.uri().path().to_owned();
+        assert_ne!(path, "/call", "injected");
+        async move {
+            assert_ne!(path, "/answer", "injected");
+            Response::new(Full::default())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_connection_and_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let serving =
+            tokio::spawn(serve(listener, Limits { connections: 1, ..Limits::default() }, answer, stop.clone()));
+        for path in ["/call", "/answer"] {
+            assert_eq!(ask(address, path).await, "HTTP/1.1 500 Internal Server Error");
+            assert_eq!(ask(address, "/").await, "HTTP/1.1 200 OK", "after {path}");
+        }
+        // One that is under way at the end.
+        let last = tokio::spawn(async move { ask(address, "/answer").await });
+        last.await.unwrap();
+        stop.cancel();
+        assert!(serving.await.is_ok(), "the listener ends with the process only");
+    }
 }
