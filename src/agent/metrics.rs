@@ -23,7 +23,8 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::function_conditions::Reason, cluster::Counted, function, notification::Message, object::Owner, receiver::Count,
+    api::function_conditions::Reason, cluster::Counted, failure::caught_now, function, notification::Message,
+    object::Owner, receiver::Count,
 };
 
 /// Upper bounds of the revert latency's buckets, in seconds. Slowed reverts of contended objects reach minutes.
@@ -163,7 +164,15 @@ impl Metrics {
                 message = messages.recv() => message,
             };
             match message {
-                Ok(message) => self.count(&message),
+                Ok(message) => {
+                    if let Err(panicked) = caught_now(|| self.count(&message)) {
+                        tracing::error!(
+                            reason = "InternalError",
+                            why = panicked.to_string(),
+                            "a message was not counted"
+                        );
+                    }
+                }
                 Err(RecvError::Lagged(missed)) => _ = self.missed.inc_by(missed),
                 Err(RecvError::Closed) => return,
             }
