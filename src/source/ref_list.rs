@@ -11,6 +11,7 @@ use super::error::Fault;
 use super::id::{Commit, Id};
 use super::reference::{BRANCHES, Reference, ResolvedRef, TAGS};
 use super::version_range::{VersionRange, version};
+use crate::object::is_unprintable;
 
 /// What a reference points to.
 #[derive(Clone, Debug)]
@@ -18,8 +19,16 @@ pub(super) struct At {
     pub(super) id: Id,
     /// The commit of an annotated tag.
     pub(super) peeled: Option<Id>,
-    /// The target of a symbolic reference (HEAD).
+    /// The branch that HEAD points to ([`branch_of_head`]).
     pub(super) symbolic: Option<String>,
+}
+
+/// The branch that HEAD points to, in a server's words. Whatever else it names, HEAD stays HEAD: a server must not be able to
+/// give a signed tag another name, or to write what is no name into a status.
+pub(super) fn branch_of_head(target: &str) -> Option<String> {
+    let is_branch = target.strip_prefix(BRANCHES).is_some_and(|branch| !branch.is_empty());
+    let is_name = Reference::parse(target).is_ok() && !target.chars().any(is_unprintable);
+    (is_branch && is_name).then(|| target.to_owned())
 }
 
 /// References to request.

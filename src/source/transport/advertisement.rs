@@ -9,7 +9,7 @@ use super::http::Version;
 use super::packet::{self, Packet};
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::ref_list::{At, RefNames, Refs};
+use crate::source::ref_list::{At, RefNames, Refs, branch_of_head};
 
 /// The capabilities of a server that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ fn version_zero(words: &[u8]) -> Result<(Capabilities, Option<String>), Fault> {
     if let Some(format) = words.iter().find_map(|word| word.strip_prefix("object-format=")) {
         check_format(format)?;
     }
-    let default = words.iter().find_map(|word| word.strip_prefix("symref=HEAD:")).map(str::to_owned);
+    let default = words.iter().find_map(|word| word.strip_prefix("symref=HEAD:")).and_then(branch_of_head);
     let capabilities = Capabilities {
         version: Version::Zero,
         shallow: words.contains(&"shallow"),
@@ -160,4 +160,26 @@ pub(super) fn id_and_rest(line: &[u8]) -> Result<(Id, &[u8]), Fault> {
     let (id, rest) = line.split_at_checked(40).ok_or(NOT_A_REFERENCE)?;
     let id = Id::parse(id).ok_or(NOT_A_REFERENCE)?;
     Ok((id, rest.strip_prefix(b" ").ok_or(NOT_A_REFERENCE)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What HEAD is called where a server of version 0 says that it points there.
+    async fn name_of_head(target: &str) -> Option<String> {
+        let mut sent = Vec::new();
+        packet::write(&mut sent, &format!("{} HEAD\0side-band-64k symref=HEAD:{target}\n", "1".repeat(40)));
+        sent.extend_from_slice(b"0000");
+        let (_, refs) = read(&mut Body::given(&sent), &RefNames::tips()).await.unwrap();
+        refs.unwrap().0["HEAD"].symbolic.clone()
+    }
+
+    #[tokio::test]
+    async fn head_is_called_as_a_branch_and_nothing_else() {
+        assert_eq!(name_of_head("refs/heads/main").await.as_deref(), Some("refs/heads/main"));
+        for other in ["refs/tags/v1", "main", "refs/heads/", "refs/heads/\u{1b}[31mred", "refs/heads/\u{202e}niam"] {
+            assert_eq!(name_of_head(other).await, None, "{other:?}");
+        }
+    }
 }

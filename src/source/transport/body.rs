@@ -28,6 +28,9 @@ enum Stream {
     Http(reqwest::Response),
     Ssh(Box<ssh::Session>),
     Git(GitStream),
+    /// What a fuzzer says in place of a server.
+    #[cfg(any(test, fuzzing))]
+    Given(Option<Bytes>),
 }
 
 impl Body {
@@ -43,6 +46,12 @@ impl Body {
         Self { flow: Stream::Git(stream), left: limit, limit, silence, buffer: BytesMut::new() }
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn given(bytes: &[u8]) -> Self {
+        let flow = Stream::Given(Some(Bytes::copy_from_slice(bytes)));
+        Self { flow, left: 1 << 20, limit: 1 << 20, silence: Duration::from_secs(60), buffer: BytesMut::new() }
+    }
+
     /// Whether requests can be sent on the same stream ([`Body::send`]).
     pub(super) fn is_duplex(&self) -> bool {
         matches!(self.flow, Stream::Ssh(_) | Stream::Git(_))
@@ -55,6 +64,8 @@ impl Body {
                 Stream::Http(_) => Err(Fault::Stopped),
                 Stream::Ssh(session) => session.send(request_body).await,
                 Stream::Git(stream) => stream.send(&request_body).await,
+                #[cfg(any(test, fuzzing))]
+                Stream::Given(_) => Err(Fault::Stopped),
             }
         };
         match tokio::time::timeout(self.silence, sent).await {
@@ -69,6 +80,8 @@ impl Body {
             Stream::Http(_) => {}
             Stream::Ssh(session) => session.finish(self.silence),
             Stream::Git(stream) => stream.finish(self.silence),
+            #[cfg(any(test, fuzzing))]
+            Stream::Given(_) => {}
         }
     }
 
@@ -107,6 +120,8 @@ impl Body {
                 Stream::Http(response) => response.chunk().await.map_err(|error| network(&error)),
                 Stream::Ssh(session) => session.chunk().await,
                 Stream::Git(stream) => stream.chunk().await,
+                #[cfg(any(test, fuzzing))]
+                Stream::Given(bytes) => Ok(bytes.take()),
             }
         };
         let chunk = match tokio::time::timeout(self.silence, next).await {

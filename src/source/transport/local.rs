@@ -9,8 +9,7 @@ use git2::{Repository, RepositoryOpenFlags};
 
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::ref_list::{At, RefNames, Refs};
-use crate::source::reference::BRANCHES;
+use crate::source::ref_list::{At, RefNames, Refs, branch_of_head};
 
 /// Opens the repository with this root or `.git` directory.
 pub(in crate::source) fn open(path: &Path) -> Result<Repository, Fault> {
@@ -43,8 +42,7 @@ pub(in crate::source) fn list_refs(path: &Path, wanted: &RefNames) -> Result<Ref
     }
     for name in names {
         let Ok(reference) = repository.find_reference(&name) else { continue };
-        let symbolic = reference.symbolic_target().ok().flatten().map(str::to_owned);
-        let symbolic = symbolic.filter(|target| name == "HEAD" && target.starts_with(BRANCHES));
+        let symbolic = reference.symbolic_target().ok().flatten().and_then(branch_of_head).filter(|_| name == "HEAD");
         // HEAD of an empty repository resolves to nothing.
         let Some(id) = reference.resolve().ok().and_then(|direct| direct.target()) else { continue };
         let peeled = reference.peel(git2::ObjectType::Any).ok().map(|object| Id::from(object.id()));

@@ -12,8 +12,7 @@ use crate::failure::Class;
 use crate::source::Credentials;
 use crate::source::error::Fault;
 use crate::source::id::Id;
-use crate::source::ref_list::{At, RefNames, Refs};
-use crate::source::reference::BRANCHES;
+use crate::source::ref_list::{At, RefNames, Refs, branch_of_head};
 
 /// The agent name in protocol messages.
 pub(super) const AGENT_LINE: &str = concat!("agent=mainstay/", env!("CARGO_PKG_VERSION"), "\n");
@@ -121,7 +120,7 @@ fn request(capabilities: Capabilities, wanted: &RefNames) -> Vec<u8> {
     out
 }
 
-async fn answer(body: &mut Body, wanted: &RefNames) -> Result<Refs, Fault> {
+pub(super) async fn answer(body: &mut Body, wanted: &RefNames) -> Result<Refs, Fault> {
     let mut refs = Refs::default();
     loop {
         match body.expected().await? {
@@ -151,8 +150,7 @@ fn reference(line: &[u8]) -> Result<Option<(String, At)>, Fault> {
     let mut at = At { id, peeled: None, symbolic: None };
     for word in words {
         if let Some(target) = word.strip_prefix("symref-target:") {
-            // Any other name stays the one that was asked for: a server must not be able to give a signed tag another.
-            at.symbolic = Some(target.to_owned()).filter(|target| name == "HEAD" && target.starts_with(BRANCHES));
+            at.symbolic = branch_of_head(target).filter(|_| name == "HEAD");
         } else if let Some(peeled) = word.strip_prefix("peeled:") {
             at.peeled = Some(Id::parse(peeled.as_bytes()).ok_or(Fault::Protocol { why: "a peeled id is malformed" })?);
         }
