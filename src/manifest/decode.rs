@@ -98,6 +98,9 @@ pub fn decode<C: AsRef<[u8]>>(
             documents += objects.len();
             let may_be_kept = kept.add(&objects);
             decoded.objects.extend(objects);
+            if documents > limits.documents {
+                decoded.problems.push(file::too_many_documents(&path, limits.documents));
+            }
             if may_be_kept {
                 continue;
             }

@@ -212,8 +212,7 @@ impl Reader<'_> {
         // An item of a list counts as a document.
         self.read.documents += found.objects.len().saturating_sub(1);
         if self.read.documents > self.documents {
-            let most = self.limits.documents;
-            self.problem_at_file(&format!("there are more than {most} documents"), Some("split the repository"));
+            self.read.problems.push(too_many_documents(self.path, self.limits.documents));
             return Next::Stop;
         }
         if sound && self.keep(found.objects) == Next::Stop {
@@ -257,6 +256,12 @@ impl Reader<'_> {
         }
         Next::Document
     }
+}
+
+/// The problem that the files up to this one have more documents than are read.
+pub(super) fn too_many_documents(path: &Arc<str>, most: usize) -> Problem {
+    let what = format!("there are more than {most} documents");
+    Problem::new(Place::file(Arc::clone(path)), what, Some("split the repository"))
 }
 
 /// The number, position and size of a document.

@@ -336,6 +336,19 @@ fn hostile_documents_end_in_a_problem_within_the_limits() {
 }
 
 #[test]
+fn documents_that_others_have_read_count_as_well() {
+    let (cache, limits) = (DecodeCache::default(), Limits { documents: 3, ..limits() });
+    let two = |name: &str| format!("{}---\n{}", config_map(&format!("{name}1")), config_map(&format!("{name}2")));
+    let (a, b, c) = (two("a"), two("b"), config_map("c"));
+    let files = [("a.yaml", a.as_bytes()), ("b.yaml", b.as_bytes()), ("c.yaml", c.as_bytes())];
+    let alone: Vec<_> = files.iter().map(|file| decode_bytes(&[*file], &cache, &limits)).collect();
+    assert!(alone.iter().all(|decoded| decoded.problems.is_empty()));
+    let problems = decode_bytes(&files, &cache, &limits).problems;
+    let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems, ["b.yaml: there are more than 3 documents (split the repository)"]);
+}
+
+#[test]
 fn a_million_documents_are_too_many() {
     let limits = Limits { documents: 1000, ..limits() };
     let many = "a: b\n---\n".repeat(1_000_000);
