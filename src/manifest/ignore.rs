@@ -16,8 +16,13 @@ use crate::api::names;
 use crate::object::{Place, printable};
 
 /// Maximum bytes and lines of one ignore file; patterns are compiled, so they cost more than their text.
-const MAX_BYTES: usize = 64 * 1024;
+const MAX_BYTES: usize = 24 * 1024;
 const MAX_LINES: usize = 2000;
+/// Memory that compiled patterns take for each byte of theirs, and each file with any, about, at most, in bytes.
+const PATTERN_BYTES: usize = 256;
+const FILE_BYTES: usize = 8 << 10;
+/// Memory that the rules of all ignore files of a commit may take, in bytes: the same file may be in thousands of directories.
+const MEMORY: usize = 8 << 20;
 
 /// What is left out: what the ignore files name, and what is hidden.
 #[derive(Default)]
@@ -28,6 +33,8 @@ pub(super) struct Ignored {
     directories: HashMap<String, bool>,
     /// The directory that is read: what is hidden above it does not hide it.
     base_dir: String,
+    /// Memory that the rules take, about, in bytes.
+    memory: usize,
 }
 
 /// Why a file is left out.
@@ -54,6 +61,16 @@ impl Ignored {
         let Ok(text) = std::str::from_utf8(bytes) else { return vec![problem(0, "the file is not UTF-8 text")] };
         if text.len() > MAX_BYTES || text.lines().count() > MAX_LINES {
             return vec![problem(0, &format!("the file has more than {MAX_BYTES} bytes or {MAX_LINES} lines"))];
+        }
+        let patterns = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        if self.memory > MEMORY {
+            return Vec::new(); // It has been said.
+        }
+        self.memory += FILE_BYTES + PATTERN_BYTES * patterns.map(str::len).sum::<usize>();
+        if self.memory > MEMORY {
+            let hint = Some("write fewer rules, in a directory above, where each counts once");
+            let what = "the rules of the ignore files up to this one take too much memory";
+            return vec![Problem::new(Place::file(path), what, hint)];
         }
         let directory = parent(path);
         let mut builder = GitignoreBuilder::new(if directory.is_empty() { "." } else { directory });
@@ -185,6 +202,21 @@ mod tests {
         ];
         let paths = ["x.yaml", "base/x.yaml", "base/a/x.yaml", "base/a/y.yaml", "base/a/b/x.yaml", "base/old/z.yaml"];
         assert_eq!(left(&files, &paths), ["x.yaml", "base/a/y.yaml", "base/a/b/x.yaml"]);
+    }
+
+    #[test]
+    fn the_rules_of_all_files_together_are_bounded() {
+        let (few, many) = ("*.md\n/docs/\n".to_owned(), format!("{}\n", "?".repeat(23)).repeat(1000));
+        let added = |rules: &str, comment: &str, count: usize| {
+            let mut ignored = Ignored::default();
+            let add = |n: usize| ignored.add(&format!("d{n}/.mainstayignore"), format!("{comment}{rules}").as_bytes());
+            let problems: Vec<_> = (0..count).flat_map(add).map(|problem| problem.to_string()).collect();
+            (ignored.rules.len(), problems)
+        };
+        assert_eq!(added(&few, "# comments cost nothing\n\n", 500), (500, vec![]));
+        let expected = "d1/.mainstayignore: the rules of the ignore files up to this one take too much memory (write fewer rules, \
+                        in a directory above, where each counts once)";
+        assert_eq!(added(&many, "", 1000), (1, vec![expected.to_owned()]));
     }
 
     #[test]
