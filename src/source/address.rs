@@ -172,10 +172,7 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
     };
     match scheme.to_ascii_lowercase().as_str() {
         "http" | "https" => http(text),
-        "file" => {
-            let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
-            Ok(RemoteUrl::local(path.ok_or(FORM)?))
-        }
+        "file" => Ok(RemoteUrl::local(file_path(&Url::parse(text).map_err(|_| FORM)?)?)),
         "ssh" | "git+ssh" | "ssh+git" => {
             Ok(RemoteUrl::new(Place::Ssh(SshAddress::parse_url(rest)?), Credentials::Anonymous))
         }
@@ -185,6 +182,16 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
         }
         _ => Err(Fault::Unsupported { what: "this kind of address", instead: INSTEAD }),
     }
+}
+
+/// The path of a `file://` address. It is shown as it is, so it is what a path may be that is given without `file://`.
+fn file_path(url: &Url) -> Result<PathBuf, Fault> {
+    const PLAIN: Fault =
+        Fault::Malformed { why: "the path of a file:// address is plain text, without `?`, `#` or spaces at its ends" };
+    let path = url.to_file_path().map_err(|()| PLAIN)?;
+    let is_plain = |shown: &str| shown.trim() == shown && !shown.chars().any(char::is_control);
+    let is_path = url.query().is_none() && url.fragment().is_none() && path.to_str().is_some_and(is_plain);
+    if is_path { Ok(path) } else { Err(PLAIN) }
 }
 
 fn http(text: &str) -> Result<RemoteUrl, Fault> {
@@ -264,6 +271,10 @@ mod tests {
         check("HTTP://Example.org:8080/x", "http://example.org:8080/x");
         check("/srv/git/x", "/srv/git/x");
         check("file:///srv/a%20b", "/srv/a b");
+        for path in ["/srv/%1b[31ma", "/srv/a%20", "/srv/a?b", "/srv/a#b", "/srv/%ff"] {
+            let plain = "the path of a file:// address is plain text, without `?`, `#` or spaces at its ends";
+            check(&format!("file://{path}"), plain);
+        }
         let form = "an address has the form https://host/path, ssh://user@host/path or user@host:path";
         check("ext::sh -c id", form);
         check("git://example.org/x", "git://example.org/x");
