@@ -6,7 +6,6 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use crate::gitsync::cron::Cron;
 
-pub use crate::cluster::fuzz::watch_line;
 pub use crate::managed::fuzz::inventory;
 pub use crate::manifest::fuzz::{ignore, manifest};
 pub use crate::receiver::fuzz::receiver_body;
@@ -15,6 +14,13 @@ pub use crate::source::fuzz::{known_hosts, pack, pkt_line, ssh_key, url};
 
 /// The moments around which times are asked for, in seconds since 1970.
 const MOMENTS: [i64; 3] = [0, 951_782_400, 4_102_444_799];
+
+/// A line of a watch, and what is thought of the object that it has.
+pub fn watch_line(bytes: &[u8]) {
+    if let Some(live) = crate::cluster::fuzz::watch_line(bytes) {
+        crate::managed::fuzz::live_object(&live);
+    }
+}
 
 /// A cron line in UTC: its times are in order.
 pub fn cron(bytes: &[u8]) {
@@ -26,12 +32,20 @@ pub fn cron(bytes: &[u8]) {
 }
 
 #[cfg(test)]
+mod mutation;
+
+#[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{self, RecvTimeoutError};
+    use std::time::{Duration, Instant};
+    use std::{env, fs, panic, thread};
 
     use proptest::prelude::*;
-    use proptest::sample::Index;
+
+    use super::mutation::Mutator;
 
     /// A target of `tests/fuzz`.
     type Target = (&'static str, fn(&[u8]));
@@ -52,31 +66,58 @@ mod tests {
         ("watch_line", super::watch_line),
     ];
 
+    /// How long the mutations of all targets take, in seconds, instead of a moment.
+    const SECONDS: &str = "MAINSTAY_FUZZ_SECONDS";
+    /// Mutations of a target where nothing says how long they may take.
+    const FEW: usize = 300;
+    /// How long one input may take; what is no longer than these takes a thousandth of that.
+    const SLOW: Duration = Duration::from_secs(5);
+    /// How long one input may take before it counts as one that never ends.
+    const HANGS: Duration = Duration::from_secs(120);
+
     fn fuzz() -> &'static Path {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fuzz"))
     }
 
     /// The inputs of a target that are kept.
-    fn seeds(target: &str) -> Vec<Vec<u8>> {
+    fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
         let files = fs::read_dir(fuzz().join("seeds").join(target)).into_iter().flatten();
         let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
         files.sort();
-        files.iter().map(|file| fs::read(file).unwrap()).collect()
+        files.into_iter().map(|file| (file.clone(), fs::read(file).unwrap())).collect()
     }
 
-    /// What becomes of an input by a change at a place: another byte, one more, one less, or the end.
-    fn change(bytes: &mut Vec<u8>, (place, byte, how): (Index, u8, u8)) {
-        if bytes.is_empty() {
-            return bytes.push(byte);
+    /// The file with the input that a target reads: what ends the whole process leaves it behind.
+    fn current(target: &str) -> PathBuf {
+        fuzz().join("artifacts").join(target).join("current")
+    }
+
+    /// Feeds a target with mutations until `is_over` says so of their number. Returns that, or what went wrong.
+    fn feed((target, read): Target, is_over: impl Fn(usize) -> bool) -> Result<usize, String> {
+        let file = current(target);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let mut mutator = Mutator::new(seeds(target).into_iter().map(|(_, seed)| seed).collect(), fastrand::Rng::new());
+        let mut count = 0;
+        while !is_over(count) {
+            let input = mutator.next();
+            fs::write(&file, &input).unwrap();
+            let began = Instant::now();
+            let is_read = panic::catch_unwind(|| read(&input)).is_ok();
+            let took = began.elapsed();
+            if !is_read || took > SLOW {
+                let what = if is_read { format!("took {took:?} for an input") } else { "panicked".to_owned() };
+                return Err(format!("{target} {what}; {}", again(target)));
+            }
+            count += 1;
         }
-        let at = place.index(bytes.len());
-        match how {
-            0 => bytes[at] = byte,
-            1 => bytes[at] ^= 1 << (byte % 8),
-            2 => bytes.insert(at, byte),
-            3 => drop(bytes.remove(at)),
-            _ => bytes.truncate(at),
-        }
+        fs::remove_file(&file).unwrap();
+        Ok(count)
+    }
+
+    fn again(target: &str) -> String {
+        let file = current(target);
+        let file = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().display();
+        format!("to see it again: cp {file} tests/fuzz/seeds/{target}/NAME && cargo test --lib -- fuzz::")
     }
 
     #[test]
@@ -90,10 +131,50 @@ mod tests {
             assert!(readme.contains(&format!("`{name}`")), "{name} in the README");
             let seeds = seeds(name);
             assert!(!seeds.is_empty(), "{name}");
-            for seed in seeds {
+            for (file, seed) in seeds {
+                // Shown where it fails.
+                println!("{}", file.display());
                 read(&seed);
             }
         }
+    }
+
+    /// As many at a time as there are processors. What never ends is told as well.
+    #[test]
+    fn every_reader_takes_what_was_right_before_it_was_changed() {
+        let whole = env::var(SECONDS).ok().map(|text| Duration::from_secs(text.parse().unwrap()));
+        let workers = thread::available_parallelism().map_or(1, usize::from).min(TARGETS.len());
+        let each = whole.map(|whole| whole * u32::try_from(workers).unwrap() / u32::try_from(TARGETS.len()).unwrap());
+        let (tell, told) = mpsc::channel();
+        let next = Arc::new(AtomicUsize::new(0));
+        for _ in 0..workers {
+            let (tell, next) = (tell.clone(), Arc::clone(&next));
+            thread::spawn(move || {
+                while let Some(target) = TARGETS.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let end = each.map(|each| Instant::now() + each);
+                    let is_over = |count| end.map_or(count >= FEW, |end| Instant::now() >= end);
+                    tell.send((target.0, feed(*target, is_over))).unwrap();
+                }
+            });
+        }
+        let mut waiting: Vec<_> = TARGETS.iter().map(|(target, _)| *target).collect();
+        let mut failures = Vec::new();
+        while !waiting.is_empty() {
+            match told.recv_timeout(each.unwrap_or_default() + HANGS) {
+                Ok((target, result)) => {
+                    waiting.retain(|name| *name != target);
+                    match result {
+                        Ok(count) => println!("{target}: {count} mutations"),
+                        Err(failure) => failures.push(failure),
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    let running = waiting.drain(..).filter(|target| current(target).exists());
+                    failures.extend(running.map(|target| format!("{target} never ends; {}", again(target))));
+                }
+            }
+        }
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
     }
 
     proptest! {
@@ -103,21 +184,6 @@ mod tests {
                 for (_, read) in TARGETS {
                     read(bytes);
                 }
-            }
-        }
-
-        #[test]
-        fn every_reader_takes_what_was_right_before_it_was_changed(
-            seed: Index,
-            changes in prop::collection::vec((any::<Index>(), any::<u8>(), 0..5_u8), 1..8),
-        ) {
-            for (name, read) in TARGETS {
-                let seeds = seeds(name);
-                let mut bytes = seeds[seed.index(seeds.len())].clone();
-                for one in &changes {
-                    change(&mut bytes, *one);
-                }
-                read(&bytes);
             }
         }
     }

@@ -58,6 +58,19 @@ struct PageMetadata {
     next: String,
 }
 
+impl Page {
+    /// Reads an answer to a request of so many objects.
+    pub(super) fn read(answer: &[u8], limit: u32) -> Result<Self, serde_json::Error> {
+        let body: PageBody = serde_json::from_slice(answer)?;
+        Ok(Self {
+            items: body.items.unwrap_or_default(),
+            next: Some(body.metadata.next).filter(|token| !token.is_empty()),
+            version: body.metadata.resource_version,
+            limit,
+        })
+    }
+}
+
 impl Cluster {
     /// Reads one object; `None` if it, its namespace or its kind does not exist.
     pub async fn get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, Error> {
@@ -177,13 +190,7 @@ impl Cluster {
         // It is never closed.
         let _permit = self.0.pages.acquire().await;
         let answer = self.ask_within(&call, most).await?;
-        let body: PageBody = serde_json::from_slice(&answer).map_err(|error| call.failed(error))?;
-        Ok(Page {
-            items: body.items.unwrap_or_default(),
-            next: Some(body.metadata.next).filter(|token| !token.is_empty()),
-            version: body.metadata.resource_version,
-            limit,
-        })
+        Page::read(&answer, limit).map_err(|error| call.failed(error))
     }
 }
 

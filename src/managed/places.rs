@@ -19,13 +19,13 @@ use super::inventory::Unreadable;
 use crate::object::{Digest, Key, Place};
 
 /// First bytes of every content, with the format's number.
-const MAGIC: &[u8] = b"mainstay-places/1\n";
+pub(super) const MAGIC: &[u8] = b"mainstay-places/1\n";
 /// Largest content of a shard, in bytes: together they stay below the API's limit of 1 MiB.
 const LARGEST: usize = 192 << 10;
 /// Longest content once decompressed, in bytes.
 const LONGEST: u64 = 16 << 20;
 /// Longest path of a file that is written down, in bytes.
-const LONGEST_PATH: usize = 1024;
+pub(super) const LONGEST_PATH: usize = 1024;
 
 /// Where the objects of a shard come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

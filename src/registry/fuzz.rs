@@ -1,12 +1,13 @@
 //! See [`crate::fuzz`].
 
-use super::client::fuzz::{asked, token};
+use super::client::fuzz::{answer, asked, token};
 use super::{ImageRef, login};
 
 /// What a registry answers: headers in lines, or a body of its token server. What it wants has an address that is an address.
 pub fn registry_answer(bytes: &[u8]) {
     asked(&String::from_utf8_lossy(bytes));
     token(bytes);
+    answer(bytes);
 }
 
 /// A `.dockerconfigjson`: nobody sees the password of a login.

@@ -182,7 +182,7 @@ fn is_code(text: &str) -> bool {
 }
 
 /// The target of a redirect, without user name, password and fragment.
-fn location(response: &Response, base: &Url) -> Option<Url> {
+pub(super) fn location(response: &Response, base: &Url) -> Option<Url> {
     let mut to = base.join(response.headers().get(header::LOCATION)?.to_str().ok()?).ok()?;
     // These fail only for addresses without a host, which `allowed` refuses.
     let _ = to.set_username("");
@@ -191,7 +191,7 @@ fn location(response: &Response, base: &Url) -> Option<Url> {
     Some(to)
 }
 
-fn allowed(from: &Url, to: &Url) -> Result<(), Fault> {
+pub(super) fn allowed(from: &Url, to: &Url) -> Result<(), Fault> {
     let why = match (from.scheme(), to.scheme()) {
         (_, "https") | ("http", "http") => return Ok(()),
         ("https", "http") => "it leads from https to http",

@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// The address of the token server, if it may get a password.
-    fn realm(&self, realm: &str) -> Result<Url, Fault> {
+    pub(super) fn realm(&self, realm: &str) -> Result<Url, Fault> {
         let realm = Url::parse(realm).map_err(|_| Fault::Protocol { why: "its token server has no address" })?;
         let near = || realm.host() == self.origin.host() || realm.host_str().is_some_and(is_loopback);
         match realm.scheme() {

@@ -150,7 +150,7 @@ fn request(capabilities: Capabilities, asked: &PackRequest) -> Vec<u8> {
 }
 
 /// Both versions answer with lines, then with the pack in side bands: 1 is the pack, 2 progress, 3 an error.
-async fn receive(body: &mut Body, limits: &Limits, into: PackSpool) -> Result<ReceivedPack, Fault> {
+pub(super) async fn receive(body: &mut Body, limits: &Limits, into: PackSpool) -> Result<ReceivedPack, Fault> {
     let mut spool = Checked { sink: Some((Scan::new(*limits), into)), piece: Vec::new(), started: false };
     let mut shallow = BTreeSet::new();
     let mut beside: usize = 0;
