@@ -23,8 +23,6 @@ use crate::runtimes::{Language, Runtime};
 mod npm;
 mod pip;
 
-/// Incremented when the same inputs give other dependencies, without a change of the image format.
-const FORMAT: &str = "dependencies 1";
 /// Maximum bytes of a file that is parsed.
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 
@@ -97,7 +95,7 @@ impl Plan {
             digest.update((bytes.len() as u64).to_be_bytes());
             digest.update(bytes);
         };
-        for text in [FORMAT, &IMAGE_FORMAT.to_string(), runtime.runs_as, &on.base, &on.platform] {
+        for text in [format(runtime.language), &IMAGE_FORMAT.to_string(), runtime.runs_as, &on.base, &on.platform] {
             add(text.as_bytes());
         }
         for (path, node) in tree.iter() {
@@ -150,6 +148,14 @@ impl Plan {
 /// A script that installs nothing, and says why.
 pub(super) fn no_script(runtime: &Runtime, why: &'static str) -> String {
     format!("{}echo '{why}'\n", begin(runtime))
+}
+
+/// Changed when the same inputs give other dependencies, without a change of the image format.
+fn format(language: Language) -> &'static str {
+    match language {
+        Language::NodeJs => "dependencies 1",
+        Language::Python => "dependencies 2",
+    }
 }
 
 /// The beginning of every script: fails if the language cannot parse the handler.
@@ -227,6 +233,10 @@ mv node_modules "$deps/node_modules"
 "#;
 
 /// `direct_url.json` contains the path that a local package was installed from, which must not be in an image.
+///
+/// The packages are compiled here, because a pod cannot write to its image: without that, each start would compile all that is
+/// imported. The bytecode names its source by a hash that nobody checks, not by a time, and the place where it will lie;
+/// files are compiled in order in one process with a fixed seed: the same packages give the same bytes.
 const PIP: &str = r#"if [ -f "$registry/pip.conf" ]; then
   export PIP_CONFIG_FILE="$registry/pip.conf"
 fi
@@ -243,6 +253,21 @@ for record in "$lib"/*.dist-info/RECORD; do
   sed '/\.dist-info\/direct_url\.json,/d' "$record" >"$record.new"
   mv "$record.new" "$record"
 done
+python3 -S -W ignore - "$lib" /kubeless/lib/python <<'COMPILE'
+import os, py_compile, sys
+root, place = sys.argv[1:]
+for folder, folders, files in os.walk(root):
+    folders.sort()
+    for name in sorted(files):
+        path = os.path.join(folder, name)
+        if not name.endswith(".py") or os.path.islink(path) or not os.path.isfile(path):
+            continue
+        try:
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(path, dfile=place + path[len(root):], doraise=True, invalidation_mode=mode)
+        except py_compile.PyCompileError:
+            pass  # for another version of Python, or none at all: who imports it is told
+COMPILE
 "#;
 
 #[cfg(test)]
@@ -260,6 +285,9 @@ mod tests {
             };
             let place = format!("\"$deps/{}\"", runtime.dependency_dir());
             assert!(plan.script(runtime).contains(&place), "{}", runtime.name);
+            let compiled = format!("\"$lib\" {}/{} <<", runtimes::CODE_DIR, runtime.dependency_dir());
+            let is_compiled = runtime.language == Language::Python;
+            assert_eq!(plan.script(runtime).contains(&compiled), is_compiled, "{}", runtime.name);
         }
     }
 

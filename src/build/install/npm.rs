@@ -3,7 +3,9 @@
 //! Deliberately absent: resolving versions, which npm does; lock files, which npm compares with `package.json` itself.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::{Inputs, Plan, Reader, parent};
@@ -182,18 +184,71 @@ fn check_kind(file: &str, package: &Map<String, Value>, kind: &str) -> Result<()
     }
 }
 
-/// The file as a JSON object; a blank file is empty.
+/// The fields of a `package.json` that say what is installed.
+const READ: [&str; 7] = [
+    "dependencies",
+    "optionalDependencies",
+    "peerDependencies",
+    "devDependencies",
+    "workspaces",
+    "overrides",
+    "scripts",
+];
+
+/// A `package.json` as npm reads it: other fields may hold what only JavaScript can keep (numbers without end, halves of
+/// characters, any depth), the last of two equal names counts, and a list is a package without anything.
+struct Package(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Package {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PackageVisitor).map(Package)
+    }
+}
+
+struct PackageVisitor;
+
+impl<'de> Visitor<'de> for PackageVisitor {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut read = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if READ.contains(&&*name) {
+                read.insert(name, map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(read)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Map::new())
+    }
+}
+
+/// The fields of the file that are read; a blank file is empty.
 fn object(file: &str, bytes: &[u8]) -> Result<Map<String, Value>, Finding> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    match serde_json::from_slice(bytes) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Finding::dependencies(format!("{file} is not a JSON object"))),
-        // The text of the error ends with line and column.
-        Err(error) => Err(Finding::dependencies(format!("{file} is not JSON: {error}"))),
-    }
+    // npm replaces what is no text.
+    serde_json::from_str(&String::from_utf8_lossy(bytes)).map(|Package(fields)| fields).map_err(|error| {
+        Finding::dependencies(if error.is_data() {
+            format!("{file} is not a JSON object")
+        } else {
+            // The text of the error ends with line and column.
+            format!(
+                "{file} is not JSON: {error}; npm refuses it (EJSONPARSE): {file} must be actual JSON, not just JavaScript"
+            )
+        })
+    })
 }
 
 #[cfg(test)]
@@ -210,13 +265,30 @@ mod tests {
     }
 
     #[test]
+    fn takes_whatever_npm_takes() {
+        let depth = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+        for text in [
+            "[]",
+            r#"["a", {}]"#,
+            r#"{"name": 5, "version": [], "description": "\ud800", "x": 1e999, "dependencies": {}}"#,
+            r#"{"dependencies": {"a": "1"}, "dependencies": {}}"#,
+            &format!(r#"{{"config": {depth}}}"#),
+        ] {
+            check("package.json", &[("package.json", text)], EMPTY);
+        }
+    }
+
+    #[test]
     fn says_where_the_file_is_not_json() {
         check(
             "package.json",
             &[("package.json", "{\n  \"a\": 1,\n}")],
-            "DependencyInvalid: package.json is not JSON: trailing comma at line 3 column 1",
+            "DependencyInvalid: package.json is not JSON: trailing comma at line 3 column 1; npm refuses it (EJSONPARSE): \
+             package.json must be actual JSON, not just JavaScript",
         );
-        check("package.json", &[("package.json", "[]")], "DependencyInvalid: package.json is not a JSON object");
+        for text in ["null", "\"x\"", "5"] {
+            check("package.json", &[("package.json", text)], "DependencyInvalid: package.json is not a JSON object");
+        }
         check(
             "package.json",
             &[("package.json", r#"{"dependencies":["a"]}"#)],

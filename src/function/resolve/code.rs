@@ -63,7 +63,10 @@ fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) ->
         Language::NodeJs => match serde_json::from_str::<BTreeMap<String, &RawValue>>(deps) {
             Ok(fields) if fields.is_empty() => return "{}".into(),
             Ok(_) => {}
-            Err(error) => found.wrong(Violation::invalid(format!("deps is not JSON: {error}"), "spec.deps")),
+            Err(error) => {
+                let why = format!("deps is not JSON: {error}; npm refuses it (EJSONPARSE)");
+                found.wrong(Violation::invalid(why, "spec.deps"));
+            }
         },
     }
     deps.to_owned()
