@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::children::job::{INSTALL, PUSH};
+use super::quantity::Quantity;
 use crate::api::build::{MAX_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
 use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, DISABLED, FUNCTION_UID, MANAGER, RECONCILE};
@@ -75,6 +76,19 @@ pub struct Job {
     pub created: Option<Timestamp>,
     /// Its namespace.
     pub namespace: Arc<str>,
+    /// CPU and memory that its containers ask for and may have, if it says so.
+    pub resources: Option<Sizes>,
+}
+
+/// Requests and limits of CPU and memory.
+pub type Sizes = [Option<Quantity>; 4];
+
+/// The requests and limits in the resources of a container.
+pub(super) fn sizes(resources: &Value) -> Sizes {
+    ["/requests/cpu", "/requests/memory", "/limits/cpu", "/limits/memory"].map(|path| {
+        // The API server writes them in another way than they were given.
+        resources.pointer(path).and_then(Value::as_str).and_then(Quantity::parse)
+    })
 }
 
 /// A Deployment.
@@ -221,14 +235,19 @@ pub fn job(live: &Value) -> Job {
         progress,
         created: text(live, "/metadata/creationTimestamp").parse().ok(),
         namespace: text(live, "/metadata/namespace").into(),
+        resources: push(live).and_then(|push| push.get("resources")).map(sizes),
     }
+}
+
+/// The container that pushes.
+fn push(live: &Value) -> Option<&Value> {
+    let containers = live.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    containers.into_iter().flatten().find(|container| container["name"] == PUSH)
 }
 
 /// The image in the arguments of the container that pushes.
 fn image(live: &Value) -> &str {
-    let containers = live.pointer("/spec/template/spec/containers").and_then(Value::as_array);
-    let push = containers.into_iter().flatten().find(|container| container["name"] == PUSH);
-    let args = push.and_then(|push| push["args"].as_array()).into_iter().flatten();
+    let args = push(live).and_then(|push| push["args"].as_array()).into_iter().flatten();
     args.filter_map(Value::as_str).find_map(|arg| arg.strip_prefix("--image=")).unwrap_or_default()
 }
 
@@ -268,6 +287,7 @@ pub fn pod(live: &Value) -> Pod {
     let end = matches!(role, Role::Build(_)).then(|| end(live)).flatten();
     let over = matches!(text(live, "/status/phase"), "Succeeded" | "Failed");
     let problem = match &role {
+        Role::Serving if !over => cannot_start(live).or_else(|| problem(live)),
         _ if !over => problem(live),
         Role::Build(_) => stopped(live),
         // It was replaced and only exists as a record.
@@ -317,7 +337,7 @@ fn end(live: &Value) -> Option<End> {
 }
 
 /// The kubelet's reason while it waits before the next pull.
-const BACK_OFF: &str = "ImagePullBackOff";
+pub(super) const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
 /// The kubelet's reason after a failed pull.
 const ERROR: &str = "ErrImagePull";
 
@@ -328,6 +348,21 @@ fn image_problem(message: &str) -> &str {
     waits.and_then(|rest| rest.split_once(": ErrImagePull: ")).map_or(message, |(_, cause)| cause)
 }
 
+/// The kubelet's reason between two starts of a container that ends.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+
+/// Why the code cannot be loaded: the runtime server leaves it as the termination message of its container. The same from
+/// one start to the next, so that nothing is written while the kubelet tries again.
+fn cannot_start(live: &Value) -> Option<(String, String)> {
+    statuses(live).filter(|status| status["ready"] != true).find_map(|status| {
+        let ended = ["/state/terminated", "/lastState/terminated"].into_iter().find_map(|path| status.pointer(path))?;
+        let message = short(ended["message"].as_str()?.trim());
+        let container = status["name"].as_str().unwrap_or_default();
+        let text = format!("container {container}: {message}; it ended with exit code {}", ended["exitCode"]);
+        (!message.is_empty()).then(|| (CRASH_LOOP.to_owned(), text))
+    })
+}
+
 /// Why a pod cannot run.
 fn problem(live: &Value) -> Option<(String, String)> {
     for status in statuses(live) {
@@ -336,8 +371,9 @@ fn problem(live: &Value) -> Option<(String, String)> {
             if !matches!(reason, "" | "ContainerCreating" | "PodInitializing") {
                 let container = status["name"].as_str().unwrap_or_default();
                 let message = waiting["message"].as_str().unwrap_or_default();
-                let is_image = matches!(reason, BACK_OFF | ERROR);
-                let (reason, message) = if is_image { (BACK_OFF, image_problem(message)) } else { (reason, message) };
+                let is_image = matches!(reason, IMAGE_PULL_BACK_OFF | ERROR);
+                let (reason, message) =
+                    if is_image { (IMAGE_PULL_BACK_OFF, image_problem(message)) } else { (reason, message) };
                 let why = short(message);
                 let last = status.pointer("/lastState/terminated").map(|last| {
                     let reason = last["reason"].as_str().unwrap_or_default();

@@ -11,7 +11,7 @@ const LONGEST: usize = 64;
 
 /// A number of billionths; larger ones than an `i128` holds are the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Quantity(i128);
+pub struct Quantity(i128);
 
 impl Quantity {
     /// The quantity that `text` stands for.

@@ -2,6 +2,8 @@
 
 use super::stage::Repository;
 use super::{ResolvedFunction, Settings};
+use crate::api::conditions::cut;
+use crate::object;
 use crate::registry;
 use crate::secrets::Known;
 
@@ -20,10 +22,35 @@ pub(super) fn choose(
         }
     }
     let chosen = registry::choose(external.data(), default.data()).map_err(|problem| problem.to_string())?;
-    let secret = if external.data().is_some() { names[0] } else { names[1] };
+    let (secret, known) = if external.data().is_some() { (names[0], external) } else { (names[1], default) };
     let repository = |address: &registry::Address| {
         let image = address.image(&function.namespace, &function.name, "latest");
         image.map(|image| format!("{}/{}", image.registry, image.repository)).map_err(|error| error.to_string())
     };
-    Ok(Repository { push: repository(&chosen.push)?, pull: repository(&chosen.pull)?, secret: secret.clone() })
+    let no_pull = known.kind().and_then(|kind| no_pull(secret, kind));
+    Ok(Repository { push: repository(&chosen.push)?, pull: repository(&chosen.pull)?, secret: secret.clone(), no_pull })
+}
+
+/// Why nodes do not use a Secret of this type, and what to do. A build reads its keys, whatever its type is.
+fn no_pull(secret: &str, kind: &str) -> Option<String> {
+    const TYPED: &str = "kubernetes.io/dockerconfigjson";
+    let kind = object::printable(cut(kind, 64));
+    (kind != TYPED).then(|| {
+        format!(
+            "the Secret {secret} is of type {kind}: builds push with it, but nodes pull only with one of type {TYPED}; delete it \
+             and create it again with that type, with .dockerconfigjson and the same other keys"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_pull_with_a_typed_secret_only() {
+        assert_eq!(no_pull("s", "kubernetes.io/dockerconfigjson"), None);
+        let words = no_pull("s", "Opaque").unwrap();
+        assert!(words.starts_with("the Secret s is of type Opaque: builds push with it, but nodes"), "{words}");
+    }
 }

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::build_queue::Admission;
 use super::child_set::{ChildKind, Children};
-use super::child_state::{ChildIdentity, Job};
+use super::child_state::{ChildIdentity, IMAGE_PULL_BACK_OFF, Job};
 use super::git::{Access, Tree};
 use super::refusals::{RefusedWrite, Write};
 use super::tag::Recipe;
@@ -34,6 +34,9 @@ use crate::api::names::MANAGED_BY;
 use crate::managed::{AppliedConfiguration, Desired, Mark};
 use crate::object::{Digest, Key, Object, Place};
 
+/// Words of container runtimes about a registry that asks for credentials, or for others.
+const REFUSED_PULLS: [&str; 5] = ["unauthorized", "denied", "forbidden", "authentication", "no basic auth credentials"];
+
 /// The image repository of a Function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
@@ -43,6 +46,22 @@ pub struct Repository {
     pub pull: String,
     /// The Secret with its credentials.
     pub secret: String,
+    /// Why nodes do not use that Secret, and what to do.
+    pub no_pull: Option<String>,
+}
+
+impl Repository {
+    /// The problem of a pod as text; if a registry has refused the node, with what keeps nodes from using the credentials.
+    fn explain(&self, (reason, text): &(String, String)) -> String {
+        let is_refused = || {
+            let text = text.to_ascii_lowercase();
+            REFUSED_PULLS.iter().any(|words| text.contains(words))
+        };
+        match &self.no_pull {
+            Some(why) if reason == IMAGE_PULL_BACK_OFF && is_refused() => format!("{reason}: {text}; {why}"),
+            _ => format!("{reason}: {text}"),
+        }
+    }
 }
 
 /// A resolved Function with its recipe, its repository and its source.

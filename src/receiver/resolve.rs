@@ -99,6 +99,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::secrets::Contents;
 
     fn receiver(kind: &str) -> Receiver {
         let spec = json!({"type": kind, "secretRef": {"name": "hook"}, "events": [" Push "]});
@@ -110,7 +111,8 @@ mod tests {
     }
 
     fn secret(key: &str, token: &str) -> Known {
-        Known::Data(Arc::new([(key.to_owned(), ByteString(token.as_bytes().to_vec()))].into()))
+        let data = [(key.to_owned(), ByteString(token.as_bytes().to_vec()))].into();
+        Known::Data(Arc::new(Contents { kind: "Opaque".to_owned(), data }))
     }
 
     #[track_caller]

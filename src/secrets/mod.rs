@@ -19,5 +19,5 @@ mod watch;
 
 pub use receivers::ReceiverSecrets;
 pub use repository::{RepositoryData, RepositorySecrets};
-pub use state::{Known, SecretData};
+pub use state::{Contents, Known, SecretData};
 pub use watch::{Followed, Secrets};

@@ -13,6 +13,15 @@ use crate::failure::{Class, chain};
 /// The `data` of a Secret.
 pub type SecretData = BTreeMap<String, ByteString>;
 
+/// What is kept of a Secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Its `type`, such as `Opaque`.
+    pub kind: String,
+    /// Its data.
+    pub data: SecretData,
+}
+
 /// The state of a Secret.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Known {
@@ -27,15 +36,23 @@ pub enum Known {
     },
     /// It does not exist.
     Absent,
-    /// Its data.
-    Data(Arc<SecretData>),
+    /// What it holds.
+    Data(Arc<Contents>),
 }
 
 impl Known {
     /// Its data, if it exists.
     pub fn data(&self) -> Option<&SecretData> {
         match self {
-            Self::Data(data) => Some(data),
+            Self::Data(contents) => Some(&contents.data),
+            Self::Nothing | Self::Unreadable { .. } | Self::Absent => None,
+        }
+    }
+
+    /// Its `type`, if it exists.
+    pub fn kind(&self) -> Option<&str> {
+        match self {
+            Self::Data(contents) => Some(&contents.kind),
             Self::Nothing | Self::Unreadable { .. } | Self::Absent => None,
         }
     }
@@ -89,7 +106,7 @@ impl fmt::Debug for Known {
 pub(super) struct State {
     synced: bool,
     /// By namespace.
-    data: HashMap<String, Arc<SecretData>>,
+    data: HashMap<String, Arc<Contents>>,
     /// Namespaces in the current list.
     fresh: HashSet<String>,
     /// Why the state is not known yet.
@@ -125,7 +142,7 @@ impl State {
             WatchEvent::Initial(live) => {
                 let Some(namespace) = namespace_of(&live) else { return Affected::None };
                 self.fresh.insert(namespace.clone());
-                self.data.insert(namespace.clone(), data_of(&live));
+                self.data.insert(namespace.clone(), contents_of(&live));
                 Affected::One(namespace)
             }
             // What was read of it before is still the best that is known.
@@ -135,7 +152,7 @@ impl State {
             }
             WatchEvent::Applied(live) => {
                 let Some(namespace) = namespace_of(&live) else { return Affected::None };
-                self.data.insert(namespace.clone(), data_of(&live));
+                self.data.insert(namespace.clone(), contents_of(&live));
                 Affected::One(namespace)
             }
             WatchEvent::Deleted(live) => {
@@ -165,9 +182,10 @@ fn namespace_of(live: &Value) -> Option<String> {
     live.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned)
 }
 
-fn data_of(live: &Value) -> Arc<SecretData> {
+fn contents_of(live: &Value) -> Arc<Contents> {
     let data = live.get("data").cloned().and_then(|data| serde_json::from_value(data).ok());
-    Arc::new(data.unwrap_or_default())
+    let kind = live.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Arc::new(Contents { kind, data: data.unwrap_or_default() })
 }
 
 #[cfg(test)]

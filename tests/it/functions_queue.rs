@@ -180,3 +180,31 @@ async fn an_unschedulable_build_is_reported_at_its_deadline() {
     let said = world.said("hello", "BuildReady");
     assert!(said.contains("DeadlineExceeded") && said.contains("Unschedulable: 0/1 nodes are available"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_build_resources_replace_a_build_that_cannot_begin_and_no_other() {
+    let mut world = World::with_functions().await;
+    world.functions.requeue = NEVER;
+    world.builds_wait();
+    world.start();
+    let resources = |memory: &str| json!({"spec": {"buildResources": {"limits": {"memory": memory}, "requests": {"memory": memory}}}});
+    world.function("hello", too_large());
+    world.until_function("it is held up", |w| w.said("hello", "BuildReady").contains("Unschedulable")).await;
+    let names = |w: &World| {
+        let jobs = w.children("hello", JOBS);
+        jobs.iter().map(|job| job["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let before = names(&world);
+    world.edit_function("hello", resources("1Gi"));
+    world.until_function("another one", |w| names(w).len() == 1 && names(w) != before).await;
+    world.until_function("it works", |w| w.said("hello", "BuildReady").contains("still in progress")).await;
+    world.quiet().await;
+    // One that has begun goes on with what it has.
+    let second = names(&world);
+    world.edit_function("hello", resources("1100Mi"));
+    world.quiet().await;
+    assert_eq!(names(&world), second);
+    world.builds_succeed();
+    world.runs("hello").await;
+    assert_eq!(world.function_status("hello")["builds"], 2);
+}

@@ -15,7 +15,7 @@ use crate::api::function_conditions::{Reason, Status, Type};
 use crate::failure::Backoff;
 use crate::function::build_queue::Admission;
 use crate::function::child_set::ChildKind;
-use crate::function::child_state::{ChildIdentity, End, Job, Pod, Progress, Role};
+use crate::function::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, sizes};
 use crate::function::children;
 use crate::function::children::job::{self, Build, Origin, Previous};
 use crate::function::log_tail::log_tail;
@@ -89,7 +89,9 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
             if pods.count() == 0 && job.created.is_some_and(|created| now.duration_since(created) >= POD_TIMEOUT) {
                 decision.without_pod = Some(job.clone());
             }
-            if problem.is_some() && observed.state.retry_now.as_deref() == Some(&job.identity.name) {
+            let is_held_up = problem.is_some() || decision.without_pod.is_some();
+            let is_asked = problem.is_some() && observed.state.retry_now.as_deref() == Some(&job.identity.name);
+            if is_asked || (is_held_up && has_other_resources(job, resolved)) {
                 replace_held_up(situation, job, decision);
             } else {
                 runs(situation, job, problem, decision);
@@ -195,7 +197,14 @@ fn runs(situation: &Situation<'_>, job: &Job, problem: Option<(String, String)>,
     }
 }
 
-/// Replaces a held-up attempt whose cause is fixed: the kubelet would take minutes to retry.
+/// Whether the Job asks for other resources than a new one would. One that works goes on with what it has.
+fn has_other_resources(job: &Job, resolved: &Resolved<'_>) -> bool {
+    let wanted = serde_json::to_value(&resolved.function.build_resources).unwrap_or_default();
+    job.resources.as_ref().is_some_and(|resources| *resources != sizes(&wanted))
+}
+
+/// Replaces a held-up attempt whose cause is fixed: the kubelet would take minutes to retry, and the resources of a Job cannot
+/// be changed.
 fn replace_held_up(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
     decision.without_pod = None;
     decision.delete(ChildKind::Job, &job.identity);

@@ -98,7 +98,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         .iter()
         .filter(|pod| pod.role == Role::Serving && !pod.identity.terminating)
         .find_map(|pod| pod.problem.as_ref())
-        .map(|(reason, text)| format!("{reason}: {text}"));
+        .map(|problem| resolved.repository.explain(problem));
     let mut update = state(live, problem.as_deref());
     if update.status == Status::True {
         decision.record.image = Some(live.image.clone());

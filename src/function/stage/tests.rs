@@ -48,8 +48,12 @@ impl Case {
         };
         let spec = resolve(&self.function, &settings, &Credentials::new(&settings, [])).unwrap();
         let recipe = tag::recipe(&spec, None, &settings.platform);
-        let repository =
-            Repository { push: "r/default-hello".into(), pull: "p/default-hello".into(), secret: "s".into() };
+        let repository = Repository {
+            push: "r/default-hello".into(),
+            pull: "p/default-hello".into(),
+            secret: "s".into(),
+            no_pull: None,
+        };
         let resolved =
             Resolved { function: &spec, recipe: &recipe, repository: &repository, git: None, settings: &settings };
         let observed = Observed {

@@ -113,3 +113,19 @@ fn writing_another_child_does_not_change_running() {
     case.children.deployments[0].conditions.clear();
     assert!(!serves(&case));
 }
+
+#[test]
+fn a_refused_pull_says_that_nodes_do_not_use_the_secret() {
+    let no_pull = Some("the Secret s is of type Opaque".to_owned());
+    let repository = Repository { push: "r/x".into(), pull: "p/x".into(), secret: "s".into(), no_pull };
+    let explain =
+        |repository: &Repository, reason: &str, text: &str| repository.explain(&(reason.to_owned(), text.to_owned()));
+    for refused in ["failed to authorize: 401 Unauthorized", "pull access denied", "no basic auth credentials"] {
+        let words = explain(&repository, "ImagePullBackOff", refused);
+        assert_eq!(words, format!("ImagePullBackOff: {refused}; the Secret s is of type Opaque"));
+    }
+    assert_eq!(explain(&repository, "ImagePullBackOff", "not found"), "ImagePullBackOff: not found");
+    assert_eq!(explain(&repository, "CrashLoopBackOff", "denied"), "CrashLoopBackOff: denied");
+    let typed = Repository { no_pull: None, ..repository };
+    assert_eq!(explain(&typed, "ImagePullBackOff", "denied"), "ImagePullBackOff: denied");
+}
