@@ -44,7 +44,7 @@ pub struct FunctionSpec {
     /// Content of `package.json` or `requirements.txt`. Ignored with `type: git`, where the file in the repository is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deps: Option<String>,
-    /// Language and version: `nodejs10` to `nodejs22` (even numbers), `python38` to `python313`. By default `nodejs22`;
+    /// Language and version: `nodejs10` to `nodejs26` (even numbers), `python38` to `python314`. By default `nodejs22`;
     /// a Function that was built without `runtime` keeps the one in `status.runtime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,

@@ -258,11 +258,15 @@ fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut F
         found.wrong(Violation::runtime(format!("cannot find runtime: {}", shown(name)), path, details));
         return None;
     };
+    Some(runtime)
+}
+
+/// A name whose runtime has ended is served by another row, which the warning names.
+fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     if runtime.is_deprecated() {
-        let message = format!("runtime {name} is deprecated: the Function runs on {}", runtime.runs_as);
+        let message = format!("runtime {} is deprecated: the Function runs on {row}", runtime.name);
         found.warn("RuntimeDeprecated", message);
     }
-    Some(runtime)
 }
 
 fn base(
@@ -272,15 +276,21 @@ fn base(
     found: &mut Findings,
 ) -> Option<BaseImage> {
     if let Some(image) = spec.runtime_image_override.as_deref().filter(|image| !image.is_empty()) {
+        warn_of(runtime, runtime.runs_as, found);
         return BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok();
     }
-    let base = [runtime.name, runtime.runs_as, "*"].into_iter().find_map(|name| settings.base_images.get(name));
+    let names = [(runtime.name, runtime.runs_as), (runtime.runs_as, runtime.runs_as), ("*", runtime.runs_as)];
+    let others = runtime.served_by().map(|row| (row.name, row.name));
+    let base = names.into_iter().chain(others).find_map(|(name, row)| Some((settings.base_images.get(name)?, row)));
+    warn_of(runtime, base.map_or(runtime.runs_as, |(_, row)| row), found);
     if base.is_none() {
         let what = format!("no base image is configured for runtime {}", runtime.name);
-        let details = "set MAINSTAY_BASE_IMAGES for the agent, or spec.runtimeImageOverride here".to_owned();
+        let rows = runtime.served_by().map(|row| row.name).collect::<Vec<_>>().join(", ");
+        let will_do = if runtime.is_deprecated() { format!(" (that of {rows} will do)") } else { String::new() };
+        let details = format!("set MAINSTAY_BASE_IMAGES for the agent{will_do}, or spec.runtimeImageOverride here");
         found.wrong(Violation::runtime(what, "spec.runtime", details));
     }
-    base.cloned()
+    base.map(|(base, _)| base.clone())
 }
 
 /// The violation for an invalid base image, with what to write instead.

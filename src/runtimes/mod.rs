@@ -57,8 +57,8 @@ const fn row(name: &'static str, language: Language, version: &'static str, runs
     Runtime { name, language, version, runs_as }
 }
 
-/// Maintained is what its authors still mend: Node.js 22 (until April 2027; 20 ended in April 2026), and Python 3.11
-/// (until October 2027), 3.12 and 3.13 (3.10 ended in October 2026). Every other name keeps working on the oldest
+/// Maintained is what its authors still mend: Node.js 22 (until April 2027; 20 ended in April 2026), 24 and 26, and
+/// Python 3.11 (until October 2027), 3.12, 3.13 and 3.14 (3.10 ended in October 2026). Every other name keeps working on the oldest
 /// maintained row of its language, which is the nearest to what its functions were written for.
 const TABLE: &[Runtime] = &[
     row("nodejs10", Language::NodeJs, "10", "nodejs22"),
@@ -68,12 +68,15 @@ const TABLE: &[Runtime] = &[
     row("nodejs18", Language::NodeJs, "18", "nodejs22"),
     row("nodejs20", Language::NodeJs, "20", "nodejs22"),
     row("nodejs22", Language::NodeJs, "22", "nodejs22"),
+    row("nodejs24", Language::NodeJs, "24", "nodejs24"),
+    row("nodejs26", Language::NodeJs, "26", "nodejs26"),
     row("python38", Language::Python, "3.8", "python311"),
     row("python39", Language::Python, "3.9", "python311"),
     row("python310", Language::Python, "3.10", "python311"),
     row("python311", Language::Python, "3.11", "python311"),
     row("python312", Language::Python, "3.12", "python312"),
     row("python313", Language::Python, "3.13", "python313"),
+    row("python314", Language::Python, "3.14", "python314"),
 ];
 
 /// The row with this name.
@@ -90,6 +93,14 @@ impl Runtime {
     /// Whether its authors have ended it, so that it runs on another row.
     pub fn is_deprecated(&self) -> bool {
         self.name != self.runs_as
+    }
+
+    /// The rows that can serve it, the best first: the one that it [runs as](Self::runs_as), and for a name whose authors have
+    /// ended it the newer ones of its language, because an installation need not have an image of the oldest.
+    pub fn served_by(&self) -> impl Iterator<Item = &'static Self> + use<> {
+        let (language, deprecated, first) = (self.language, self.is_deprecated(), self.runs_as);
+        let maintained = TABLE.iter().filter(move |row| row.language == language && !row.is_deprecated());
+        maintained.skip_while(move |row| row.name != first).take(if deprecated { usize::MAX } else { 1 })
     }
 
     /// Name of the file with the function, below [`CODE_DIR`].
@@ -195,6 +206,15 @@ mod tests {
         assert!(!find(DEFAULT).unwrap().is_deprecated());
         assert!(find("nodejs12").unwrap().is_deprecated());
         assert_eq!(find("nodejs11"), None);
+    }
+
+    #[test]
+    fn an_ended_name_is_served_by_every_maintained_row_and_another_by_itself() {
+        let served = |name| find(name).unwrap().served_by().map(|row| row.name).collect::<Vec<_>>();
+        assert_eq!(served("nodejs12"), ["nodejs22", "nodejs24", "nodejs26"]);
+        assert_eq!(served("nodejs22"), ["nodejs22"]);
+        assert_eq!(served("python38"), ["python311", "python312", "python313", "python314"]);
+        assert_eq!(served("python312"), ["python312"]);
     }
 
     #[test]

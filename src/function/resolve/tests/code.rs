@@ -31,7 +31,7 @@ fn refuses_deps_that_are_not_a_json_object() {
     assert_eq!(with("'lodash'"), braces);
     assert_eq!(with("'[]'"), braces);
     assert!(with("'{ test }'").starts_with("invalid value: deps is not JSON: "));
-    assert!(with("'{ test }'").ends_with(" at line 1 column 3: spec.deps"));
+    assert!(with("'{ test }'").ends_with(" at line 1 column 3; npm refuses it (EJSONPARSE): spec.deps"));
     // Any depth of nesting: npm reads it, too.
     ok(&format!("{NODE}deps: '{{\"a\":{}1{}}}'", "[".repeat(5000), "]".repeat(5000)));
 }
@@ -129,6 +129,32 @@ fn prefers_the_base_image_of_the_runtime_to_the_general_one() {
     assert_eq!(resolve(&function(NODE, &[]), &settings, &Credentials::new(&settings, [])).unwrap().base, base);
     let python = function("source: x\nruntime: python312", &[]);
     assert_eq!(resolve(&python, &settings, &Credentials::new(&settings, [])).unwrap().base, BaseImage::Scratch);
+}
+
+#[test]
+fn an_ended_runtime_runs_on_the_nearest_row_that_has_a_base_image_and_says_which() {
+    let python = function("source: x\nruntime: python38", &[]);
+    let image = |name: &str| BaseImage::parse(&format!("registry.local/{name}@sha256:{}", "0".repeat(64))).unwrap();
+    for (configured, expected, row) in [
+        (&["python311", "python312", "*"][..], "python311", "python311"),
+        (&["python314", "python312", "nodejs22"], "python312", "python312"),
+        (&["python312", "*"], "*", "python311"),
+        (&["python38", "python311"], "python38", "python311"),
+    ] {
+        let images = configured.iter().map(|name| ((*name).to_owned(), image(&name.replace('*', "all"))));
+        let settings = Settings { base_images: images.collect(), ..Settings::default() };
+        let found = resolve(&python, &settings, &Credentials::new(&settings, [])).unwrap();
+        assert_eq!(found.base, image(&expected.replace('*', "all")), "{configured:?}");
+        let warning = format!("runtime python38 is deprecated: the Function runs on {row}");
+        assert_eq!(found.warnings[0].message, warning, "{configured:?}");
+        assert_eq!(found.runtime.name, "python38");
+    }
+    let settings = Settings { base_images: [("nodejs22".into(), image("node"))].into(), ..Settings::default() };
+    let words = text(&resolve(&python, &settings, &Credentials::new(&settings, [])).unwrap_err());
+    assert!(words.contains("(that of python311, python312, python313, python314 will do)"), "{words}");
+    let current = function("source: x\nruntime: python311", &[]);
+    let settings = Settings { base_images: [("python312".into(), image("3.12"))].into(), ..Settings::default() };
+    assert!(resolve(&current, &settings, &Credentials::new(&settings, [])).is_err(), "it asked for that very version");
 }
 
 #[test]
