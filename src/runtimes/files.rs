@@ -26,6 +26,7 @@ pub(super) const NODEJS: &[ServerFile] = &[
     file!("nodejs", "response.js"),
     file!("nodejs", "server.js"),
     file!("nodejs", "settings.js"),
+    file!("nodejs", "termination.js"),
     file!("nodejs", "watchdog.js"),
 ];
 
@@ -49,5 +50,6 @@ pub(super) const PYTHON: &[ServerFile] = &[
     file!("python", "function_server/response.py"),
     file!("python", "function_server/settings.py"),
     file!("python", "function_server/signed.py"),
+    file!("python", "function_server/termination.py"),
     file!("python", "server.py"),
 ];

@@ -45,6 +45,7 @@ mod functions_git;
 mod functions_hostile;
 mod functions_kills;
 mod functions_kills_real;
+mod functions_loading;
 mod functions_messages;
 mod functions_name_conflicts;
 mod functions_queue;

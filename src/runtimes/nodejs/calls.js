@@ -34,7 +34,7 @@ class Calls {
     };
   }
 
-  /** Sets the function to call; `null` when it could not be loaded. */
+  /** Sets the function to call. */
   use(target, watchdog) {
     this.target = target;
     this.watchdog = watchdog;
@@ -87,12 +87,6 @@ class Calls {
   }
 
   invoke(request, response, bytes) {
-    if (this.target === null) {
-      this.metrics.failed(request.method);
-      this.log('The function is not loaded: see the first lines of this log');
-      reply.plain(response, 500, 'text/plain; charset=utf-8', 'User function not loaded');
-      return;
-    }
     let input;
     try {
       input = event.make(request, response, bytes, this.settings);

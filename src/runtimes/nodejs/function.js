@@ -7,21 +7,17 @@ const { pathToFileURL } = require('url');
 
 const MODULE_ONLY = new Set(['ERR_REQUIRE_ESM', 'ERR_REQUIRE_ASYNC_MODULE']);
 
-/** The function, or `null` when it cannot be loaded: every call is then answered 500, and probes still succeed. */
-async function load(settings, log) {
+/** The function; `refuse(what, error)` does not come back, so that a pod that cannot load its function is never ready. */
+async function load(settings, refuse) {
   const started = process.hrtime.bigint();
   let exported;
   try {
     exported = await exportsOf(settings);
   } catch (error) {
-    log(`The function cannot be loaded: ${error instanceof Error ? error.stack : String(error)}`);
-    return null;
+    refuse('the module fails', error);
   }
   const found = pick(exported, settings.functionName);
-  if (found === null) {
-    log(`The function cannot be loaded: the module exports no function "${settings.functionName}"`);
-    return null;
-  }
+  if (found === null) refuse(`the module exports no function "${settings.functionName}"`);
   const millis = Number(process.hrtime.bigint() - started) / 1e6;
   process.stdout.write(`Function loaded in ${millis.toFixed(1)} ms\n`);
   return found;

@@ -13,6 +13,7 @@ const { Metrics } = require('./metrics');
 const { Request } = require('./request');
 const { Response } = require('./response');
 const settings = require('./settings').read(process.env);
+const termination = require('./termination');
 const { Watchdog } = require('./watchdog');
 
 // A client must have sent its head in this time, so that slow ones do not hold connections for ever.
@@ -22,7 +23,10 @@ const IDLE_MILLIS = 75000;
 const CHECK_MILLIS = 5000;
 const MOST_CONNECTIONS = 4096;
 
+// Before the function can change it.
+const environment = { ...process.env };
 let ending = false;
+let loaded = false;
 
 function log(line) {
   process.stderr.write(line + '\n');
@@ -38,11 +42,14 @@ async function start() {
     if (ending) return;
     calls.abandon();
     log(`The function ended the process with exit code ${code}`);
+    if (!loaded) termination.leave(`the function cannot be loaded: the process ended with exit code ${code} during it`);
   });
 
-  // Loaded before the port opens: a pod that is ready has its function loaded, or has said why not.
+  // Loaded before the port opens: a pod that is ready has its function loaded.
   const watchdog = new Watchdog(settings.timeoutMillis, () => calls.expire());
-  calls.use(await load(settings, log), watchdog);
+  const target = await load(settings, refuse);
+  loaded = true;
+  calls.use(target, watchdog);
 
   const server = http.createServer(
     { IncomingMessage: Request, ServerResponse: Response, noDelay: true, connectionsCheckingInterval: CHECK_MILLIS },
@@ -83,13 +90,26 @@ async function start() {
   process.on('SIGINT', () => retire(0));
 }
 
+/** The function cannot be loaded: the process ends with the reason, in its log and as its termination message. */
+function refuse(what, ...thrown) {
+  log(`The function cannot be loaded: ${thrown.length > 0 ? describe(thrown[0]) : what}`);
+  const causes = thrown.map((error) => termination.describe(error, settings.folder, environment));
+  const why = [what, ...causes].join(': ');
+  termination.leave(`the function cannot be loaded: ${why}`);
+  end(1);
+}
+
 function end(code) {
   ending = true;
   process.exit(code);
 }
 
 function describe(error) {
-  return error instanceof Error ? error.stack : String(error);
+  try {
+    return error instanceof Error ? error.stack : String(error);
+  } catch (_) {
+    return 'what was thrown cannot be shown';
+  }
 }
 
 start();

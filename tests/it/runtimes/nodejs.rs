@@ -240,18 +240,40 @@ fn state_of_the_module_lasts_from_call_to_call() {
 }
 
 #[test]
-fn a_function_that_cannot_be_loaded_is_logged_and_probes_succeed() {
-    for (source, said) in [
-        ("exports.main = (", "SyntaxError"),
-        ("require('no-such-package')", "no-such-package"),
-        ("exports.other = () => 1", "no function \"main\""),
-        ("module.exports = null", "no function \"main\""),
-        ("throw new Error('at load')", "at load"),
+fn a_function_that_cannot_be_loaded_ends_the_process_with_the_reason() {
+    let secret = [("PASSWORD", "correct horse"), ("OTHER", "first line\nbattery staple")];
+    for (source, said, left) in [
+        ("exports.main = (", "SyntaxError", "the module fails: handler.js:1: SyntaxError: Unexpected end of input"),
+        (
+            "\nrequire('no-such-package')",
+            "no-such-package",
+            "the module fails: handler.js:2: Error: Cannot find module 'no-such-package'",
+        ),
+        ("exports.other = () => 1", "no function \"main\"", "the module exports no function \"main\""),
+        ("module.exports = null", "no function \"main\"", "the module exports no function \"main\""),
+        ("throw undefined", "undefined", "the module fails: undefined"),
+        ("throw { toString() { throw 1 } }", "cannot be shown", "the module fails: it throws what cannot be shown"),
+        ("process.exit(0)", "exit code 0", "the process ended with exit code 0 during it"),
+        ("export const main = await new Promise(() => {})", "exit code", "during it"),
+        (
+            "throw new TypeError(`at load ${process.env.PASSWORD} battery staple\\nmore`)",
+            "at load",
+            "the module fails: handler.js:1: TypeError: at load *** ***",
+        ),
+        ("throw new Error('x'.repeat(100000))", "xxx", "xxx…"),
     ] {
-        let server = Server::start("nodejs22", source, &[]);
+        let room = tempfile::tempdir().unwrap();
+        let file = room.path().join("termination-log");
+        std::fs::write(&file, "").unwrap();
+        let mut env = secret.to_vec();
+        env.push(("MAINSTAY_TERMINATION_LOG", file.to_str().unwrap()));
+        let name = if source.contains("export const") { "handler.mjs" } else { "handler.js" };
+        let mut server = Server::launch("nodejs22", &[(name, source)], &env);
+        assert_ne!(server.await_exit(), None, "{source}");
         server.await_log(said);
-        assert_eq!(server.get("/").status, 500, "{source}");
-        assert_eq!(server.get("/healthz").short(), "200 OK", "{source}");
+        let message = std::fs::read_to_string(&file).unwrap();
+        assert!(message.starts_with("the function cannot be loaded: "), "{source}: {message}");
+        assert!(message.ends_with(left) && message.len() < 800, "{source}: {message}");
     }
 }
 

@@ -168,15 +168,37 @@ fn state_of_the_module_is_shared_by_all_calls() {
 
 #[test]
 fn a_function_that_cannot_be_loaded_ends_the_process_with_the_reason() {
-    for (source, said) in [
-        ("def main(", "SyntaxError"),
-        ("import no_such_package", "No module named 'no_such_package'"),
-        ("def other(event, context): pass", "has no function 'main'"),
-        ("raise SystemExit(0)", "SystemExit"),
+    for (source, said, left) in [
+        ("def main(", "SyntaxError", "the module fails: handler.py:1: SyntaxError: '(' was never closed"),
+        (
+            "\nimport no_such_package",
+            "No module named 'no_such_package'",
+            "the module fails: handler.py:2: ModuleNotFoundError: No module named 'no_such_package'",
+        ),
+        ("def other(event, context): pass", "has no function 'main'", "the module 'handler' has no function 'main'"),
+        ("raise SystemExit(0)", "SystemExit", "the module fails: handler.py:1: SystemExit: 0"),
+        (
+            "import os\nraise ValueError('at load ' + os.environ['PASSWORD'] + ' battery staple\\nmore')",
+            "at load",
+            "the module fails: handler.py:2: ValueError: at load *** ***",
+        ),
+        ("class E(Exception):\n    def __str__(self): raise self\nraise E()", "E", "it raises what cannot be shown"),
+        ("raise ValueError('x' * 100000)", "xxx", "xxx…"),
     ] {
-        let mut server = Server::launch("python312", &[("handler.py", source)], &[]);
+        let room = tempfile::tempdir().unwrap();
+        let file = room.path().join("termination-log");
+        std::fs::write(&file, "").unwrap();
+        let env = [
+            ("PASSWORD", "correct horse"),
+            ("OTHER", "first line\nbattery staple"),
+            ("MAINSTAY_TERMINATION_LOG", file.to_str().unwrap()),
+        ];
+        let mut server = Server::launch("python312", &[("handler.py", source)], &env);
         assert_eq!(server.await_exit(), Some(1), "{source}");
         let log = server.log();
         assert!(log.contains(said) && log.contains("The function cannot be loaded"), "{source}: {log}");
+        let message = std::fs::read_to_string(&file).unwrap();
+        assert!(message.starts_with("the function cannot be loaded: "), "{source}: {message}");
+        assert!(message.ends_with(left) && message.len() < 800, "{source}: {message}");
     }
 }

@@ -11,6 +11,7 @@ import time
 import traceback
 
 from . import settings as environment
+from . import termination
 from .loop import Loop
 from .metrics import Metrics
 from .settings import log
@@ -27,16 +28,20 @@ def load(settings):
         if folder in sys.path:
             sys.path.remove(folder)
         sys.path.insert(0, folder)
+    environ = dict(os.environ)  # before the module can change it
     try:
         module = importlib.import_module(settings.module_name)
     except BaseException as error:  # noqa: BLE001 a module may also exit
         traceback.print_exc()
         log("The function cannot be loaded: the module %r fails: %r" % (settings.module_name, error))
+        why = "the module fails: " + termination.describe(error, settings.folder, environ)
+        termination.leave("the function cannot be loaded: " + why)
         sys.exit(1)
     function = getattr(module, settings.function_name, None)
     if not callable(function):
-        log("The function cannot be loaded: the module %r has no function %r"
-            % (settings.module_name, settings.function_name))
+        why = "the module %r has no function %r" % (settings.module_name, settings.function_name)
+        log("The function cannot be loaded: " + why)
+        termination.leave("the function cannot be loaded: " + why)
         sys.exit(1)
     return function
 

@@ -1,0 +1,63 @@
+'use strict';
+// Why a function cannot be loaded, as the termination message of its container: the agent shows it in the condition
+// `Running` of the Function, whose earlier version goes on serving.
+//
+// Invariant: values of the pod's environment, which may be secrets, are not in it.
+
+const fs = require('fs');
+const path = require('path');
+
+const FILE = process.env.MAINSTAY_TERMINATION_LOG || '/dev/termination-log';
+const LONGEST = 600; // characters of an error
+const SHORTEST_SECRET = 4; // characters; anything shorter is in every text
+// Variables of the image, the pod and the cluster that are no secrets, and whose values are in paths and names.
+const OPEN = /^(PATH|HOME|PWD|HOSTNAME|SHLVL|LANG|MOD_NAME|(FUNC|KUBELESS|NODE|KUBERNETES|MAINSTAY)_\w*|\w+_(SERVICE|PORT)(_\w+)?)$/;
+
+/** Leaves a text; a file that the kubelet has not made is not made here. */
+function leave(text) {
+  try {
+    const fd = fs.openSync(FILE, fs.constants.O_WRONLY | fs.constants.O_TRUNC | fs.constants.O_NOFOLLOW);
+    fs.writeSync(fd, text);
+    fs.closeSync(fd);
+  } catch (_) {
+    // Not in a pod: the log says it, too.
+  }
+}
+
+/** Where and what, on one line: `handler.js:3: Error: Cannot find module 'x'`. */
+function describe(error, folder, env) {
+  try {
+    const what = withoutSecrets(first(error instanceof Error ? `${error.name}: ${error.message}` : String(error)), env);
+    const cut = what.length > LONGEST ? `${what.slice(0, LONGEST)}…` : what;
+    const where = error instanceof Error ? place(String(error.stack), fs.realpathSync(folder)) : null;
+    return where === null ? cut : `${where}: ${cut}`;
+  } catch (_) {
+    return 'it throws what cannot be shown';
+  }
+}
+
+function first(text) {
+  return text.split('\n', 1)[0];
+}
+
+/** The innermost line of the user's own code that the stack names, else of a package. */
+function place(stack, folder) {
+  const found = [];
+  for (const line of stack.split('\n')) {
+    const at = line.indexOf(folder + path.sep);
+    const match = at < 0 ? null : /^([^():]+):(\d+)/.exec(line.slice(at + folder.length + 1));
+    if (match !== null) found.push(`${match[1]}:${match[2]}`);
+  }
+  return found.find((where) => !where.startsWith('node_modules')) || found[0] || null;
+}
+
+function withoutSecrets(text, env) {
+  const values = [];
+  for (const [name, value] of Object.entries(env)) {
+    if (!OPEN.test(name)) values.push(...value.split('\n').map((line) => line.trim()));
+  }
+  const secret = values.filter((value) => value.length >= SHORTEST_SECRET).sort((a, b) => b.length - a.length);
+  return secret.reduce((left, value) => left.split(value).join('***'), text);
+}
+
+module.exports = { describe, leave };
