@@ -8,9 +8,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::inputs::REPOSITORIES_WITHIN;
+use super::kept::{Labels, Name};
 use super::notify::Notifier;
-use super::tasks::{Input, Name, Tasks, Work};
+use super::tasks::{Input, Tasks, Work};
 use crate::api::Function;
+use crate::apply::Writer;
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 use crate::drift::Drift;
 use crate::function::observe::SeeChild;
@@ -20,6 +22,9 @@ use crate::source::{Consumer, ConsumerKind};
 
 /// Name of the CustomResourceDefinition of Functions.
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
+
+/// Memory of a Function with its task and what is known of its children.
+const EACH: usize = 16 << 10;
 
 /// Watches Functions until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
@@ -62,8 +67,25 @@ impl Work for Functions {
         Owner::function(namespace, name)
     }
 
+    fn writer(&self) -> &Writer {
+        &self.context.writer
+    }
+
+    const LABELS: Labels = Labels::Kept;
+
+    const CONDITION: &str = "ConfigurationReady";
+
+    /// Its children take memory, too; its source counts by itself.
+    fn counted(&self, _: usize) -> usize {
+        EACH
+    }
+
     fn keep(&self, owner: &Owner, function: &mut Function, bytes: usize) -> bool {
         self.context.keep(owner, function, bytes)
+    }
+
+    fn may_keep(&self, owner: &Owner, bytes: usize) -> bool {
+        self.context.may_keep(owner, bytes)
     }
 
     fn enter(&self, _: &Owner, (namespace, name): &Name) {

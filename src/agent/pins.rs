@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::inputs::git_repositories;
+use super::repositories::git_repositories;
 use super::tasks::read;
 use crate::api::{GitRepository, GitRepositoryStatus};
 use crate::cluster::{Cluster, Error, Kind, Part};

@@ -6,9 +6,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::functions::is_defined;
+use super::kept::Name;
 use super::notify::Notifier;
-use super::tasks::{Input, Name, Tasks, Work};
+use super::tasks::{Input, Tasks, Work};
 use crate::api::Receiver;
+use crate::apply::Writer;
 use crate::cluster::{Cluster, Kind};
 use crate::object::Owner;
 use crate::receiver::{self, Context};
@@ -16,9 +18,13 @@ use crate::receiver::{self, Context};
 /// Name of the CustomResourceDefinition of Receivers.
 const DEFINITION: &str = "receivers.mainstay.dev";
 
+/// Bytes of the longest name of a Secret.
+const LONGEST_NAME: usize = 253;
+
 /// Watches Receivers until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
     context: Arc<Context>,
+    writer: Writer,
     notifier: Notifier,
     cluster: Cluster,
     stop: CancellationToken,
@@ -30,11 +36,12 @@ pub(super) async fn follow(
     if !is_defined(DEFINITION, &cluster, absent, &stop).await {
         return Ok(());
     }
-    Tasks::new(Receivers { context }, notifier, JoinSet::new(), stop).run(&cluster).await
+    Tasks::new(Receivers { context, writer }, notifier, JoinSet::new(), stop).run(&cluster).await
 }
 
 struct Receivers {
     context: Arc<Context>,
+    writer: Writer,
 }
 
 impl Work for Receivers {
@@ -48,8 +55,15 @@ impl Work for Receivers {
         Owner::receiver(namespace, name)
     }
 
+    fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
     fn see(&self, (namespace, name): &Name, receiver: Option<&Receiver>) {
-        self.context.of_receivers().set(namespace, name, receiver.map(|one| &*one.spec.secret_ref.name));
+        let secret = receiver.map(|one| &*one.spec.secret_ref.name);
+        // No Secret has a longer name.
+        let secret = secret.filter(|secret| secret.len() <= LONGEST_NAME);
+        self.context.of_receivers().set(namespace, name, secret);
     }
 
     fn enter(&self, owner: &Owner, _: &Name) {

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 use super::notify::Notifier;
 use super::shown::{Shown, gauges};
-use super::{bootstrap, functions, health, host_keys, inputs, leader_label, pins, receivers, ssh_keys};
+use super::{bootstrap, functions, health, host_keys, inputs, leader_label, pins, receivers, repositories, ssh_keys};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
@@ -362,7 +362,7 @@ async fn lead(
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
-    let watching = inputs::repositories(repositories, cluster.clone(), notifier.clone(), seen, stop.clone());
+    let watching = repositories::follow(repositories, context.writer.clone(), notifier.clone(), seen, stop.clone());
     tasks.spawn(async move {
         watching.await;
         Ok(())
@@ -422,7 +422,7 @@ async fn lead(
         );
     }
     let component = liveness.component("the watch of Receivers");
-    let following = receivers::follow(hooks, notifier.clone(), cluster.clone(), stop.clone());
+    let following = receivers::follow(hooks, context.writer.clone(), notifier.clone(), cluster.clone(), stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));

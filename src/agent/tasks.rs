@@ -1,6 +1,8 @@
 //! Runs a task for every object of a kind: a watch feeds it, and it ends with its object.
 //!
 //! Invariant: if an object is deleted and created again, the old task ends before the new one begins.
+//! Invariant: an object that there is no memory for has no task, and what has become of one that has a task is not taken in. Both
+//! are reported, and looked at again when there is memory.
 //!
 //! Deliberately absent: what the tasks do. That is a [`Work`].
 
@@ -9,24 +11,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::kept::{self, Labels, Name, memory};
 use super::notify::Notifier;
-use crate::apply::Announcement;
-use crate::cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
+use super::rereads::Rereads;
+use crate::apply::{Announcement, Writer};
+use crate::cluster::{self, Cluster, Kind, Regarding, Selection, WatchEvent};
+use crate::failure::chain;
+use crate::managed::Part;
 use crate::notification::Message;
 use crate::object::Owner;
 
-/// How often objects are read again of which something was taken out.
+/// How often objects are read again for which there was no memory, and how many at most.
 const AGAIN: Duration = Duration::from_secs(30);
+const AT_ONCE: usize = 16;
+/// The wait where there may be more of them.
+const SOON: Duration = Duration::from_secs(1);
 
-/// Namespace and name.
-pub(super) type Name = (String, String);
+/// Memory of a task, and how often it has its object and parts of that, at most.
+const EACH: usize = 8 << 10;
+const COPIES: usize = 3;
 
 /// The newest state of an object; `None` once it is gone.
 pub(super) type Input<T> = watch::Receiver<Option<Arc<T>>>;
@@ -42,13 +54,35 @@ pub(super) trait Work {
     /// The owner of what the object manages, as in messages.
     fn owner(&self, name: &Name) -> Owner;
 
+    /// Counts what is kept in memory.
+    fn writer(&self) -> &Writer;
+
+    /// Labels of an object.
+    const LABELS: Labels = Labels::Dropped;
+
+    /// The condition that says that there is no memory for an object.
+    const CONDITION: &str = "Ready";
+
+    /// Memory that an object of so many bytes takes with its task, but for what [`keep`](Self::keep) counts.
+    fn counted(&self, bytes: usize) -> usize {
+        kept::counted(EACH, COPIES, bytes)
+    }
+
     /// Takes out of an object, which takes so many bytes of memory, what there is none for; whether all of it is kept. It is
-    /// asked again after a while.
+    /// asked again when there may be memory.
     fn keep(&self, _owner: &Owner, _object: &mut Self::Object, _bytes: usize) -> bool {
         true
     }
 
-    /// What an object says, before its task hears of it; `None` once it is gone.
+    /// Whether all of it might be kept now.
+    fn may_keep(&self, _owner: &Owner, _bytes: usize) -> bool {
+        true
+    }
+
+    /// Called for an object that gets no task, because there is no memory for it, and once it is gone.
+    fn set_refused(&self, _owner: &Owner, _name: &Name, _is_there: bool) {}
+
+    /// What an object says, before its task hears of it, and whether it gets one; `None` once it is gone.
     fn see(&self, _name: &Name, _object: Option<&Self::Object>) {}
 
     /// Called for a new object before its task begins.
@@ -87,8 +121,10 @@ pub(super) struct Tasks<W: Work> {
     running: HashMap<Name, Running<W::Object>>,
     /// Ending tasks; a new object with the same name waits for them.
     ended: HashMap<Name, CancellationToken>,
-    /// Objects of which something was taken out.
-    short: HashSet<Name>,
+    /// Objects for which there was no memory, in whole or in part.
+    rereads: Rereads,
+    /// When they are looked at.
+    look: Instant,
     all: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -103,7 +139,8 @@ impl<W: Work> Tasks<W> {
             notifier,
             running: HashMap::new(),
             ended: HashMap::new(),
-            short: HashSet::new(),
+            rereads: Rereads::default(),
+            look: Instant::now() + AGAIN,
             all: others,
             stop,
         }
@@ -113,12 +150,12 @@ impl<W: Work> Tasks<W> {
     pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
         let mut events = cluster.watch(&self.kind, Selection::default());
         let mut missing: HashSet<Name> = HashSet::new();
-        let mut again = tokio::time::interval(AGAIN);
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
-                _ = again.tick() => {
-                    self.complete(cluster).await;
+                () = tokio::time::sleep_until(self.look) => {
+                    let wait = if self.reread(cluster).await { SOON } else { AGAIN };
+                    self.look = Instant::now() + wait;
                     continue;
                 }
                 Some(ended) = self.all.join_next() => {
@@ -128,10 +165,13 @@ impl<W: Work> Tasks<W> {
                 event = events.next() => event,
             };
             match event {
-                Some(WatchEvent::Begin) => missing = self.running.keys().cloned().collect(),
-                Some(WatchEvent::Initial(value) | WatchEvent::Applied(value)) => {
+                Some(WatchEvent::Begin) => {
+                    missing = self.running.keys().cloned().chain(self.rereads.names()).collect();
+                }
+                Some(WatchEvent::Initial(mut value) | WatchEvent::Applied(mut value)) => {
                     let Some(name) = name_of(&value) else { continue };
                     missing.remove(&name);
+                    kept::trim(&mut value, W::LABELS);
                     let (identity, bytes) = (identity_of(&value), memory(&value));
                     match read::<W::Object>(value) {
                         Ok(object) => self.feed(name, object, bytes),
@@ -178,41 +218,71 @@ impl<W: Work> Tasks<W> {
         self.notifier.notify(&Announcement { owner: &owner, object, message: &message });
     }
 
-    /// Reads the objects again of which something was taken out: there may be memory for it now.
-    async fn complete(&mut self, cluster: &Cluster) {
-        for name in self.short.clone() {
-            let Ok(Some(live)) = cluster.get(&self.kind, Some(&name.0), &name.1).await else { continue };
+    /// Reads some objects again for which there was no memory: there may be now. Whether there may be more of them.
+    async fn reread(&mut self, cluster: &Cluster) -> bool {
+        let may_keep = |name: &Name, bytes| {
+            let owner = self.work.owner(name);
+            let counted = self.work.counted(bytes);
+            self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted) && self.work.may_keep(&owner, bytes)
+        };
+        let names = self.rereads.next(AT_ONCE, may_keep);
+        for name in &names {
+            // What the watch has seen meanwhile comes next, or has ended it.
+            let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
+            let Ok(live) = live.inspect_err(|error| tracing::debug!(why = chain(error), "not read again")) else {
+                continue;
+            };
+            self.rereads.reported(name);
+            let Some(mut live) = live else { continue };
+            kept::trim(&mut live, W::LABELS);
             let bytes = memory(&live);
-            if let Ok(object) = read::<W::Object>(live)
-                && self.running.contains_key(&name)
-            {
-                self.feed(name, object, bytes);
-            }
+            let Ok(object) = read::<W::Object>(live.clone()) else { continue };
+            self.feed(name.clone(), object, bytes);
+            self.say_refused(cluster, name, &live, bytes).await;
+        }
+        names.len() == AT_ONCE
+    }
+
+    /// Writes into the status of an object without a task that there is no memory for it.
+    async fn say_refused(&self, cluster: &Cluster, name: &Name, live: &Value, bytes: usize) {
+        if self.running.contains_key(name) {
+            return;
+        }
+        let status = kept::status_without_memory(live, W::CONDITION, bytes, Timestamp::now());
+        let written = cluster.patch_merge(&self.kind, Some(&name.0), &name.1, cluster::Part::Status, &status).await;
+        if let Err(error) = written {
+            tracing::warn!(why = chain(&error), "status not written");
         }
     }
 
     fn feed(&mut self, name: Name, mut object: W::Object, bytes: usize) {
-        if self.work.keep(&self.work.owner(&name), &mut object, bytes) {
-            self.short.remove(&name);
-        } else {
-            self.short.insert(name.clone());
-        }
+        self.work.see(&name, Some(&object));
+        let owner = self.work.owner(&name);
         let uid = object.meta().uid.clone();
+        let counted = self.work.counted(bytes);
+        // What is being deleted needs its task for that.
+        let is_kept = self.work.writer().keep_in_memory(&owner, Part::Resource, counted);
+        if !is_kept && (object.meta().deletion_timestamp.is_none() || !self.running.contains_key(&name)) {
+            return self.refuse(name, &owner, uid, bytes);
+        }
+        if self.work.keep(&owner, &mut object, bytes) {
+            self.rereads.remove(&name);
+        } else {
+            // Its task says so.
+            self.rereads.insert(&name, bytes, true);
+        }
         if let Some(running) = self.running.get(&name) {
             if running.uid == uid && !running.over.is_cancelled() {
-                self.work.see(&name, Some(&object));
                 running.feed.send_replace(Some(Arc::new(object)));
                 return;
             }
             // The object was deleted and created again: the old task ends before the new one begins.
-            self.end(&name, None);
+            self.end_task(&name, None);
         }
-        let owner = self.work.owner(&name);
         let key = self.kind.key(Some(&name.0), &name.1);
         let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
         self.notifier.set_subject(&owner, Some(subject));
         self.work.enter(&owner, &name);
-        self.work.see(&name, Some(&object));
         let (feed, input) = watch::channel(Some(Arc::new(object)));
         let over = CancellationToken::new();
         let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
@@ -221,9 +291,44 @@ impl<W: Work> Tasks<W> {
         self.running.insert(name, Running { feed, uid, over });
     }
 
+    /// There is no memory for an object, or for what it has become: the task that it has goes on with what it was.
+    fn refuse(&mut self, name: Name, owner: &Owner, uid: Option<String>, bytes: usize) {
+        if self.running.get(&name).is_some_and(|running| running.uid != uid) {
+            // Seen is what came in its place.
+            self.end_task(&name, None);
+            for part in [Part::Resource, Part::Source] {
+                self.work.writer().keep_in_memory(owner, part, 0);
+            }
+        }
+        if !self.rereads.insert(&name, bytes, self.running.contains_key(&name)) {
+            return;
+        }
+        let key = self.kind.key(Some(&name.0), &name.1);
+        let subject = Regarding { key, api_version: self.kind.api_version(), uid };
+        let is_known = self.running.contains_key(&name);
+        if !is_known {
+            self.work.set_refused(owner, &name, true);
+        }
+        self.look = self.look.min(Instant::now() + SOON);
+        let message = Message::NotKept { subject: owner.clone(), why: kept::no_memory(bytes) };
+        let object = (!is_known).then_some(subject);
+        self.notifier.notify(&Announcement { owner, object, message: &message });
+    }
+
+    /// An object is gone.
     fn end(&mut self, name: &Name, last: Option<W::Object>) {
-        self.short.remove(name);
         self.work.see(name, None);
+        let owner = self.work.owner(name);
+        if self.rereads.remove(name) && !self.running.contains_key(name) {
+            self.work.set_refused(&owner, name, false);
+        }
+        self.end_task(name, last);
+        for part in [Part::Resource, Part::Source] {
+            self.work.writer().keep_in_memory(&owner, part, 0);
+        }
+    }
+
+    fn end_task(&mut self, name: &Name, last: Option<W::Object>) {
         if let Some(running) = self.running.remove(name) {
             running.feed.send_replace(last.map(Arc::new));
             self.ended.retain(|_, over| !over.is_cancelled());
@@ -242,17 +347,6 @@ fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> imp
     };
     // An `async` block would hold the task twice: as what it was given, and as what it awaits.
     ended.then(move |()| task)
-}
-
-/// Memory that an object takes, about, in bytes.
-fn memory(value: &Value) -> usize {
-    let own = match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(memory).sum(),
-        Value::Object(fields) => fields.iter().map(|(name, field)| name.len() + memory(field)).sum(),
-        _ => 0,
-    };
-    own + size_of::<Value>()
 }
 
 pub(super) fn name_of(value: &Value) -> Option<Name> {

@@ -121,6 +121,11 @@ impl Writer {
         self.store().memory.set(owner, part, bytes)
     }
 
+    /// Whether so many bytes might be kept in memory for an owner now.
+    pub fn may_keep_in_memory(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
+        self.store().memory.fits(owner, part, bytes)
+    }
+
     /// What may be kept in memory for all owners together, in bytes.
     pub fn limit_memory(&self, bytes: usize) {
         self.store().memory.set_limit(bytes);

@@ -140,15 +140,20 @@ impl Context {
 
     /// Takes out of a Function, which takes so many bytes of memory, what there is none for; whether all of it is kept.
     pub fn keep(&self, owner: &Owner, function: &mut Function, bytes: usize) -> bool {
-        let counted = if bytes > SMALL { bytes * COPIES } else { 0 };
-        let is_kept = self.writer.keep_in_memory(owner, Part::Source, counted);
+        let is_kept = self.writer.keep_in_memory(owner, Part::Source, counted(bytes));
         if is_kept {
             self.refused.lock().remove(owner);
         } else {
-            (function.spec, function.metadata.annotations) = (FunctionSpec::default(), None);
+            function.spec = FunctionSpec::default();
+            (function.metadata.annotations, function.metadata.labels) = (None, None);
             self.refused.lock().insert(owner.clone(), bytes);
         }
         is_kept
+    }
+
+    /// Whether all of a Function of so many bytes might be kept now.
+    pub fn may_keep(&self, owner: &Owner, bytes: usize) -> bool {
+        self.writer.may_keep_in_memory(owner, Part::Source, counted(bytes))
     }
 
     /// The memory that a Function would take, if there is none for it.
@@ -177,4 +182,9 @@ impl Context {
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::now()
     }
+}
+
+/// What counts of a Function of so many bytes.
+fn counted(bytes: usize) -> usize {
+    if bytes > SMALL { bytes * COPIES } else { 0 }
 }

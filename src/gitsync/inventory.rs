@@ -34,7 +34,7 @@ const LONGEST_NAME: usize = 253;
 /// of both.
 pub(super) const MOST_SHARDS: usize = 12;
 /// Memory that an inventory may take without being counted, in bytes.
-const SMALL_INVENTORY: usize = 1 << 20;
+const SMALL_INVENTORY: usize = 16 << 10;
 /// Lists under way at once.
 const AT_ONCE: usize = 8;
 

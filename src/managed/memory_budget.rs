@@ -1,5 +1,5 @@
 //! How much memory owners may take for what is kept for them: the objects that they want, inventories, the sources of
-//! Functions.
+//! Functions, and what each of them is itself.
 //!
 //! Invariant: a namespace keeps what it has; what it may add leaves a part of the budget to the others, unless it stays within
 //! its share: the budget, divided by the number of namespaces that have anything.
@@ -8,7 +8,7 @@
 //!
 //! Deliberately absent: what takes how much, and what becomes of what does not fit.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::object::Owner;
 
@@ -23,13 +23,21 @@ pub enum Part {
     Inventory,
     /// The source of a Function.
     Source,
+    /// The GitSync, GitRepository, Function or Receiver itself, and its task.
+    Resource,
 }
+
+/// The bytes of each part.
+type Parts = [usize; 5];
 
 /// The bytes that are kept for all owners.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     limit: usize,
-    held: HashMap<(Owner, Part), usize>,
+    held: HashMap<Owner, Parts>,
+    /// What is held in all, and by each namespace that holds anything.
+    total: usize,
+    namespaces: HashMap<String, usize>,
 }
 
 /// This part of the budget is left to the other namespaces by one that has more than its share, and this one by the only one.
@@ -38,7 +46,7 @@ const LEFT_TO_OTHERS: [usize; 2] = [4, 8];
 impl Default for MemoryBudget {
     /// Without a limit.
     fn default() -> Self {
-        Self { limit: usize::MAX, held: HashMap::new() }
+        Self { limit: usize::MAX, held: HashMap::new(), total: 0, namespaces: HashMap::new() }
     }
 }
 
@@ -51,38 +59,55 @@ impl MemoryBudget {
     /// So many bytes are to be kept for an owner from now on, instead of those before; whether they may. If not, those before
     /// still count.
     pub(crate) fn set(&mut self, owner: &Owner, part: Part, bytes: usize) -> bool {
-        let key = (owner.clone(), part);
-        let fits = self.held.get(&key).is_some_and(|before| bytes <= *before) || self.fits(owner, part, bytes);
-        if fits && bytes > 0 {
-            self.held.insert(key, bytes);
-        } else if fits {
-            self.held.remove(&key);
+        let fits = self.fits(owner, part, bytes);
+        if fits {
+            self.replace(owner, part, bytes);
         }
         fits
     }
 
-    /// Nothing is kept for an owner any more.
-    pub(crate) fn remove_owner(&mut self, owner: &Owner) {
-        self.held.retain(|(other, _), _| other != owner);
+    /// Whether so many bytes may be kept for an owner now, instead of those before.
+    pub(crate) fn fits(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
+        let held = self.held.get(owner).copied().unwrap_or_default();
+        if bytes <= held[part as usize] {
+            return true;
+        }
+        let replaced = match part {
+            Part::Objects | Part::Reading => held[Part::Objects as usize] + held[Part::Reading as usize],
+            part => held[part as usize],
+        };
+        let own = self.namespaces.get(owner.resource().namespace());
+        let namespaces = self.namespaces.len() + usize::from(own.is_none());
+        let own = (own.copied().unwrap_or_default() - replaced).saturating_add(bytes);
+        let total = (self.total - replaced).saturating_add(bytes);
+        let is_within_share = own <= self.limit / namespaces.max(2);
+        let left = LEFT_TO_OTHERS[usize::from(namespaces == 1)];
+        total <= self.limit && (is_within_share || total <= self.limit - self.limit / left)
     }
 
-    fn fits(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
-        let replaced = |of: &Owner, held: Part| match part {
-            Part::Objects | Part::Reading => of == owner && matches!(held, Part::Objects | Part::Reading),
-            part => of == owner && held == part,
-        };
-        let others = self.held.iter().filter(|((of, held), _)| !replaced(of, *held));
-        let (mut total, mut own, mut namespaces) = (bytes, bytes, HashSet::from([owner.resource().namespace()]));
-        for ((of, _), bytes) in others {
-            total = total.saturating_add(*bytes);
-            namespaces.insert(of.resource().namespace());
-            if of.resource().namespace() == owner.resource().namespace() {
-                own = own.saturating_add(*bytes);
-            }
+    /// Nothing is kept for an owner any more but what it is itself, which ends with it.
+    pub(crate) fn remove_owner(&mut self, owner: &Owner) {
+        for part in [Part::Objects, Part::Reading, Part::Inventory] {
+            self.replace(owner, part, 0);
         }
-        let is_within_share = own <= self.limit / namespaces.len().max(2);
-        let left = LEFT_TO_OTHERS[usize::from(namespaces.len() == 1)];
-        total <= self.limit && (is_within_share || total <= self.limit - self.limit / left)
+    }
+
+    fn replace(&mut self, owner: &Owner, part: Part, bytes: usize) {
+        let mut held = self.held.get(owner).copied().unwrap_or_default();
+        let before = std::mem::replace(&mut held[part as usize], bytes);
+        let namespace = owner.resource().namespace();
+        let own = (self.namespaces.get(namespace).copied().unwrap_or_default() - before).saturating_add(bytes);
+        self.total = (self.total - before).saturating_add(bytes);
+        if own > 0 {
+            self.namespaces.insert(namespace.to_owned(), own);
+        } else {
+            self.namespaces.remove(namespace);
+        }
+        if held.iter().any(|bytes| *bytes > 0) {
+            self.held.insert(owner.clone(), held);
+        } else {
+            self.held.remove(owner);
+        }
     }
 }
 
@@ -107,6 +132,12 @@ mod tests {
         assert!(budget.set(&greedy, Part::Objects, 600), "less is always possible");
         assert!(budget.set(&web, Part::Source, 100), "it is within its share");
         assert!(!budget.set(&greedy, Part::Objects, 601), "this one is not");
+        assert!(
+            budget.fits(&web, Part::Source, 100)
+                && !budget.fits(&web, Part::Source, 101)
+                && !budget.fits(&greedy, Part::Objects, 601),
+            "nothing changes by asking"
+        );
         budget.remove_owner(&greedy);
         assert!(budget.set(&second, Part::Objects, 400) && !budget.set(&second, Part::Objects, 401));
     }
@@ -121,5 +152,15 @@ mod tests {
         }
         assert!(!budget.set(&owner, Part::Reading, 701));
         assert!(budget.set(&owner, Part::Reading, 0) && budget.set(&owner, Part::Objects, 700));
+    }
+
+    #[test]
+    fn what_an_owner_is_itself_counts_until_it_is_gone() {
+        let (mut budget, owner) = (MemoryBudget::default(), Owner::git_sync("web", "a"));
+        assert!(budget.set(&owner, Part::Resource, 10) && budget.set(&owner, Part::Objects, 20));
+        budget.remove_owner(&owner);
+        assert_eq!((budget.total, budget.namespaces["web"], budget.held.len()), (10, 10, 1));
+        assert!(budget.set(&owner, Part::Resource, 0));
+        assert_eq!((budget.total, budget.namespaces.len(), budget.held.len()), (0, 0, 0));
     }
 }

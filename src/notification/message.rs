@@ -187,6 +187,14 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
+    /// There is no memory to keep a GitSync, GitRepository, Function or Receiver, or what it has become.
+    NotKept {
+        /// The object.
+        #[serde(flatten)]
+        subject: Owner,
+        /// Why, and what to do.
+        why: String,
+    },
     /// An object was deleted: it is gone, or the server has accepted that.
     Pruned {
         /// The GitSync.
@@ -371,6 +379,13 @@ impl Message {
                 let text = format!("cannot be read, so nothing is done about it until it is changed: {cause}");
                 describe(Warning, "Unreadable", "Read", String::new(), text)
             }
+            Self::NotKept { why, .. } => describe(
+                Warning,
+                "MemoryExhausted",
+                "Read",
+                String::new(),
+                format!("nothing new is done about it: {why}"),
+            ),
             Self::Pruned { why, .. } => {
                 let text = match why {
                     WhyPruned::Left(commit) => format!("deleted: it is not in commit {}", short(commit)),
@@ -437,6 +452,7 @@ impl Message {
             | Self::NotPutBack { subject, .. }
             | Self::NotRemoved { subject, .. }
             | Self::Unreadable { subject, .. }
+            | Self::NotKept { subject, .. }
             | Self::Pruned { subject, .. }
             | Self::AnnotationInvalid { subject, .. }
             | Self::DeletionStuck { subject, .. }

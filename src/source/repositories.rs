@@ -1,6 +1,6 @@
 //! The GitRepositories of the cluster, as last seen by their watch.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -61,11 +61,12 @@ impl Repositories {
         unreadable.keys().filter(|(of, _)| of == namespace).map(|(_, name)| name.clone()).min()
     }
 
-    /// A GitRepository is there, and cannot be read. What was known of it counts no longer.
-    pub fn set_unreadable(&self, namespace: &str, name: &str, why: String) {
-        self.unreadable.lock().insert((namespace.to_owned(), name.to_owned()), why);
+    /// A GitRepository is there, and cannot be read. What was known of it counts no longer. Whether that is new.
+    pub fn set_unreadable(&self, namespace: &str, name: &str, why: String) -> bool {
+        let known = self.unreadable.lock().insert((namespace.to_owned(), name.to_owned()), why.clone());
         self.all.lock().remove(&(namespace.to_owned(), name.to_owned()));
         self.changed.send_modify(|count| *count += 1);
+        known != Some(why)
     }
 
     /// Sets or (`None`) removes a GitRepository.
@@ -111,12 +112,15 @@ impl Repositories {
         self.unknown.lock().clone()
     }
 
-    /// Removes all but these.
-    pub fn replace(&self, present: &HashSet<(String, String)>) {
+    /// All that are there, whether they can be used or not.
+    pub fn names(&self) -> Vec<(String, String)> {
+        let known: Vec<_> = self.all.lock().keys().cloned().collect();
+        known.into_iter().chain(self.unreadable.lock().keys().cloned()).collect()
+    }
+
+    /// All of them are known by now.
+    pub fn set_known(&self) {
         *self.unknown.lock() = None;
-        self.unreadable.lock().retain(|key, _| present.contains(key));
-        let mut all = self.all.lock();
-        all.retain(|key, _| present.contains(key));
         self.changed.send_modify(|count| *count += 1);
     }
 

@@ -15,7 +15,7 @@ use mainstay::{
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
-use super::{Envelope, HOSTILE, follow, packs, ready};
+use super::{Envelope, HOSTILE, follow, packs, ready, repository};
 use crate::support::{
     git_server::{Fault, GitServer, On},
     limited_agent::LimitedAgent,
@@ -171,6 +171,38 @@ fn functions_are_named(world: &World) -> bool {
     all.iter().all(|one| said(one) != "absent") && all.iter().any(|one| said(one).contains("MiB"))
 }
 
+const RESOURCES: usize = 200;
+
+/// GitSyncs with as many annotations that mean something as fit, and GitRepositories with others.
+fn fat_resources(world: &World) {
+    let text = "a".repeat(250 << 10);
+    repository(world, HOSTILE, "long", &format!("https://example.org/{}", &text[..100 << 10]));
+    for number in 0..RESOURCES {
+        let (name, version) = (format!("fat-{number}"), "serverless.kyma-project.io/v1alpha1");
+        let repository = json!({
+            "apiVersion": version, "kind": "GitRepository",
+            "metadata": {"name": name, "namespace": HOSTILE, "annotations": {"example.org/note": text}},
+            "spec": {"url": "https://example.org/a.git"},
+        });
+        world.create(version, "gitrepositories", HOSTILE, repository);
+        let version = "mainstay.dev/v1alpha1";
+        let sync = json!({
+            "apiVersion": version, "kind": "GitSync",
+            "metadata": {"name": name, "namespace": HOSTILE, "annotations": {"mainstay.dev/requestedAt": text}},
+            "spec": {"gitRepository": "long", "suspend": number > 0},
+        });
+        world.create(version, "gitsyncs", HOSTILE, sync);
+    }
+}
+
+/// Each says what becomes of it, and some that there is no memory for them.
+fn resources_are_named(world: &World) -> bool {
+    let all = (0..RESOURCES).map(|number| ready(world, HOSTILE, &format!("fat-{number}"))).collect::<Vec<_>>();
+    let is_refused = |ready: &&String| ready.contains("MemoryExhausted") && ready.contains("limits.memory");
+    let long = ready(world, HOSTILE, "fat-0");
+    all.iter().all(|ready| !ready.is_empty()) && all.iter().any(|one| is_refused(&one)) && long.contains("2 KiB")
+}
+
 /// Objects with as many annotations as fit, in the namespace and with the label that are listed.
 fn fat_lists(world: &World) -> Remote {
     for number in 0..400 {
@@ -260,6 +292,7 @@ async fn no_input_alone_nor_all_together_leave_the_envelope() {
     Box::pin(more_objects_than_can_be_kept()).await;
     Box::pin(very_many_files_far_down()).await;
     Box::pin(functions_with_very_much_source()).await;
+    Box::pin(resources_that_are_fat_themselves()).await;
     Box::pin(lists_of_fat_objects()).await;
     Box::pin(a_forged_inventory()).await;
     Box::pin(all_of_it_together()).await;
@@ -305,6 +338,13 @@ async fn functions_with_very_much_source() {
     functions(&envelope.world);
     envelope.during("Functions", A_WHILE, |world, _| functions_are_named(world)).await;
     envelope.judge("60 Functions of 1 MB");
+}
+
+async fn resources_that_are_fat_themselves() {
+    let mut envelope = Envelope::new().await;
+    fat_resources(&envelope.world);
+    envelope.during("resources", A_WHILE, |world, _| resources_are_named(world)).await;
+    envelope.judge("200 GitSyncs and GitRepositories with 250 KiB of annotations");
 }
 
 async fn lists_of_fat_objects() {
