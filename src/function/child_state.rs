@@ -35,7 +35,7 @@ pub struct ChildIdentity {
     pub version: String,
     /// Whether it is being deleted.
     pub terminating: bool,
-    /// Whether we applied it, and it is not under break glass: it may be deleted.
+    /// Whether it is not under break glass: it may be deleted.
     pub may_go: bool,
     /// The state that an earlier agent applied, if known.
     pub last_applied: Option<AppliedConfiguration>,
@@ -206,7 +206,7 @@ pub fn identity(live: &Value) -> ChildIdentity {
         uid: text(live, "/metadata/uid").to_owned(),
         version: text(live, "/metadata/resourceVersion").to_owned(),
         terminating: live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null()),
-        may_go: fields::applied_by(live, MANAGER).is_some() && annotation(live, RECONCILE) != DISABLED,
+        may_go: annotation(live, RECONCILE) != DISABLED,
         last_applied: None,
     }
 }

@@ -250,7 +250,7 @@ async fn an_object_that_is_changed_all_the_time_goes_all_the_same() {
 /// applied it. It is deleted on no way, whatever is allowed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_agent_never_applied_is_deleted_on_no_way() {
-    for way in [Way::Prune, Way::Finalizer, Way::Replacement, Way::RunAgain, Way::Child] {
+    for way in [Way::Prune, Way::Finalizer, Way::Replacement, Way::RunAgain] {
         let (mut world, name) = way.begin().await;
         world.stop().await;
         let (kind, _) = way.kind();
