@@ -22,6 +22,7 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
+use super::serverless_metrics::{ServerlessMetrics, Values};
 use crate::{
     api::function_conditions::Reason, cluster::Counted, failure::caught_now, function, notification::Message,
     object::Owner, receiver::Count,
@@ -49,6 +50,10 @@ pub struct Gauges {
     pub fetches: u64,
     /// One row per Function.
     pub functions: Vec<function::FunctionMetrics>,
+    /// Functions that were reconciled since the start.
+    pub functions_processed: u64,
+    /// Reconciles of Functions since the start.
+    pub reconciliations: u64,
     /// Builds whose pods run or may start.
     pub builds_running: u64,
     /// Builds whose pods cannot start.
@@ -111,7 +116,8 @@ type ReadGauges = dyn Fn() -> Gauges + Send + Sync;
 impl Metrics {
     /// Metrics whose gauges come from `read`, which must not block.
     pub fn new(read: impl Fn() -> Gauges + Send + Sync + 'static) -> Self {
-        let mut registry = Registry::with_prefix("mainstay");
+        let mut all = Registry::default();
+        let registry = all.sub_registry_with_prefix("mainstay");
         let mut family = |name: &str, help: &str| {
             let family = Family::<Labels, Counter>::default();
             registry.register(name, help, family.clone());
@@ -138,9 +144,14 @@ impl Metrics {
         );
         let read: Arc<ReadGauges> = Arc::new(read);
         registry.register_collector(Box::new(AtScrape(Arc::clone(&read))));
+        let gauges = Arc::clone(&read);
+        all.register_collector(Box::new(ServerlessMetrics(Box::new(move || {
+            let Gauges { functions, functions_processed: processed, reconciliations, .. } = gauges();
+            Values { functions, processed, reconciliations }
+        }))));
         let known = Mutex::default();
         Self {
-            registry,
+            registry: all,
             read,
             seen,
             commits,
@@ -462,6 +473,8 @@ mod tests {
                 runtime: "nodejs22".into(),
                 took: [Some(Duration::from_millis(1500)), None, None],
             }],
+            functions_processed: 3,
+            reconciliations: 9,
             builds_running: 5,
             builds_held_up: 6,
             builds_waiting: 7,
@@ -475,6 +488,10 @@ mod tests {
             "mainstay_function_builds_held_up 6",
             "mainstay_function_builds_waiting 7",
             r#"mainstay_function_configured_status_duration_seconds{name="hello",namespace="shop",type="git",runtime="nodejs22"} 1.5"#,
+            r#"function_configured_status_duration_millisecond{name="hello",namespace="shop",type="git",runtime="nodejs22"} 1500.0"#,
+            r#"serverless_state_reach_time_seconds{name="hello",namespace="shop",type="git",runtime="nodejs22",condition="ConfigurationReady"} 1.5"#,
+            "serverless_function_processed_total 3",
+            "serverless_reconciliations_total 9",
             r#"mainstay_api_requests_total{verb="apply",resource="configmaps"} 12"#,
             r#"mainstay_receiver_deliveries_total{type="github",outcome="woken"} 8"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,

@@ -19,6 +19,7 @@ mod receivers;
 mod repositories;
 mod rereads;
 mod run;
+mod serverless_metrics;
 mod shown;
 mod ssh_keys;
 mod tasks;

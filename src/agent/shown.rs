@@ -66,6 +66,8 @@ pub(super) fn gauges(
         subjects: context.is_some().then(|| notifier.subjects().into_iter().collect()),
         syncs: syncs.collect(),
         functions: functions.as_ref().map(|functions| functions.metrics()).unwrap_or_default(),
+        functions_processed: functions.as_ref().map_or(0, |functions| functions.processed()),
+        reconciliations: functions.as_ref().map_or(0, |functions| functions.reconciliations()),
         builds_running: queue.building as u64,
         builds_held_up: queue.held_up as u64,
         builds_waiting: queue.waiting as u64,

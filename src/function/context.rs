@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -64,6 +65,8 @@ pub struct Context {
     /// Liveness of the reconciles.
     pub(super) liveness: Component,
     metrics: Mutex<HashMap<Owner, FunctionMetrics>>,
+    processed: AtomicU64,
+    reconciliations: AtomicU64,
     /// Functions for which there was no memory, with what they would take.
     refused: Mutex<HashMap<Owner, usize>>,
     /// For large Functions that are reconciled: each is copied several times meanwhile.
@@ -112,6 +115,8 @@ impl Context {
             announce: Box::new(announce),
             liveness,
             metrics: Mutex::default(),
+            processed: AtomicU64::new(0),
+            reconciliations: AtomicU64::new(0),
             refused: Mutex::default(),
             large: Semaphore::new(LARGE_AT_ONCE),
             settings,
@@ -136,6 +141,22 @@ impl Context {
     /// The metrics of every Function.
     pub fn metrics(&self) -> Vec<FunctionMetrics> {
         self.metrics.lock().values().cloned().collect()
+    }
+
+    /// Functions that were reconciled since the start.
+    pub fn processed(&self) -> u64 {
+        self.processed.load(Ordering::Relaxed)
+    }
+
+    /// Reconciles since the start.
+    pub fn reconciliations(&self) -> u64 {
+        self.reconciliations.load(Ordering::Relaxed)
+    }
+
+    /// A Function is reconciled, for the first time or again.
+    pub(super) fn count(&self, is_first: bool) {
+        self.processed.fetch_add(u64::from(is_first), Ordering::Relaxed);
+        self.reconciliations.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes out of a Function, which takes so many bytes of memory, what there is none for; whether all of it is kept.

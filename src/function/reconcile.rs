@@ -312,6 +312,7 @@ impl Task {
             annotations: function.metadata.annotations.clone(),
         };
         let changed = self.seen.as_ref() != Some(&seen);
+        self.context.count(self.seen.is_none());
         if changed {
             self.seen = Some(seen);
             self.polling.poll_now();
