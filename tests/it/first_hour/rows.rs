@@ -68,6 +68,8 @@ const fn elsewhere(command: &'static str, why: &'static str) -> Row {
     Row::new(Scene::Elsewhere(why), command, &[])
 }
 
+const FUZZING: &str = "needs a nightly toolchain, and takes as long as it is let";
+
 /// In the order of the README. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` stand for what is known only at run time.
 pub(super) const ROWS: &[Row] = &[
     // Quick start
@@ -245,6 +247,13 @@ pub(super) const ROWS: &[Row] = &[
     functions("kubectl delete service hello", &["service \"hello\" deleted"])
         .effect("kubectl get service hello -o name", "service/hello"),
     // Working on it
+    elsewhere("cargo install cargo-fuzz --locked", FUZZING),
+    elsewhere("cp Cargo.lock tests/fuzz/ && mkdir -p tests/fuzz/corpus/TARGET", FUZZING),
+    elsewhere(
+        "cargo +nightly fuzz run --fuzz-dir tests/fuzz TARGET tests/fuzz/corpus/TARGET tests/fuzz/seeds/TARGET -- \
+         -max_total_time=3600",
+        FUZZING,
+    ),
     elsewhere(
         "MAINSTAY_TEST_KUBECONFIG=~/.kube/config cargo test --test it -- --test-threads 1 sync:: drift::",
         "runs these tests on another cluster",
