@@ -13,6 +13,8 @@ use crate::source::{BlobId, Entry, EntryKind};
 
 /// Documents that are read of one file.
 const DOCUMENTS: usize = 100;
+/// Directories above a file, at most: deeper ones are not listed.
+const DEPTH: usize = 100;
 /// What begins a line that ends a file and names the next one.
 const FILE: &str = "#file:";
 
@@ -64,8 +66,8 @@ fn repository(bytes: &[u8]) {
 
 /// A file whose id is its number.
 fn entry(number: usize, path: &str, text: &str) -> Option<Entry> {
-    let parts: Vec<_> = path.trim().split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
-    let path = parts.join("/");
+    let parts = path.trim().split('/').filter(|part| !matches!(*part, "" | "." | "..")).take(DEPTH);
+    let path = parts.collect::<Vec<_>>().join("/");
     let id: BlobId = format!("{number:040x}").parse().ok()?;
     let is_text = !path.is_empty() && !path.chars().any(char::is_control);
     is_text.then_some(Entry { path, id, size: text.len() as u64, kind: EntryKind::File, executable: false, flaw: None })
@@ -75,8 +77,8 @@ fn entry(number: usize, path: &str, text: &str) -> Option<Entry> {
 pub fn ignore(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (path, rules) = text.split_once('\n').unwrap_or(("apps/web.yaml", &text));
-    let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
-    let path = parts.join("/");
+    let parts = path.split('/').filter(|part| !matches!(*part, "" | "." | "..")).take(DEPTH);
+    let path = parts.collect::<Vec<_>>().join("/");
     let mut ignored = Ignored::new("");
     ignored.add(".mainstayignore", rules.as_bytes());
     let why = ignored.why(&path);

@@ -39,6 +39,9 @@ enum Place {
     Local(PathBuf),
 }
 
+/// Longest address, in bytes.
+const LONGEST: usize = 4096;
+
 impl RemoteUrl {
     /// Reads `https://`, `http://`, `ssh://`, `git://` and `file://` addresses, `user@host:path`, and absolute paths.
     pub fn parse(text: &str) -> Result<Self, Error> {
@@ -160,7 +163,7 @@ fn read(text: &str) -> Result<RemoteUrl, Fault> {
     const FORM: Fault =
         Fault::Malformed { why: "an address has the form https://host/path, ssh://user@host/path or user@host:path" };
     const INSTEAD: &str = "use https:// or ssh://";
-    if text.is_empty() || text.len() > 4096 || text.chars().any(char::is_control) {
+    if text.is_empty() || text.len() > LONGEST || text.chars().any(char::is_control) {
         return Err(FORM);
     }
     if text.starts_with('/') {
@@ -216,6 +219,10 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
     strip(&mut url);
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
+    // What is written in ASCII is longer, and is read again where it is shown.
+    if url.as_str().len() > LONGEST {
+        return Err(Fault::Malformed { why: "an address has at most 4096 bytes in ASCII" });
+    }
     Ok(RemoteUrl::new(Place::Http(url), embedded))
 }
 
@@ -271,6 +278,7 @@ mod tests {
         check("HTTP://Example.org:8080/x", "http://example.org:8080/x");
         check("/srv/git/x", "/srv/git/x");
         check("file:///srv/a%20b", "/srv/a b");
+        check(&format!("https://example.org/{}", "é".repeat(1000)), "an address has at most 4096 bytes in ASCII");
         for path in ["/srv/%1b[31ma", "/srv/a%20", "/srv/a?b", "/srv/a#b", "/srv/%ff"] {
             let plain = "the path of a file:// address is plain text, without `?`, `#` or spaces at its ends";
             check(&format!("file://{path}"), plain);
