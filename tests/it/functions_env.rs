@@ -37,7 +37,7 @@ async fn another_order_of_the_variables_rolls_the_pods_and_builds_nothing() {
     // The same order again is no change.
     let before = generation(&world);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "B", "value": "$(A)"}, one("A")]}}));
-    world.edit_function("hello", json!({"metadata": {"annotations": {"somebody": "looks"}}}));
+    world.edit_function("hello", json!({"metadata": {"annotations": {"mainstay.dev/somebody": "looks"}}}));
     world.quiet().await;
     assert_eq!((generation(&world), variables(&world)), (before, vec!["B".to_owned(), "A".to_owned()]));
 }

@@ -84,13 +84,13 @@ async fn is_tried_less_and_less((kind, resource, condition): (Kind, &str, &str))
         let said = world.said(&name, condition);
         for round in 0..3 {
             let applied = count(&world, &apply);
-            world.edit_function(&name, json!({"metadata": {"annotations": {"again": round.to_string()}}}));
+            world.edit_function(&name, json!({"metadata": {"annotations": {"mainstay.dev/again": round.to_string()}}}));
             world.until_function("it is tried again", |w| count(w, &apply) > applied).await;
         }
         quiet(&world, &what).await;
         assert_eq!((world.said(&name, condition), count(&world, STATUS)), (said, written), "{what}");
         world.levers().clear_faults();
-        world.edit_function(&name, json!({"metadata": {"annotations": {"again": "at last"}}}));
+        world.edit_function(&name, json!({"metadata": {"annotations": {"mainstay.dev/again": "at last"}}}));
         world.runs(&name).await;
         assert_eq!(world.children(&name, JOBS).len(), 1, "{what}: a build that was refused is no attempt");
         assert_eq!(world.function_status(&name)["builds"], 1, "{what}");

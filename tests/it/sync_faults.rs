@@ -383,7 +383,7 @@ async fn a_status_that_is_refused_again_and_again_is_written_less_and_less_often
     for round in ["2", "3", "4", "5", "6", "7"] {
         world.remote.file("a.yaml", config_map("a", round));
         world.remote.commit(round);
-        world.annotate_sync("demo", "example.com/round", round);
+        world.annotate_sync("demo", "mainstay.dev/round", round);
         world.until("the commit is applied", |w| w.data("a") == round).await;
     }
     let refused = writes(&world) - before;

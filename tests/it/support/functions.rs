@@ -241,10 +241,10 @@ impl World {
     /// Waits until nothing has been asked of the server for a while, in which this thread got its turns: on a machine that
     /// has too much to do, time alone says nothing.
     pub(crate) async fn quiet(&self) {
-        const TURNS: u32 = 30;
+        const TURNS: u32 = 6;
         let (mut before, mut turns) = (self.requests(), 0);
         while turns < TURNS {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
             let now = self.requests();
             turns = if now == before { turns + 1 } else { 0 };
             before = now;
