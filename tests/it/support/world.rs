@@ -17,7 +17,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -527,9 +527,18 @@ pub(crate) fn condition_of(status: &Value, kind: &str) -> String {
     )
 }
 
-/// An address that nothing listens on yet.
+/// An address that nothing listens on yet, with a port that no outgoing connection is given meanwhile.
 pub(crate) fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Several of these processes run at the same time.
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 9000;
+        let address = SocketAddr::from(([127, 0, 0, 1], 20_000 + u16::try_from(number).unwrap()));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// A GitSync document of the GitRepository `repo`, whose objects go with it.
