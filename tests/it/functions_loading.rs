@@ -13,7 +13,7 @@ fn spec(runtime: &str, source: &str) -> Value {
     let secret = json!({"secretKeyRef": {"name": "database", "key": "password"}});
     json!({
         "runtime": runtime, "source": source, "minReplicas": 1, "maxReplicas": 1,
-        "env": [{"name": "PASSWORD", "valueFrom": secret}],
+        "env": [{"name": "PAYMENT_SERVICE_KEY", "valueFrom": secret}],
     })
 }
 
@@ -27,7 +27,7 @@ const LANGUAGES: [Language; 2] = [
         "exports.main = () => 'two'",
         [
             ("require('of-nothing')", "the module fails: handler.js:1: Error: Cannot find module 'of-nothing'"),
-            ("throw new Error('wrong: ' + process.env.PASSWORD)", "handler.js:1: Error: wrong: ***"),
+            ("throw new Error('wrong: ' + process.env.PAYMENT_SERVICE_KEY)", "handler.js:1: Error: wrong: ***"),
             ("exports.other = () => 1", "the module exports no function \"main\""),
         ],
     ),
@@ -37,7 +37,10 @@ const LANGUAGES: [Language; 2] = [
         "def main(event, context): return 'two'",
         [
             ("import of_nothing", "the module fails: handler.py:1: ModuleNotFoundError: No module named 'of_nothing'"),
-            ("import os\nraise ValueError('wrong: ' + os.environ['PASSWORD'])", "handler.py:2: ValueError: wrong: ***"),
+            (
+                "import os\nraise ValueError('wrong: ' + os.environ['PAYMENT_SERVICE_KEY'])",
+                "handler.py:2: ValueError: wrong: ***",
+            ),
             ("x = 1", "the module 'handler' has no function 'main'"),
         ],
     ),

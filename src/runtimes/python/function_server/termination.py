@@ -10,11 +10,14 @@ import traceback
 
 _LONGEST = 600  # characters of an error
 _SHORTEST_SECRET = 4  # characters; anything shorter is in every text
-# Variables of the image, the pod and the cluster that are no secrets, and whose values are in paths and names.
-_OPEN = re.compile(
-    r"(PATH|HOME|PWD|HOSTNAME|SHLVL|LANG|LC_\w+|GPG_KEY|MOD_NAME|PYTHON\w*"
-    r"|(FUNC|KUBELESS|KUBERNETES|MAINSTAY)_\w*|\w+_(SERVICE|PORT)(_\w+)?)\Z"
+# Variables that the image, the agent and the kubelet set, and whose values are in paths and names. They are named one by one:
+# a user's own PYTHON_INDEX_TOKEN or PAYMENT_SERVICE_KEY is a secret.
+_OPEN = frozenset(
+    "PATH HOME PWD HOSTNAME SHLVL LANG LC_ALL LC_CTYPE GPG_KEY MOD_NAME KUBELESS_INSTALL_VOLUME PYTHONPATH PYTHONUNBUFFERED"
+    " PYTHON_VERSION PYTHON_SHA256 PYTHON_PIP_VERSION FUNC_HANDLER FUNC_RUNTIME FUNC_PORT FUNC_HOST FUNC_TIMEOUT"
+    " FUNC_MEMORY_LIMIT FUNC_DRAIN_DELAY MAINSTAY_TERMINATION_LOG".split()
 )
+_OF_SERVICE = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)\Z")
 
 
 def leave(text):
@@ -56,7 +59,8 @@ def _place(error, folder):
 
 
 def _without_secrets(text, env):
-    values = [line.strip() for name, value in env.items() if not _OPEN.match(name) for line in value.split("\n")]
+    secret = [value for name, value in env.items() if name not in _OPEN and not _OF_SERVICE.match(name)]
+    values = [line.strip() for value in secret for line in value.split("\n")]
     for value in sorted(values, key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, "***")
