@@ -46,6 +46,7 @@ const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
     ("v1", "ServiceAccount", "serviceaccounts", "mainstay"),
     ("v1", "Service", "services", "mainstay-receivers"),
     ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", "mainstay"),
+    ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "mainstay"),
     ("v1", "ConfigMap", "configmaps", names::BOOTSTRAP),
     ("v1", "ConfigMap", "configmaps", names::KNOWN_HOSTS),
     ("coordination.k8s.io/v1", "Lease", "leases", names::LEASE),

@@ -99,6 +99,17 @@ fn let_only_those_in_who_have_something_to_ask() {
 }
 
 #[test]
+fn let_nodes_be_drained_one_agent_at_a_time() {
+    let documents = built();
+    let budget = find(&documents, "PodDisruptionBudget", "mainstay");
+    assert_eq!(budget["metadata"]["namespace"], "mainstay-system");
+    let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
+    assert_eq!(budget["spec"]["selector"]["matchLabels"], pod["metadata"]["labels"]);
+    // With `minAvailable`, one replica would hold up every drain for ever.
+    assert_eq!((&budget["spec"]["maxUnavailable"], &budget["spec"]["minAvailable"]), (&json!(1), &Value::Null));
+}
+
+#[test]
 fn route_webhooks_to_the_agent() {
     let documents = built();
     let service = &find(&documents, "Service", "mainstay-receivers")["spec"];

@@ -15,11 +15,14 @@ const NAMESPACE: &str = include_str!("../../../manifests/namespace.yaml");
 const RBAC: &str = include_str!("../../../manifests/rbac.yaml");
 const AGENT: &str = include_str!("../../../manifests/deployment.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../manifests/network-policy.yaml");
+const DISRUPTION_BUDGET: &str = include_str!("../../../manifests/disruption-budget.yaml");
 /// The namespace of `manifests/`.
 const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
 const VARIABLES: &str = "/spec/template/spec/containers/0/env";
 const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
+/// The variable with the base images of Functions.
+const BASE_IMAGES: &str = "MAINSTAY_BASE_IMAGES";
 /// Label on everything that is installed.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
 
@@ -41,8 +44,13 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
         let variables = agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut());
         variables.for_each(|all| all.push(json!({"name": RECEIVER_URL, "value": url})));
     }
+    if let Some(images) = &installation.base_images {
+        let variables = agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut());
+        variables.for_each(|all| all.push(json!({"name": BASE_IMAGES, "value": images})));
+    }
     objects.extend(agent);
     objects.extend(manifest(NETWORK_POLICY, installation)?);
+    objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
     Ok(objects)
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::{
     api::Span,
     cli::{connection::DEFAULT_NAMESPACE, deploy_key},
+    function,
     receiver::BaseUrl,
     source::{self, BaseDir, Reference, RemoteUrl},
 };
@@ -47,6 +48,10 @@ pub(in crate::cli) struct Arguments {
     /// Receivers
     #[arg(long, value_name = "URL")]
     receiver_url: Option<BaseUrl>,
+    /// Base images of Functions, by runtime and digest, as JSON:
+    /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
+    #[arg(long, value_name = "JSON")]
+    base_images: Option<String>,
     /// Image of the agent: one that you have built and pushed
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     image: String,
@@ -95,6 +100,8 @@ pub(super) struct Installation {
     pub(super) image: String,
     /// Address under which Receivers are reached, if it is known.
     pub(super) receiver_url: Option<BaseUrl>,
+    /// Base images of Functions, if they are given.
+    pub(super) base_images: Option<String>,
     /// Host keys besides those that are published.
     pub(super) known_hosts: Option<String>,
     /// Whether the definitions are included.
@@ -134,6 +141,11 @@ pub(super) fn resolve(
             "--image {:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0",
             arguments.image
         ));
+    }
+    if let Some(images) = &arguments.base_images {
+        let given = [("MAINSTAY_BASE_IMAGES".to_owned(), images.clone())];
+        let refused = function::Settings::from_env(function::Settings::default(), given).err();
+        problems.extend(refused.into_iter().flatten().map(|refused| format!("--base-images: {}", refused.why)));
     }
     for (flag, name) in [("--name", &arguments.name), ("--git-secret", &arguments.git_secret)] {
         if let Some(name) = name.as_deref().filter(|name| !is_label(name)) {
@@ -229,6 +241,7 @@ pub(super) fn resolve(
         interval: arguments.interval,
         image: arguments.image.clone(),
         receiver_url: arguments.receiver_url.clone(),
+        base_images: arguments.base_images.clone(),
         known_hosts,
         with_definitions: !arguments.no_crds,
     };
@@ -325,6 +338,23 @@ mod tests {
         change(&mut arguments);
         let problems = resolve(&arguments, None).unwrap_err().join("\n");
         assert!(problems.contains(expected), "{problems}");
+    }
+
+    #[test]
+    fn takes_base_images_that_the_agent_would_take() {
+        let images = format!(r#"{{"nodejs24": "registry.local/node@sha256:{}"}}"#, "0".repeat(64));
+        let given = Arguments { base_images: Some(images.clone()), ..arguments("https://h/x") };
+        assert_eq!(resolve(&given, None).unwrap().0.base_images, Some(images));
+        for (wrong, expected) in [
+            ("node:24", "--base-images: it is not the expected JSON object"),
+            (
+                r#"{"nodejs24": "node:24"}"#,
+                "--base-images: nodejs24: \"node:24\": the image must be pinned by its digest",
+            ),
+            (r#"{"cobol85": "scratch"}"#, "--base-images: there is no runtime \"cobol85\""),
+        ] {
+            refused(|arguments| arguments.base_images = Some(wrong.to_owned()), expected);
+        }
     }
 
     #[test]
