@@ -153,9 +153,10 @@ pub fn resolve(
     let runtime = runtime(function, settings, is_git, &mut found);
     let base = runtime.and_then(|runtime| base(spec, settings, runtime, &mut found));
     let code = code::code(spec, is_git, runtime, &mut found);
-    let env = env::env(spec, (settings, credentials), runtime, &mut found);
     let replicas = sizes::replicas(function, settings, &mut found);
     let resources = sizes::of_pod(function, settings, runtime, &mut found);
+    let ours = env::ours(function, settings, runtime, &resources);
+    let env = env::env(spec, (settings, credentials), ours, &mut found);
     let build_resources = sizes::of_build(function, settings, &mut found);
     let internal = internal_labels(&name, &uid);
     let pod_labels = pod_labels(spec, &internal, &mut found);

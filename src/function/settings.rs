@@ -45,6 +45,10 @@ pub struct Settings {
     pub service_account: Option<String>,
     /// Service account of build pods; `None` is the namespace's default.
     pub build_service_account: Option<String>,
+    /// Where Functions publish events: `PUBLISHER_PROXY_ADDRESS` of every pod.
+    pub publisher: String,
+    /// Where Functions send traces: `TRACE_COLLECTOR_ENDPOINT` of every pod.
+    pub trace_collector: String,
     /// The agent's proxies, as environment variables for the container that fetches the source of a build.
     pub proxies: Vec<(String, String)>,
     /// Maximum number of concurrent builds in the cluster.
@@ -100,6 +104,8 @@ impl Default for Settings {
             package_registry_secret: names::PACKAGE_REGISTRY_SECRET.into(),
             service_account: None,
             build_service_account: None,
+            publisher: "http://eventing-publisher-proxy.kyma-system.svc.cluster.local/publish".into(),
+            trace_collector: "http://tracing-jaeger-collector.kyma-system.svc.cluster.local:4318/v1/traces".into(),
             proxies: Vec::new(),
             max_simultaneous_jobs: 5,
             target_cpu_percentage: 50,

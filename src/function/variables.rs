@@ -46,6 +46,8 @@ pub const VARIABLES: &[(&str, Set)] = &[
     ("APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME", |s, v| text(&mut s.package_registry_secret, v)),
     ("APP_FUNCTION_IMAGE_PULL_ACCOUNT_NAME", |s, v| text(s.service_account.get_or_insert_default(), v)),
     ("APP_FUNCTION_BUILD_SERVICE_ACCOUNT_NAME", |s, v| text(s.build_service_account.get_or_insert_default(), v)),
+    ("APP_FUNCTION_PUBLISHER_PROXY_ADDRESS", |s, v| address(&mut s.publisher, v)),
+    ("APP_FUNCTION_TRACE_COLLECTOR_ENDPOINT", |s, v| address(&mut s.trace_collector, v)),
     ("APP_FUNCTION_TARGET_CPU_UTILIZATION_PERCENTAGE", |s, v| at_least_one(&mut s.target_cpu_percentage, v)),
     ("APP_FUNCTION_REQUEUE_DURATION", |s, v| duration(&mut s.requeue, v)),
     ("APP_FUNCTION_GIT_FETCH_REQUEUE_DURATION", |s, v| duration(&mut s.git_fetch_requeue, v)),
@@ -174,6 +176,15 @@ fn amount(field: &mut Amount, value: &str) -> Result<(), String> {
     Quantity::parse(value).ok_or_else(|| format!("\"{value}\" is not a quantity"))?;
     *field = value.into();
     Ok(())
+}
+
+/// Everybody who may read Functions' pods sees it, so it holds no credentials.
+fn address(field: &mut String, value: &str) -> Result<(), String> {
+    let is_http = value.starts_with("http://") || value.starts_with("https://");
+    if !is_http || value.contains('@') || value.contains(char::is_whitespace) || value.len() > 2048 {
+        return Err("it must be an address that begins with http:// or https://, without credentials".to_owned());
+    }
+    text(field, value)
 }
 
 fn platform(field: &mut String, value: &str) -> Result<(), String> {

@@ -27,6 +27,7 @@ pub(super) const NODEJS: &[ServerFile] = &[
     file!("nodejs", "server.js"),
     file!("nodejs", "settings.js"),
     file!("nodejs", "termination.js"),
+    file!("nodejs", "tracer.js"),
     file!("nodejs", "watchdog.js"),
 ];
 
@@ -51,5 +52,6 @@ pub(super) const PYTHON: &[ServerFile] = &[
     file!("python", "function_server/settings.py"),
     file!("python", "function_server/signed.py"),
     file!("python", "function_server/termination.py"),
+    file!("python", "function_server/tracer.py"),
     file!("python", "server.py"),
 ];

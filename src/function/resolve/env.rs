@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt as _;
+
 use super::{Credentials, Findings, Settings};
-use crate::api::FunctionSpec;
-use crate::api::function::EnvVar;
+use crate::api::function::{EnvVar, Resources};
+use crate::api::{Function, FunctionSpec};
 use crate::function::syntax;
 use crate::function::violation::{Violation, shown};
 use crate::runtimes::Runtime;
@@ -16,11 +18,12 @@ const VARIABLE_ROOM: usize = 128 * 1024;
 pub(super) fn env(
     spec: &FunctionSpec,
     (settings, credentials): (&Settings, &Credentials),
-    runtime: Option<&'static Runtime>,
+    mut ours: Vec<EnvVar>,
     found: &mut Findings,
 ) -> Vec<EnvVar> {
     let given = spec.env.as_deref().unwrap_or_default();
-    let ours = ours(runtime);
+    // The user knows better where events and traces go, and what the code shall believe of its memory.
+    ours.retain(|variable| !DEFAULTS.contains(&&*variable.name) || !given.iter().any(|own| own.name == variable.name));
     let mut seen: BTreeSet<&str> = ours.iter().map(|variable| variable.name.as_str()).collect();
     let mut reported = BTreeSet::new();
     let mut kept = Vec::new();
@@ -42,10 +45,26 @@ pub(super) fn env(
     kept
 }
 
+/// Variables of ours that a Function may set otherwise.
+const DEFAULTS: [&str; 4] =
+    ["FUNC_MEMORY_LIMIT", "SERVICE_NAMESPACE", "PUBLISHER_PROXY_ADDRESS", "TRACE_COLLECTOR_ENDPOINT"];
+
 /// The variables of every Function of this runtime, in Kyma's order.
-fn ours(runtime: Option<&'static Runtime>) -> Vec<EnvVar> {
+pub(super) fn ours(
+    function: &Function,
+    settings: &Settings,
+    runtime: Option<&'static Runtime>,
+    resources: &Resources,
+) -> Vec<EnvVar> {
     let of = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let mut all: Vec<_> = runtime.iter().flat_map(|r| r.pod_env()).map(|(name, value)| of(name, value)).collect();
+    let memory = resources.limits.as_ref().and_then(|limits| limits.get("memory"));
+    all.extend(memory.map(|memory| of("FUNC_MEMORY_LIMIT", memory.0.clone())));
+    all.extend([
+        of("SERVICE_NAMESPACE", function.namespace().unwrap_or_default()),
+        of("PUBLISHER_PROXY_ADDRESS", settings.publisher.clone()),
+        of("TRACE_COLLECTOR_ENDPOINT", settings.trace_collector.clone()),
+    ]);
     all.extend(
         [("FUNC_HANDLER", "main"), ("MOD_NAME", "handler"), ("FUNC_PORT", "8080")].map(|(k, v)| of(k, v.to_owned())),
     );

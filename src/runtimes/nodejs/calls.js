@@ -122,6 +122,7 @@ class Calls {
       timeout: settings.timeout,
       runtime: settings.runtime,
       'memory-limit': settings.memoryLimit,
+      namespace: settings.namespace,
     };
   }
 

@@ -4,6 +4,7 @@
 const { Refusal } = require('./body');
 const media = require('./media');
 const { publish, build } = require('./publish');
+const { Tracer } = require('./tracer');
 
 const ATTRIBUTES = ['ce-type', 'ce-source', 'ce-eventtypeversion', 'ce-specversion', 'ce-id', 'ce-time'];
 const REQUIRED = ['specversion', 'type', 'source', 'id'];
@@ -12,6 +13,7 @@ const STRUCTURED = 'application/cloudevents+json';
 
 class Event {
   #publisher;
+  #tracer;
 
   constructor(request, response, publisher) {
     this.#publisher = publisher;
@@ -19,6 +21,12 @@ class Event {
     for (const name of ATTRIBUTES) this[name] = headers[name];
     this.data = {};
     this.extensions = { request, response };
+  }
+
+  /** Made when it is asked for. */
+  get tracer() {
+    this.#tracer ??= new Tracer(this.extensions.request.headers);
+    return this.#tracer;
   }
 
   setResponseHeader(key, value) {

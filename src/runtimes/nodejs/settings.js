@@ -22,6 +22,7 @@ function read(env) {
     modulePath: path.join(folder, env.MOD_NAME || 'handler'),
     runtime: env.FUNC_RUNTIME,
     memoryLimit: env.FUNC_MEMORY_LIMIT,
+    namespace: env.SERVICE_NAMESPACE || undefined,
     timeout, // seconds, for one whole response
     timeoutMillis: Math.min(Math.ceil(timeout * 1000), LONGEST_TIMER),
     bodyLimit: Math.floor(number(env.REQ_MB_LIMIT, 1) * 1024 * 1024), // bytes

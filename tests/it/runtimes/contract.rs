@@ -304,3 +304,34 @@ fn without_an_address_it_listens_on_all_and_a_taken_port_is_an_error() {
         assert!(second.log().contains("The server cannot listen on port"), "{runtime}: {}", second.log());
     }
 }
+
+#[test]
+fn the_tracer_of_an_event_makes_spans_with_the_context_of_the_caller() {
+    let node = "exports.main = async (event, context) => {
+            const span = event.tracer.startSpan('one', { kind: 2 });
+            span.setAttribute('a', 1).addEvent('b').setStatus({ code: 1 });
+            span.recordException(new Error('c'));
+            span.end();
+            const trace = await event.tracer.startActiveSpan('two', {}, async (inner) => inner.spanContext().traceId);
+            return `${trace} ${span.spanContext().spanId} ${span.spanContext().traceFlags} ${context.namespace}`;
+        };";
+    let python = "def main(event, context):
+    with event.tracer.start_as_current_span('one', kind=2) as span:
+        span.set_attribute('a', 1)
+        span.add_event('b', {'c': 1})
+        at = event.tracer.start_span('two').get_span_context()
+        return '%032x %016x %d %s' % (at.trace_id, at.span_id, at.trace_flags, context['namespace'])";
+    let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+    for (runtime, source) in [("nodejs22", node), ("python312", python)] {
+        let server = Server::start(runtime, source, &[("SERVICE_NAMESPACE", "shop")]);
+        let parent = format!("00-{trace}-{span}-01");
+        let b3 = [("X-B3-TraceId", trace), ("X-B3-SpanId", span), ("X-B3-Sampled", "1")];
+        let expected = format!("200 {trace} {span} 1 shop");
+        assert_eq!(server.ask("GET", "/", &[("traceparent", &parent)], b"").short(), expected, "{runtime}");
+        assert_eq!(server.ask("GET", "/", &b3, b"").short(), expected, "{runtime}");
+        let nothing = format!("200 {} {} 0 shop", "0".repeat(32), "0".repeat(16));
+        for wrong in ["", "00-xyz-b7ad6b7169203331-01", "b7ad6b71"] {
+            assert_eq!(server.ask("GET", "/", &[("traceparent", wrong)], b"").short(), nothing, "{runtime}: {wrong}");
+        }
+    }
+}

@@ -9,12 +9,39 @@ fn names_of(env: &[EnvVar]) -> Vec<&str> {
 #[test]
 fn puts_the_users_variables_first_and_ours_behind_them() {
     let found = ok(&format!("{NODE}env: [{{name: B, value: '1'}}, {{name: A}}]"));
-    assert_eq!(names_of(&found.env), ["B", "A", "NODE_PATH", "FUNC_RUNTIME", "FUNC_HANDLER", "MOD_NAME", "FUNC_PORT"]);
+    let contract = ["FUNC_MEMORY_LIMIT", "SERVICE_NAMESPACE", "PUBLISHER_PROXY_ADDRESS", "TRACE_COLLECTOR_ENDPOINT"];
+    let ours = [&["NODE_PATH", "FUNC_RUNTIME"][..], &contract, &["FUNC_HANDLER", "MOD_NAME", "FUNC_PORT"]].concat();
+    assert_eq!(names_of(&found.env), [&["B", "A"], &ours[..]].concat());
     let value = |name: &str| found.env.iter().find(|v| v.name == name).and_then(|v| v.value.as_deref());
     assert_eq!(
         (value("FUNC_HANDLER"), value("MOD_NAME"), value("FUNC_PORT")),
         (Some("main"), Some("handler"), Some("8080"))
     );
+}
+
+#[test]
+fn says_where_events_and_traces_go_and_how_much_memory_there_is_unless_the_user_does() {
+    let memory = "resources: {limits: {memory: 300Mi}, requests: {memory: 200Mi}}\n";
+    let settings = Settings {
+        publisher: "http://events.local/publish".into(),
+        trace_collector: "http://traces.local:4318/v1/traces".into(),
+        ..settings()
+    };
+    let env = |spec: &str| {
+        let found = resolve(&function(spec, &[]), &settings, &Credentials::new(&settings, [])).unwrap();
+        assert_eq!(found.warnings, []);
+        let value = |name: &str| {
+            let mut all = found.env.iter().filter(|variable| variable.name == name);
+            let value = all.next().and_then(|variable| variable.value.clone()).unwrap_or_default();
+            assert!(all.next().is_none(), "{name}");
+            value
+        };
+        ["FUNC_MEMORY_LIMIT", "SERVICE_NAMESPACE", "PUBLISHER_PROXY_ADDRESS", "TRACE_COLLECTOR_ENDPOINT"].map(value)
+    };
+    let [events, traces] = ["http://events.local/publish", "http://traces.local:4318/v1/traces"];
+    assert_eq!(env(&format!("{NODE}{memory}")), ["300Mi", "default", events, traces]);
+    let own = "env: [{name: PUBLISHER_PROXY_ADDRESS, value: mine}, {name: FUNC_MEMORY_LIMIT, value: '7'}]";
+    assert_eq!(env(&format!("{NODE}{own}")), ["7", "default", "mine", traces]);
 }
 
 #[test]

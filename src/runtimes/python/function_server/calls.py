@@ -174,6 +174,8 @@ class Calls:
             "runtime": settings.runtime,
             "memory-limit": settings.memory_limit,
         }
+        if settings.namespace:
+            context["namespace"] = settings.namespace
         result = self._function(argument, context)
         if inspect.iscoroutine(result):
             import asyncio

@@ -3,7 +3,7 @@
 import base64
 import json
 
-from . import publish
+from . import publish, tracer
 
 ATTRIBUTES = ("ce-type", "ce-source", "ce-eventtypeversion", "ce-specversion", "ce-id", "ce-time")
 _REQUIRED = ("specversion", "type", "source", "id")
@@ -28,6 +28,14 @@ class Event:
         self.ceHeaders["data"] = None
         self.ceHeaders["extensions"] = {"request": request, "response": response}
         self.req = request
+        self._tracer = None
+
+    @property
+    def tracer(self):
+        """Made when it is asked for."""
+        if self._tracer is None:
+            self._tracer = tracer.Tracer(self.req.get_header)
+        return self._tracer
 
     def __getitem__(self, key):
         return self.ceHeaders[key]

@@ -29,6 +29,7 @@ class Settings:
         self.function_name = env.get("FUNC_HANDLER") or "main"
         self.runtime = env.get("FUNC_RUNTIME")
         self.memory_limit = env.get("FUNC_MEMORY_LIMIT")
+        self.namespace = env.get("SERVICE_NAMESPACE")
         self.timeout = _number(env.get("FUNC_TIMEOUT"), 180.0)
         self.body_limit = _number(env.get("FUNC_MEMFILE_MAX"), 100 * 1024 * 1024, int)
         self.threads = min(_number(env.get("CHERRYPY_NUMTHREADS"), 50, int), 1000)
