@@ -13,7 +13,8 @@ const SHORTEST_SECRET = 4; // characters; anything shorter is in every text
 // Variables that the image, the agent and the kubelet set, and whose values are in paths and names. They are named one by one:
 // a user's own NODE_AUTH_TOKEN or PAYMENT_SERVICE_KEY is a secret.
 const SET = 'PATH HOME PWD HOSTNAME SHLVL LANG NODE_VERSION NODE_PATH YARN_VERSION MOD_NAME KUBELESS_INSTALL_VOLUME ' +
-  'FUNC_HANDLER FUNC_RUNTIME FUNC_PORT FUNC_HOST FUNC_TIMEOUT FUNC_MEMORY_LIMIT FUNC_DRAIN_DELAY MAINSTAY_TERMINATION_LOG';
+  'FUNC_HANDLER FUNC_RUNTIME FUNC_PORT FUNC_HOST FUNC_TIMEOUT FUNC_MEMORY_LIMIT FUNC_DRAIN_DELAY MAINSTAY_TERMINATION_LOG ' +
+  'SERVICE_NAMESPACE PUBLISHER_PROXY_ADDRESS TRACE_COLLECTOR_ENDPOINT';
 const OF_SERVICE = /_SERVICE_HOST$|_SERVICE_PORT$|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$/;
 const OPEN = new Set(SET.split(' '));
 
@@ -58,7 +59,9 @@ function place(stack, folder) {
 function withoutSecrets(text, env) {
   const values = [];
   for (const [name, value] of Object.entries(env)) {
-    if (!OPEN.has(name) && !OF_SERVICE.test(name)) values.push(...value.split('\n').map((line) => line.trim()));
+    // An address may have been given with a password.
+    const open = OPEN.has(name) && !value.includes('@');
+    if (!open && !OF_SERVICE.test(name)) values.push(...value.split('\n').map((line) => line.trim()));
   }
   const secret = values.filter((value) => value.length >= SHORTEST_SECRET).sort((a, b) => b.length - a.length);
   return secret.reduce((left, value) => left.split(value).join('***'), text);

@@ -241,7 +241,13 @@ fn state_of_the_module_lasts_from_call_to_call() {
 
 #[test]
 fn a_function_that_cannot_be_loaded_ends_the_process_with_the_reason() {
-    let secret = [("PASSWORD", "correct horse"), ("OTHER", "first line\nbattery staple")];
+    let secret = [
+        ("PASSWORD", "correct horse"),
+        ("OTHER", "first line\nbattery staple"),
+        ("SERVICE_NAMESPACE", "shop"),
+        ("TRACE_COLLECTOR_ENDPOINT", "http://traces.local"),
+        ("PUBLISHER_PROXY_ADDRESS", "http://me:secret@events.local/publish"),
+    ];
     for (source, said, left) in [
         ("exports.main = (", "SyntaxError", "the module fails: handler.js:1: SyntaxError: Unexpected end of input"),
         (
@@ -259,6 +265,11 @@ fn a_function_that_cannot_be_loaded_ends_the_process_with_the_reason() {
             "throw new TypeError(`at load ${process.env.PASSWORD} battery staple\\nmore`)",
             "at load",
             "the module fails: handler.js:1: TypeError: at load *** ***",
+        ),
+        (
+            "const env = process.env; throw [env.SERVICE_NAMESPACE, env.TRACE_COLLECTOR_ENDPOINT, env.PUBLISHER_PROXY_ADDRESS]",
+            "shop",
+            "the module fails: shop,http://traces.local,***",
         ),
         ("throw new Error('x'.repeat(100000))", "xxx", "xxx…"),
     ] {

@@ -183,6 +183,12 @@ fn a_function_that_cannot_be_loaded_ends_the_process_with_the_reason() {
             "the module fails: handler.py:2: ValueError: at load *** ***",
         ),
         ("class E(Exception):\n    def __str__(self): raise self\nraise E()", "E", "it raises what cannot be shown"),
+        (
+            "from os import environ as e\nraise ValueError(
+    ' '.join([e['SERVICE_NAMESPACE'], e['TRACE_COLLECTOR_ENDPOINT'], e['PUBLISHER_PROXY_ADDRESS']]))",
+            "shop",
+            "the module fails: handler.py:2: ValueError: shop http://traces.local ***",
+        ),
         ("raise ValueError('x' * 100000)", "xxx", "xxx…"),
     ] {
         let room = tempfile::tempdir().unwrap();
@@ -191,6 +197,9 @@ fn a_function_that_cannot_be_loaded_ends_the_process_with_the_reason() {
         let env = [
             ("PASSWORD", "correct horse"),
             ("OTHER", "first line\nbattery staple"),
+            ("SERVICE_NAMESPACE", "shop"),
+            ("TRACE_COLLECTOR_ENDPOINT", "http://traces.local"),
+            ("PUBLISHER_PROXY_ADDRESS", "http://me:secret@events.local/publish"),
             ("MAINSTAY_TERMINATION_LOG", file.to_str().unwrap()),
         ];
         let mut server = Server::launch("python312", &[("handler.py", source)], &env);

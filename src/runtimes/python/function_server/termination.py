@@ -15,7 +15,8 @@ _SHORTEST_SECRET = 4  # characters; anything shorter is in every text
 _OPEN = frozenset(
     "PATH HOME PWD HOSTNAME SHLVL LANG LC_ALL LC_CTYPE GPG_KEY MOD_NAME KUBELESS_INSTALL_VOLUME PYTHONPATH PYTHONUNBUFFERED"
     " PYTHON_VERSION PYTHON_SHA256 PYTHON_PIP_VERSION FUNC_HANDLER FUNC_RUNTIME FUNC_PORT FUNC_HOST FUNC_TIMEOUT"
-    " FUNC_MEMORY_LIMIT FUNC_DRAIN_DELAY MAINSTAY_TERMINATION_LOG".split()
+    " FUNC_MEMORY_LIMIT FUNC_DRAIN_DELAY MAINSTAY_TERMINATION_LOG SERVICE_NAMESPACE PUBLISHER_PROXY_ADDRESS"
+    " TRACE_COLLECTOR_ENDPOINT".split()
 )
 _OF_SERVICE = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)\Z")
 
@@ -59,7 +60,10 @@ def _place(error, folder):
 
 
 def _without_secrets(text, env):
-    secret = [value for name, value in env.items() if name not in _OPEN and not _OF_SERVICE.match(name)]
+    # An address may have been given with a password.
+    secret = [
+        value for name, value in env.items() if (name not in _OPEN or "@" in value) and not _OF_SERVICE.match(name)
+    ]
     values = [line.strip() for value in secret for line in value.split("\n")]
     for value in sorted(values, key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET:
