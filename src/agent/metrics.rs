@@ -22,7 +22,7 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::serverless_metrics::{ServerlessMetrics, Values};
+use super::serverless_metrics::{ServerlessMetrics, Values, encode_gauge};
 use crate::{
     api::function_conditions::Reason, cluster::Counted, failure::caught_now, function, notification::Message,
     object::Owner, receiver::Count,
@@ -54,6 +54,8 @@ pub struct Gauges {
     pub functions_processed: u64,
     /// Reconciles of Functions since the start.
     pub reconciliations: u64,
+    /// How long they took; `None` while no Function can be reconciled.
+    pub reconcile_times: Option<Histogram>,
     /// Builds whose pods run or may start.
     pub builds_running: u64,
     /// Builds whose pods cannot start.
@@ -146,8 +148,8 @@ impl Metrics {
         registry.register_collector(Box::new(AtScrape(Arc::clone(&read))));
         let gauges = Arc::clone(&read);
         all.register_collector(Box::new(ServerlessMetrics(Box::new(move || {
-            let Gauges { functions, functions_processed: processed, reconciliations, .. } = gauges();
-            Values { functions, processed, reconciliations }
+            let Gauges { functions, functions_processed: processed, reconciliations, reconcile_times, .. } = gauges();
+            Values { functions, processed, reconciliations, reconcile_times }
         }))));
         let known = Mutex::default();
         Self {
@@ -383,19 +385,9 @@ impl Collector for AtScrape {
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
         for (at, (word, help)) in PER_CONDITION.into_iter().enumerate() {
-            let kind = ConstGauge::new(0.0).metric_type();
             let name = format!("function_{word}_status_duration_seconds");
-            let mut family = encoder.encode_descriptor(&name, help, None, kind)?;
-            for function in &gauges.functions {
-                let Some(took) = function.took[at] else { continue };
-                let labels = [
-                    ("name", function.name.as_str()),
-                    ("namespace", function.namespace.as_str()),
-                    ("type", function.source),
-                    ("runtime", function.runtime.as_str()),
-                ];
-                ConstGauge::new(took.as_secs_f64()).encode(family.encode_family(&labels)?)?;
-            }
+            let value = |function: &function::FunctionMetrics| Some(function.took[at]?.as_secs_f64());
+            encode_gauge(&mut encoder, (&name, help), &gauges.functions, value)?;
         }
         encode_syncs(&mut encoder, &gauges.syncs)
     }
@@ -459,7 +451,9 @@ mod tests {
 
     #[test]
     fn reads_gauges_at_the_scrape() {
-        let metrics = Metrics::new(|| Gauges {
+        let times = Histogram::new([0.1, 1.0]);
+        times.observe(0.25);
+        let metrics = Metrics::new(move || Gauges {
             leader: true,
             subjects: None,
             syncs: vec![SyncGauges { sync: "a/b".into(), objects: 7, lag_seconds: 1.5, ..SyncGauges::default() }],
@@ -475,6 +469,7 @@ mod tests {
             }],
             functions_processed: 3,
             reconciliations: 9,
+            reconcile_times: Some(times.clone()),
             builds_running: 5,
             builds_held_up: 6,
             builds_waiting: 7,
@@ -492,6 +487,10 @@ mod tests {
             r#"serverless_state_reach_time_seconds{name="hello",namespace="shop",type="git",runtime="nodejs22",condition="ConfigurationReady"} 1.5"#,
             "serverless_function_processed_total 3",
             "serverless_reconciliations_total 9",
+            "serverless_reconciliation_time_seconds_count 1",
+            "serverless_reconciliation_time_seconds_sum 0.25",
+            r#"serverless_reconciliation_time_seconds_bucket{le="0.1"} 0"#,
+            r#"serverless_reconciliation_time_seconds_bucket{le="1.0"} 1"#,
             r#"mainstay_api_requests_total{verb="apply",resource="configmaps"} 12"#,
             r#"mainstay_receiver_deliveries_total{type="github",outcome="woken"} 8"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,

@@ -7,7 +7,7 @@ use std::fmt;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    metrics::{counter::ConstCounter, gauge::ConstGauge, histogram::Histogram},
 };
 
 use crate::function::FunctionMetrics;
@@ -24,6 +24,8 @@ pub(super) struct Values {
     pub(super) processed: u64,
     /// Reconciles of Functions since the start.
     pub(super) reconciliations: u64,
+    /// How long each of them took, if there were any.
+    pub(super) reconcile_times: Option<Histogram>,
 }
 
 /// Encodes them at each scrape.
@@ -45,6 +47,11 @@ impl Collector for ServerlessMetrics {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
+        if let Some(times) = &values.reconcile_times {
+            let help = "Time that a reconciliation of a Function took";
+            let kind = times.metric_type();
+            times.encode(encoder.encode_descriptor("serverless_reconciliation_time_seconds", help, None, kind)?)?;
+        }
         milliseconds(&mut encoder, &values.functions)?;
         let help = "Time from the creation of a Function until a condition was True";
         let kind = ConstGauge::new(0.0).metric_type();
@@ -52,13 +59,8 @@ impl Collector for ServerlessMetrics {
         for function in &values.functions {
             for ((_, condition), took) in CONDITIONS.into_iter().zip(function.took) {
                 let Some(took) = took else { continue };
-                let labels = [
-                    ("name", function.name.as_str()),
-                    ("namespace", function.namespace.as_str()),
-                    ("type", function.source),
-                    ("runtime", function.runtime.as_str()),
-                    ("condition", condition),
-                ];
+                let [name, namespace, source, runtime] = labels(function);
+                let labels = [name, namespace, source, runtime, ("condition", condition)];
                 ConstGauge::new(took.as_secs_f64()).encode(family.encode_family(&labels)?)?;
             }
         }
@@ -66,23 +68,38 @@ impl Collector for ServerlessMetrics {
     }
 }
 
+/// The labels of a Function's metrics.
+fn labels(function: &FunctionMetrics) -> [(&'static str, &str); 4] {
+    [
+        ("name", &function.name),
+        ("namespace", &function.namespace),
+        ("type", function.source),
+        ("runtime", &function.runtime),
+    ]
+}
+
+/// Encodes a gauge of each Function that has a value.
+pub(super) fn encode_gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    functions: &[FunctionMetrics],
+    value: impl Fn(&FunctionMetrics) -> Option<f64>,
+) -> Result<(), fmt::Error> {
+    let mut family = encoder.encode_descriptor(name, help, None, ConstGauge::new(0.0).metric_type())?;
+    for function in functions {
+        let Some(value) = value(function) else { continue };
+        ConstGauge::new(value).encode(family.encode_family(&labels(function))?)?;
+    }
+    Ok(())
+}
+
 /// The gauges of Kyma 2: one family for each condition, in milliseconds.
 fn milliseconds(encoder: &mut DescriptorEncoder<'_>, functions: &[FunctionMetrics]) -> Result<(), fmt::Error> {
-    let kind = ConstGauge::new(0.0).metric_type();
     for (at, (word, _)) in CONDITIONS.into_iter().enumerate() {
         let name = format!("function_{word}_status_duration_millisecond");
         let help = format!("Milliseconds from the creation of a Function until it was {word}");
-        let mut family = encoder.encode_descriptor(&name, &help, None, kind)?;
-        for function in functions {
-            let Some(took) = function.took[at] else { continue };
-            let labels = [
-                ("name", function.name.as_str()),
-                ("namespace", function.namespace.as_str()),
-                ("type", function.source),
-                ("runtime", function.runtime.as_str()),
-            ];
-            ConstGauge::new(took.as_millis() as f64).encode(family.encode_family(&labels)?)?;
-        }
+        let value = |function: &FunctionMetrics| Some(function.took[at]?.as_millis() as f64);
+        encode_gauge(encoder, (&name, &help), functions, value)?;
     }
     Ok(())
 }

@@ -68,6 +68,7 @@ pub(super) fn gauges(
         functions: functions.as_ref().map(|functions| functions.metrics()).unwrap_or_default(),
         functions_processed: functions.as_ref().map_or(0, |functions| functions.processed()),
         reconciliations: functions.as_ref().map_or(0, |functions| functions.reconciliations()),
+        reconcile_times: functions.as_ref().map(|functions| functions.reconcile_times()),
         builds_running: queue.building as u64,
         builds_held_up: queue.held_up as u64,
         builds_waiting: queue.waiting as u64,

@@ -9,6 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,8 @@ const AT_ONCE: usize = 16;
 
 /// Large Functions that are reconciled at the same time.
 const LARGE_AT_ONCE: usize = 2;
+/// Upper bounds of the buckets of reconcile times, in seconds. A reconcile waits for the API server and for Git.
+const RECONCILE_TIMES: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 /// Functions up to this size are not counted, in bytes.
 const SMALL: usize = 16 << 10;
 /// How often a source is kept: in the Function, and in the ConfigMap that it becomes.
@@ -67,6 +70,7 @@ pub struct Context {
     metrics: Mutex<HashMap<Owner, FunctionMetrics>>,
     processed: AtomicU64,
     reconciliations: AtomicU64,
+    reconcile_times: Histogram,
     /// Functions for which there was no memory, with what they would take.
     refused: Mutex<HashMap<Owner, usize>>,
     /// For large Functions that are reconciled: each is copied several times meanwhile.
@@ -117,6 +121,7 @@ impl Context {
             metrics: Mutex::default(),
             processed: AtomicU64::new(0),
             reconciliations: AtomicU64::new(0),
+            reconcile_times: Histogram::new(RECONCILE_TIMES),
             refused: Mutex::default(),
             large: Semaphore::new(LARGE_AT_ONCE),
             settings,
@@ -151,6 +156,16 @@ impl Context {
     /// Reconciles since the start.
     pub fn reconciliations(&self) -> u64 {
         self.reconciliations.load(Ordering::Relaxed)
+    }
+
+    /// How long they took, in seconds.
+    pub fn reconcile_times(&self) -> Histogram {
+        self.reconcile_times.clone()
+    }
+
+    /// A reconcile of a Function took this long, from its begin until its status was written.
+    pub(super) fn took(&self, time: Duration) {
+        self.reconcile_times.observe(time.as_secs_f64());
     }
 
     /// A Function is reconciled, for the first time or again.

@@ -280,8 +280,10 @@ impl Task {
 
     /// A reconcile. One that panics has failed, and is tried again after a while.
     async fn reconcile_or_fail(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
-        let context = Arc::clone(&self.context);
-        let Err(panicked) = caught(context.liveness.track(self.reconcile(function, credentials))).await else {
+        let (context, began) = (Arc::clone(&self.context), Instant::now());
+        let result = caught(context.liveness.track(self.reconcile(function, credentials))).await;
+        context.took(began.elapsed());
+        let Err(panicked) = result else {
             self.panics = 0;
             return;
         };
