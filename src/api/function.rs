@@ -23,6 +23,11 @@ use super::schemas::TimeSchema;
     namespaced,
     status = "FunctionStatus",
     derive = "PartialEq",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.podSelector"
+    ),
     printcolumn(
         name = "Configured",
         type_ = "string",
@@ -71,6 +76,10 @@ pub struct FunctionSpec {
     /// `serverless.kyma-project.io/build-resources-preset`, by default `normal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_resources: Option<Resources>,
+    /// Number of pods, instead of `minReplicas` and `maxReplicas`. Written by whoever scales the Function: `kubectl scale`, a
+    /// HorizontalPodAutoscaler, a ScaledObject of KEDA. While it is set, the agent does not scale by CPU utilisation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
     /// Minimum number of pods, at least 1. By default the one of the preset in the label
     /// `serverless.kyma-project.io/replicas-preset`, by default `S`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,6 +210,12 @@ pub struct FunctionStatus {
     /// one is also reported by a Warning Event.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Number of pods that exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i64>,
+    /// Labels of the pods, for whoever scales the Function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_selector: Option<String>,
     /// Image that currently serves, by digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

@@ -222,6 +222,11 @@ impl Writer {
         let _ = tokio::time::timeout(Duration::from_secs(10), known.wait_for(|known| *known)).await;
     }
 
+    /// Whether what scales a workload may leave it without pods.
+    pub(crate) fn may_rest(&self, workload: &Key) -> bool {
+        self.store().may_rest(workload)
+    }
+
     /// It is known which workloads an autoscaler scales, as far as the cluster says.
     pub(crate) fn autoscalers_are_known(&self) {
         self.0.autoscalers_known.send_replace(true);

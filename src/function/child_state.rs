@@ -104,6 +104,8 @@ pub struct Deployment {
     pub image: String,
     /// `spec.replicas`.
     pub replicas: i64,
+    /// `status.replicas`.
+    pub pods: i64,
     /// Whether the agent is the only owner of `spec.replicas`: if it dropped the field, it would be reset to 1.
     pub owns_replicas_alone: bool,
     /// Its conditions: type, status, reason, message.
@@ -264,6 +266,7 @@ pub fn deployment(live: &Value) -> Deployment {
         observed: number("/status/observedGeneration").unwrap_or(0),
         image: text(live, "/spec/template/spec/containers/0/image").to_owned(),
         replicas: number("/spec/replicas").unwrap_or(1),
+        pods: number("/status/replicas").unwrap_or(0),
         owns_replicas_alone: ours && !shared,
         conditions: conditions.into_iter().flatten().take(8).map(condition).collect(),
     }

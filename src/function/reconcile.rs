@@ -13,7 +13,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::build_queue::Admission;
-use super::child_set::Children;
+use super::child_set::{ChildKind, Children};
 use super::child_state::{Job, Progress};
 use super::context::{Context, Input};
 use super::credentials::{self, Credentials};
@@ -447,6 +447,7 @@ impl Task {
             children,
             status: &self.status,
             kept: &|key| writer.kept_source(&self.owner, key),
+            may_rest: &|name| writer.may_rest(&ChildKind::Deployment.kind().key(Some(&self.namespace), name)),
             admission,
             state: &self.state,
         };

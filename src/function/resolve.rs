@@ -90,12 +90,19 @@ pub struct Replicas {
     pub min: i64,
     /// Maximum.
     pub max: i64,
+    /// The number that somebody has set, whatever the other two say.
+    pub set: Option<i64>,
 }
 
 impl Replicas {
     /// Whether an autoscaler sets the number.
     pub fn are_scaled(self) -> bool {
-        self.min != self.max
+        self.fixed().is_none()
+    }
+
+    /// The number, unless an autoscaler sets it.
+    pub fn fixed(self) -> Option<i64> {
+        self.set.or_else(|| (self.min == self.max).then_some(self.min))
     }
 }
 
@@ -125,6 +132,12 @@ impl ResolvedFunction {
         let mut labels = self.selector();
         labels.insert(names::RESOURCE.to_owned(), names::DEPLOYMENT.to_owned());
         labels
+    }
+
+    /// The same as one text.
+    pub fn pod_selector_text(&self) -> String {
+        let terms: Vec<_> = self.pod_selector().iter().map(|(label, value)| format!("{label}={value}")).collect();
+        terms.join(",")
     }
 
     /// Whether the code is in a Git repository.

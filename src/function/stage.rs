@@ -87,6 +87,8 @@ pub struct Observed<'a> {
     pub status: &'a FunctionStatus,
     /// The digest of the document that an object is kept at, if it is managed.
     pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
+    /// Whether what scales a Deployment of this name may leave it without pods.
+    pub may_rest: &'a dyn Fn(&str) -> bool,
     /// Its place in the build queue.
     pub admission: Admission,
     /// State from the last reconcile.
@@ -200,6 +202,8 @@ pub struct Record {
     pub queue: Option<usize>,
     /// The image that serves.
     pub image: Option<String>,
+    /// The number of pods, and the labels that select them.
+    pub pods: (i64, String),
 }
 
 /// The decision of a reconcile.
@@ -238,7 +242,12 @@ const STAGES: [fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision); 6] =
 pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) -> Decision {
     let old = observed.status;
     let mut decision = Decision {
-        record: Record { built: old.built.clone(), image: old.image.clone(), ..Record::default() },
+        record: Record {
+            built: old.built.clone(),
+            image: old.image.clone(),
+            pods: serving::pods(resolved, observed),
+            ..Record::default()
+        },
         state: ReconcileState {
             retry_now: observed.state.retry_now.clone(),
             refused: observed.state.refused.clone(),

@@ -56,7 +56,10 @@ pub const VARIABLES: &[(&str, Set)] = &[
         s.reserved_env = v.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         Ok(())
     }),
-    ("WEBHOOK_VALIDATION_FUNCTION_REPLICAS_MIN_VALUE", |s, v| at_least_one(&mut s.min_replicas, v)),
+    ("WEBHOOK_VALIDATION_FUNCTION_REPLICAS_MIN_VALUE", |s, v| {
+        parsed(&mut s.min_replicas, v, "a whole number of at least 0")?;
+        if s.min_replicas < 0 { Err(format!("\"{v}\" is not a whole number of at least 0")) } else { Ok(()) }
+    }),
     ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_CPU", |s, v| amount(&mut s.min_resources.cpu, v)),
     ("WEBHOOK_VALIDATION_FUNCTION_RESOURCES_MIN_REQUEST_MEMORY", |s, v| amount(&mut s.min_resources.memory, v)),
     ("WEBHOOK_VALIDATION_BUILD_JOB_RESOURCES_MIN_REQUEST_CPU", |s, v| amount(&mut s.min_build_resources.cpu, v)),

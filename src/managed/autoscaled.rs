@@ -31,6 +31,11 @@ impl Store {
         self.autoscaled.contains_key(key)
     }
 
+    /// Whether what scales a workload may leave it at 0.
+    pub(crate) fn may_rest(&self, workload: &Key) -> bool {
+        self.autoscaled.get(workload).is_some_and(|autoscaler| autoscaler.may_rest())
+    }
+
     /// How many replicas an autoscaled workload that is at 0 must have; `None` when 0 is right.
     pub(crate) fn woken(&self, desired: &Desired, live: &Value) -> Option<i64> {
         let autoscaler = self.autoscaled.get(&desired.key).filter(|_| is_at_zero(live))?;

@@ -37,6 +37,11 @@ impl Autoscaler {
         Some((Key::new(group, text("kind")?, Some(namespace), text("name")?), Self { least }))
     }
 
+    /// Whether it may leave no replicas.
+    pub(crate) fn may_rest(self) -> bool {
+        self.least == 0
+    }
+
     /// How many replicas a workload must have that is at 0 and that `document` is applied for; `None` when 0 is right.
     pub(crate) fn woken(self, document: &Value, live: &Value) -> Option<i64> {
         let git = document.pointer("/spec/replicas").and_then(Value::as_i64);

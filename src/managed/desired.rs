@@ -113,7 +113,8 @@ impl Desired {
 
     /// Whether an autoscaler can scale it.
     pub(crate) fn is_scalable(&self) -> bool {
-        matches!(&*self.key.kind, "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController")
+        let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Function"];
+        kinds.contains(&&*self.key.kind)
     }
 
     /// Whether the document sets `spec.replicas` of something that an autoscaler can scale.

@@ -57,6 +57,7 @@ mod functions_remotes;
 mod functions_restarts;
 mod functions_reverts;
 mod functions_rollouts;
+mod functions_scaling;
 mod functions_slow_calls;
 mod functions_status_writes;
 mod functions_upgrades;

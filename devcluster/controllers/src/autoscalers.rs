@@ -119,7 +119,8 @@ fn target(client: &Client, namespace: &str, reference: &Value) -> Result<Found, 
     }
     let subject = Subject::new(&kind.storage, namespace, name);
     let object = client.get(&subject).ok_or_else(|| format!("{} {name:?} not found", kind.group_resource()))?;
-    Ok(Found { subject, scale: scale::of(&kind, &object) })
+    let scale = scale::of_counted(&kind, &object).map_err(|status| status.message)?;
+    Ok(Found { subject, scale })
 }
 
 /// The decision about the replicas.

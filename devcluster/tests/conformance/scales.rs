@@ -155,6 +155,24 @@ fn a_scale_of_other_kinds_is_applied_alike_and_one_of_a_custom_resource_is_not()
 }
 
 #[test]
+fn a_custom_resource_without_a_number_has_no_scale_until_it_gets_one() {
+    claim(async |w| {
+        let scaled = json!({"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}});
+        let schema = json!({"type": "object", "properties": {"size": {"type": "integer"}}});
+        let widgets = w.custom(schema, json!({"subresources": scaled})).await;
+        w.post(&widgets.path, widgets.widget("d", json!({}))).await.code(201);
+        let at = format!("{}/scale", widgets.at("d"));
+        let message = "Internal error occurred: the spec replicas field \".spec.size\" does not exist";
+        w.get(&at).await.refused(500, "InternalError", message);
+        let message = "the spec replicas field \".spec.size\" cannot be empty";
+        w.merge(&at, json!({"metadata": {"labels": {"a": "b"}}})).await.refused(400, "BadRequest", message);
+        assert_eq!(w.merge(&at, json!({"spec": {"replicas": 3}})).await.ok()["spec"]["replicas"], 3);
+        assert_eq!(w.get(&widgets.at("d")).await.ok()["spec"]["size"], 3);
+        assert_eq!(w.get(&at).await.ok()["spec"]["replicas"], 3);
+    });
+}
+
+#[test]
 fn the_number_of_a_scale_is_a_whole_one() {
     claim(async |w| {
         let at = format!("{}/scale", deployment(w, json!(1)).await);

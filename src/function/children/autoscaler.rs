@@ -15,7 +15,8 @@ pub fn build(function: &ResolvedFunction, name: &str, deployment: &str, target_c
             "metadata": metadata(function, name),
             "spec": {
                 "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": deployment },
-                "minReplicas": function.replicas.min,
+                // It scales nothing to 0; whoever does may do so, too.
+                "minReplicas": function.replicas.min.max(1),
                 "maxReplicas": function.replicas.max,
                 "targetCPUUtilizationPercentage": target_cpu_percentage
             }

@@ -29,8 +29,8 @@ const LIVENESS_PERIOD: u64 = 10;
 /// The Deployment. `image` is pulled as given, `repository:tag@sha256:…`, with the Secret `pull_secret`.
 pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: &str, settings: &Settings) -> Value {
     let mut spec = Map::new();
-    if !function.replicas.are_scaled() {
-        spec.insert("replicas".into(), function.replicas.min.into());
+    if let Some(replicas) = function.replicas.fixed() {
+        spec.insert("replicas".into(), replicas.into());
     }
     spec.insert("selector".into(), json!({ "matchLabels": function.pod_selector() }));
     let mut pod = json!({

@@ -37,7 +37,25 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
             found.wrong(Violation::invalid(format!("{word}({number}) is more than {}", i32::MAX), &path));
         }
     }
-    Replicas { min, max }
+    let set = spec.replicas;
+    match set {
+        Some(number) if number < 0 => {
+            found.wrong(Violation::invalid(format!("replicas({number}) is less than 0"), "spec.replicas"));
+        }
+        Some(number) if number > i64::from(i32::MAX) => {
+            let what = format!("replicas({number}) is more than {}", i32::MAX);
+            found.wrong(Violation::invalid(what, "spec.replicas"));
+        }
+        Some(number) if min < max => {
+            let message = format!(
+                "spec.replicas is {number}, so the number of pods is not scaled by CPU between minReplicas({min}) and \
+                 maxReplicas({max}) until spec.replicas is removed"
+            );
+            found.warn("ScalingOff", message);
+        }
+        _ => {}
+    }
+    Replicas { min, max, set }
 }
 
 /// Resources of a serving pod. A memory limit from a preset is at least what the runtime needs; one in the spec is

@@ -23,6 +23,13 @@ fn name_of_deployment(resolved: &Resolved<'_>, observed: &Observed<'_>) -> Strin
     one_of(&mut Decision::default(), ChildKind::Deployment, &deployments(observed), children::name(resolved.function))
 }
 
+/// The number of pods, and the labels that select them.
+pub(super) fn pods(resolved: &Resolved<'_>, observed: &Observed<'_>) -> (i64, String) {
+    let name = name_of_deployment(resolved, observed);
+    let live = observed.children.deployments.iter().find(|deployment| deployment.identity.name == name);
+    (live.map_or(0, |live| live.pods), resolved.function.pod_selector_text())
+}
+
 /// The Deployment, once there is an image.
 pub(super) fn deployment(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = deployments(observed);
@@ -99,7 +106,8 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         .filter(|pod| pod.role == Role::Serving && !pod.identity.terminating)
         .find_map(|pod| pod.problem.as_ref())
         .map(|problem| resolved.repository.explain(problem));
-    let mut update = state(live, problem.as_deref());
+    let may_rest = resolved.function.replicas.fixed() == Some(0) || (observed.may_rest)(&name);
+    let mut update = state(live, problem.as_deref(), may_rest);
     if update.status == Status::True {
         decision.record.image = Some(live.image.clone());
     }
@@ -112,8 +120,8 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     decision.steps.push(Step::SetConditionUnlessWritten(update));
 }
 
-/// The condition update from the Deployment's status.
-fn state(live: &Deployment, problem: Option<&str>) -> ConditionUpdate {
+/// The condition update from the Deployment's status. One that `may_rest` is as it should be without pods.
+fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionUpdate {
     let name = &live.identity.name;
     let find = |kind: &str| live.conditions.iter().find(|condition| condition.kind == kind);
     let is = |kind: &str, reason: &str| find(kind).is_some_and(|c| c.status == "True" && c.reason == reason);
@@ -124,6 +132,9 @@ fn state(live: &Deployment, problem: Option<&str>) -> ConditionUpdate {
     }
     if live.replicas == 0 {
         let message = with(format!("Deployment {name} is scaled to 0"));
+        if may_rest {
+            return ConditionUpdate::new(SUBJECT, Status::True, Reason::DeploymentReady, message);
+        }
         return ConditionUpdate::new(SUBJECT, Status::False, Reason::MinReplicasNotAvailable, message);
     }
     let refused = find("ReplicaFailure").filter(|condition| condition.status == "True");

@@ -20,6 +20,8 @@ struct Case {
     status: FunctionStatus,
     state: ReconcileState,
     admission: Admission,
+    /// Whether what scales the Deployment may scale it to 0.
+    may_rest: bool,
     now: Timestamp,
 }
 
@@ -36,6 +38,7 @@ impl Case {
             status: FunctionStatus::default(),
             state: ReconcileState::default(),
             admission: Admission::Admitted,
+            may_rest: false,
             now: "2026-01-01T00:10:00Z".parse().unwrap(),
         }
     }
@@ -60,6 +63,7 @@ impl Case {
             children: &self.children,
             status: &self.status,
             kept: &|_| None,
+            may_rest: &|_| self.may_rest,
             admission: self.admission,
             state: &self.state,
         };

@@ -25,7 +25,24 @@ pub use crate::kinds::scale::of;
 /// Reads a Scale.
 pub fn get(server: &Server, target: &Target) -> Result<Value, Status> {
     let stored = server.store().get(&target.kind.storage, &target.key()).ok_or_else(|| target.not_found())?;
-    Ok(of(&target.kind, &value_as(&target.kind, &stored)))
+    of_counted(&target.kind, &value_as(&target.kind, &stored))
+}
+
+/// The Scale of an object; a custom one may have no number yet, and then it has no Scale to be read.
+pub fn of_counted(kind: &Kind, object: &Value) -> Result<Value, Status> {
+    if has_number(kind, object) {
+        return Ok(of(kind, object));
+    }
+    Err(Status::internal(format!("Internal error occurred: the spec replicas field {:?} does not exist", field(kind))))
+}
+
+fn has_number(kind: &Kind, object: &Value) -> bool {
+    kind.custom.is_none() || object.pointer(&paths(kind).spec).is_some()
+}
+
+/// The path of the number as the definition has it.
+fn field(kind: &Kind) -> String {
+    paths(kind).spec.replace('/', ".")
 }
 
 /// Writes a Scale: the whole one, a patch of it, or what is applied to it.
@@ -63,7 +80,7 @@ pub fn write(
         if matches!(form, Some(Form::Json | Form::Merge | Form::Strategic)) {
             decodes(&wanted).map_err(|why| decode::patch_flaw(&why))?;
         }
-        let mut new = with_replicas(kind, target, &old, &wanted)?;
+        let mut new = with_replicas((kind, target), &old, &wanted, form.is_some())?;
         if form == Some(Form::Apply) {
             patch::apply_scale(&cx, &path, &old, &mut new)?;
         } else {
@@ -124,12 +141,21 @@ fn is_scale(body: &Value) -> Result<(), Status> {
     )))
 }
 
-fn with_replicas(kind: &Kind, target: &Target, old: &Value, wanted: &Value) -> Result<Value, Status> {
+fn with_replicas(
+    (kind, target): (&Kind, &Target),
+    old: &Value,
+    wanted: &Value,
+    is_patch: bool,
+) -> Result<Value, Status> {
     let given = text(wanted, "/metadata/resourceVersion");
     if !given.is_empty() && given != text(old, "/metadata/resourceVersion") {
         return Err(Status::stale(&kind.group_resource(), &target.name));
     }
-    let replicas = wanted["spec"].get("replicas").cloned().unwrap_or_else(|| 0.into());
+    let given = wanted["spec"].get("replicas");
+    if given.is_none() && is_patch && !has_number(kind, old) {
+        return Err(Status::bad_request(format!("the spec replicas field {:?} cannot be empty", field(kind))));
+    }
+    let replicas = given.cloned().unwrap_or_else(|| 0.into());
     if replicas.as_i64().is_none_or(|n| n < 0) {
         let why = "must be greater than or equal to 0";
         let cause = Cause::invalid("spec.replicas", &replicas, why);

@@ -191,6 +191,30 @@ fn refuses_invalid_quantities() {
 }
 
 #[test]
+fn a_number_that_is_set_holds_whatever_the_bounds_say() {
+    let of = |spec: &str| {
+        let found = ok(&format!("{NODE}{spec}"));
+        (found.replicas.fixed(), warnings(&found).concat())
+    };
+    assert_eq!(of(""), (Some(1), String::new()));
+    assert_eq!(of("maxReplicas: 3"), (None, String::new()));
+    assert_eq!(of("replicas: 3"), (Some(3), String::new()));
+    assert_eq!(of("replicas: 0"), (Some(0), String::new()));
+    assert_eq!(of("minReplicas: 1\nmaxReplicas: 1\nreplicas: 3"), (Some(3), String::new()));
+    assert_eq!(of("maxReplicas: 3\nreplicas: 7"), (Some(7), "ScalingOff".to_owned()));
+    assert_eq!(refused(&format!("{NODE}replicas: -1")), "invalid value: replicas(-1) is less than 0: spec.replicas");
+    assert!(refused(&format!("{NODE}replicas: 2147483648")).contains("is more than 2147483647: spec.replicas"));
+}
+
+#[test]
+fn none_at_all_where_the_operator_allows_it() {
+    let settings = Settings { min_replicas: 0, ..settings() };
+    let spec = format!("{NODE}minReplicas: 0\nmaxReplicas: 0");
+    let found = resolve(&function(&spec, &[]), &settings, &Credentials::new(&settings, [])).unwrap();
+    assert_eq!(found.replicas.fixed(), Some(0));
+}
+
+#[test]
 fn refuses_invalid_numbers_of_pods() {
     assert_eq!(
         refused(&format!("{NODE}minReplicas: 2\nmaxReplicas: 1")),

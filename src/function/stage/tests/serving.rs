@@ -33,6 +33,20 @@ fn a_deployment_is_ready_only_if_its_status_is_of_its_newest_generation() {
 }
 
 #[test]
+fn without_pods_it_is_as_it_should_be_only_if_somebody_wants_that() {
+    let word = |set: Option<i64>, may_rest: bool| {
+        let mut case = Case::new();
+        (case.function.spec.replicas, case.may_rest) = (set, may_rest);
+        case.deployment(1, 1, json!([{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}]));
+        case.children.deployments[0].replicas = 0;
+        words(&case.decide()).pop().unwrap()
+    };
+    assert_eq!(word(None, false), "False MinReplicasNotAvailable");
+    assert_eq!(word(Some(0), false), "True DeploymentReady");
+    assert_eq!(word(None, true), "True DeploymentReady");
+}
+
+#[test]
 fn replicas_are_handed_over_before_they_are_dropped() {
     let mut case = Case::new();
     case.function.spec.max_replicas = Some(5);
