@@ -22,6 +22,7 @@
 //! - [`managed`]: the store of the objects that GitSyncs and Functions own: desired state, last apply, verdicts (what to
 //!   do about a change), revert backoffs; in memory, and as an inventory in ConfigMaps
 //! - [`apply`]: the one writer of managed objects: applies, adoption, reverts, prune
+//! - [`propagation`]: registry and package logins of the agent's namespace are copied to the others
 //! - [`drift`]: watches managed objects and decides what must be reverted
 //! - [`gitsync`]: decides what of a commit is applied and pruned, and when; the controller of GitSyncs
 //! - [`runtimes`]: the language runtimes of Functions
@@ -124,6 +125,7 @@ pub mod managed;
 pub mod manifest;
 pub mod notification;
 pub mod object;
+pub mod propagation;
 pub mod receiver;
 pub mod registry;
 pub mod render;

@@ -25,6 +25,7 @@ use crate::gitsync::Context;
 use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
+use crate::propagation::{self, Propagated};
 use crate::receiver::{self, BaseUrl, Deliveries};
 use crate::render::Kustomize;
 use crate::secrets::Secrets;
@@ -353,6 +354,16 @@ async fn lead(
         following.await;
         Ok(())
     });
+    for propagated in [Propagated::secrets(), Propagated::service_accounts()] {
+        let (notifier, excluded) = (notifier.clone(), settings.functions.excluded_namespaces.clone());
+        let of = propagation::Settings { home: settings.namespace.clone(), excluded };
+        let emit = move |event| notifier.publish(event);
+        let copying = propagation::run(propagated, of, context.writer.clone(), emit, stop.clone());
+        tasks.spawn(async move {
+            copying.await;
+            Ok(())
+        });
+    }
     let pinning =
         pins::keep(source.host_keys_to_pin(), source.clone(), Arc::clone(&repositories), cluster.clone(), stop.clone());
     tasks.spawn(async move {

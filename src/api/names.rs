@@ -130,6 +130,27 @@ pub const EXTERNAL_REGISTRY_SECRET: &str = "serverless-registry-config";
 pub const DEFAULT_REGISTRY_SECRET: &str = "serverless-registry-config-default";
 /// Secret with the configuration of the package registries: `.npmrc`, `pip.conf`.
 pub const PACKAGE_REGISTRY_SECRET: &str = "serverless-package-registry-config";
+/// Label on a Secret or a ServiceAccount of the agent's namespace: [`CREDENTIALS`] or [`SERVICE_ACCOUNT`] has it copied to the
+/// other namespaces.
+pub const CONFIG: &str = "serverless.kyma-project.io/config";
+/// Value of [`CONFIG`] on Secrets.
+pub const CREDENTIALS: &str = "credentials";
+/// Value of [`CONFIG`] on ServiceAccounts.
+pub const SERVICE_ACCOUNT: &str = "service-account";
+/// Value of [`MANAGED_BY`] on a copy that is its namespace's own from then on.
+pub const USER: &str = "user";
+/// Kyma's finalizer of Secrets that it copies. Nothing waits for it here.
+pub const REGISTRY_FINALIZER: &str = "serverless.kyma-project.io/finalizer-registry-config";
+/// Prefix of the labels of a Secret or a ServiceAccount that its copies have, too.
+pub const SERVERLESS_PREFIX: &str = "serverless.kyma-project.io/";
+/// Label on copies: the agent's namespace, which they were copied from.
+pub const PROPAGATED_FROM: &str = "mainstay.dev/propagated-from";
+/// Annotation on copies: a digest of what was copied.
+pub const PROPAGATED: &str = "mainstay.dev/propagated";
+/// Field manager of copies.
+pub const PROPAGATION_MANAGER: &str = "mainstay-propagation";
+/// Label on a namespace: [`DISABLED`] keeps copies out of it.
+pub const PROPAGATE: &str = "mainstay.dev/propagate";
 /// Key of a Function's ConfigMap that holds the source.
 pub const SOURCE_KEY: &str = "source";
 /// Key of a Function's ConfigMap that holds the dependencies.

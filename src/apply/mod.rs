@@ -32,6 +32,7 @@ mod waiting;
 #[expect(clippy::disallowed_methods, reason = "the clock of all writes is here")]
 mod writer;
 
+pub(crate) use delete::Deleted;
 pub use delete::Version;
 pub use follow_up::{FollowUp, FollowUps};
 pub use prune::Pruned;

@@ -10,6 +10,19 @@ use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::api::{Amount, names};
 use crate::runtimes;
 
+/// Namespaces of the cluster itself, and of what Kyma brought along.
+const EXCLUDED_NAMESPACES: [&str; 9] = [
+    "istio-system",
+    "kube-node-lease",
+    "kube-public",
+    "kube-system",
+    "kyma-installer",
+    "kyma-integration",
+    "kyma-system",
+    "natss",
+    "compass-system",
+];
+
 /// The settings; [`Settings::default`] is what Mainstay ships with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -41,6 +54,8 @@ pub struct Settings {
     pub default_registry_secret: String,
     /// Secret with the configuration of package registries.
     pub package_registry_secret: String,
+    /// Namespaces that get no copies of the agent's registry and package Secrets.
+    pub excluded_namespaces: Vec<String>,
     /// Service account of serving pods; `None` is the namespace's default.
     pub service_account: Option<String>,
     /// Service account of build pods; `None` is the namespace's default.
@@ -102,6 +117,7 @@ impl Default for Settings {
             external_registry_secret: names::EXTERNAL_REGISTRY_SECRET.into(),
             default_registry_secret: names::DEFAULT_REGISTRY_SECRET.into(),
             package_registry_secret: names::PACKAGE_REGISTRY_SECRET.into(),
+            excluded_namespaces: EXCLUDED_NAMESPACES.map(str::to_owned).to_vec(),
             service_account: None,
             build_service_account: None,
             publisher: "http://eventing-publisher-proxy.kyma-system.svc.cluster.local/publish".into(),

@@ -52,8 +52,12 @@ pub const VARIABLES: &[(&str, Set)] = &[
     ("APP_FUNCTION_REQUEUE_DURATION", |s, v| duration(&mut s.requeue, v)),
     ("APP_FUNCTION_GIT_FETCH_REQUEUE_DURATION", |s, v| duration(&mut s.git_fetch_requeue, v)),
     ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", |s, v| at_least_one(&mut s.max_simultaneous_jobs, v)),
+    ("APP_KUBERNETES_EXCLUDED_NAMESPACES", |s, v| {
+        s.excluded_namespaces = list(v);
+        Ok(())
+    }),
     ("WEBHOOK_VALIDATION_RESERVED_ENVS", |s, v| {
-        s.reserved_env = v.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        s.reserved_env = list(v);
         Ok(())
     }),
     ("WEBHOOK_VALIDATION_FUNCTION_REPLICAS_MIN_VALUE", |s, v| {
@@ -143,6 +147,10 @@ fn text(field: &mut String, value: &str) -> Result<(), String> {
     }
     value.clone_into(field);
     Ok(())
+}
+
+fn list(value: &str) -> Vec<String> {
+    value.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn parsed<T: std::str::FromStr>(field: &mut T, value: &str, expected: &str) -> Result<(), String> {

@@ -85,6 +85,7 @@ mod pinning;
 mod private_example;
 mod private_https;
 mod private_matrix;
+mod propagation;
 mod prune;
 mod push;
 mod push_faults;

@@ -17,7 +17,16 @@ const HOME: &str = "mainstay-system";
 fn with_permissions(without: &[&str]) -> World {
     let world = World::with_functions_on(Options { rbac: true, ..Options::default() });
     world.create("v1", "namespaces", "", json!({"metadata": {"name": HOME}}));
-    let manifest = std::fs::read_to_string("manifests/rbac.yaml").unwrap();
+    grant(&world, "manifests/rbac.yaml", without);
+    let call = Call::new("v1", "serviceaccounts", HOME, "mainstay", Action::Create(json!({}))).on("token");
+    let answer = world.try_as("test", call).unwrap();
+    world.gate.bear(answer["status"]["token"].as_str().unwrap());
+    world
+}
+
+/// Creates the objects of a manifest, but for those named.
+fn grant(world: &World, path: &str, without: &[&str]) {
+    let manifest = std::fs::read_to_string(path).unwrap();
     for document in manifest.split("\n---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();
         let kind = object["kind"].as_str().unwrap();
@@ -30,15 +39,11 @@ fn with_permissions(without: &[&str]) -> World {
             "ClusterRoleBinding" => (RBAC, "clusterrolebindings"),
             "Role" => (RBAC, "roles"),
             "RoleBinding" => (RBAC, "rolebindings"),
-            other => panic!("{other} in manifests/rbac.yaml"),
+            other => panic!("{other} in {path}"),
         };
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
         world.create(version, plural, &namespace, object);
     }
-    let call = Call::new("v1", "serviceaccounts", HOME, "mainstay", Action::Create(json!({}))).on("token");
-    let answer = world.try_as("test", call).unwrap();
-    world.gate.bear(answer["status"]["token"].as_str().unwrap());
-    world
 }
 
 fn deployment() -> &'static str {
@@ -105,4 +110,27 @@ async fn the_agent_may_watch_quotas() {
     world.runs("hello").await;
     let forbidden = world.gate.forbidden();
     assert!(forbidden.iter().all(|asked| asked.contains("/jobs/")), "but for what was refused: {forbidden:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logins_are_copied_with_the_rights_of_their_component_and_without_them_it_is_told() {
+    let mut world = with_permissions(&["mainstay-applies"]);
+    let (name, other) = ("serverless-registry-config", "mainstay-tests-other");
+    world.create("v1", "namespaces", "", json!({"metadata": {"name": other}}));
+    let metadata = json!({
+        "name": name, "namespace": NAMESPACE, "labels": {"serverless.kyma-project.io/config": "credentials"},
+    });
+    world.create("v1", "secrets", NAMESPACE, json!({"metadata": metadata, "stringData": {"registryAddress": "x"}}));
+    world.start();
+    let told = |w: &World| {
+        let events = w.server.objects("v1", "events", Some(NAMESPACE));
+        let notes = events.iter().filter(|e| e["reason"] == "NotPropagated");
+        notes.map(|e| e["message"].as_str().unwrap()).any(|note| note.contains("manifests/propagation"))
+    };
+    world.until("it is told", told).await;
+    grant(&world, "manifests/propagation/rbac.yaml", &[]);
+    let copy = |w: &World| w.server.object("v1", "secrets", other, name);
+    world.until("it is copied", |w| copy(w).is_some()).await;
+    world.delete("v1", "secrets", name);
+    world.until("it is gone", |w| copy(w).is_none()).await;
 }

@@ -29,6 +29,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("managed", &["cluster"]),
     ("apply", &["managed", "cluster", "notification", "liveness"]),
     ("drift", &["apply", "managed", "cluster"]),
+    ("propagation", &["apply", "managed", "cluster"]),
     ("fuzz", &["cluster", "gitsync", "managed", "manifest", "receiver", "registry", "source"]),
     (
         "gitsync",
@@ -50,6 +51,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "drift",
             "gitsync",
             "function",
+            "propagation",
             "receiver",
             "notification",
             "cluster",
@@ -156,6 +158,7 @@ const ACTING: &[&str] = &[
     "src/function/reconcile.rs",
     "src/function/report.rs",
     "src/notification/deliver.rs",
+    "src/propagation/reconcile.rs",
     "src/registry/client/",
     "devcluster/apiserver/src/client/",
     "devcluster/controllers/src/",

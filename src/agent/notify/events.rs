@@ -41,6 +41,11 @@ impl Events {
         self.subjects.lock().keys().cloned().collect()
     }
 
+    /// Writes an Event.
+    pub(super) fn publish(&self, event: Event) {
+        self.recorder.publish(event);
+    }
+
     /// Writes the Events of a message; none for messages of severity `Debug`.
     pub(super) fn write(&self, announcement: &Announcement<'_>) {
         let description = announcement.message.describe();

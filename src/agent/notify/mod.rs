@@ -11,7 +11,7 @@ mod log;
 use std::sync::Arc;
 
 use crate::apply::Announcement;
-use crate::cluster::{Cluster, EventWriter, Regarding};
+use crate::cluster::{Cluster, Event, EventWriter, Regarding};
 use crate::notification::Emitter;
 use crate::object::Owner;
 
@@ -55,6 +55,11 @@ impl Notifier {
     /// All GitSyncs and Functions that exist.
     pub(super) fn subjects(&self) -> Vec<Owner> {
         self.events.subjects()
+    }
+
+    /// Writes an Event about an object that is no subject.
+    pub(super) fn publish(&self, event: Event) {
+        self.events.publish(event);
     }
 
     /// Sends a message to every sink.
