@@ -24,11 +24,13 @@ use serde_json::{Value, json};
 use super::{Error, Exit, connection::HomeConnection, identity::confirm, output};
 use crate::{
     api::{self, Span, names},
-    cluster::{Cluster, Guard, Kind, Part, Propagation, Scope, Selection},
+    cluster::{Cluster, Guard, Kind, Part, Propagation, Removal, Scope, Selection},
 };
 
 /// How often a deletion is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How often an object is looked at again that changed between the look and its deletion.
+const LOOKS_AGAIN: usize = 5;
 /// Label on everything that `mainstay install` prints.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
 /// Kinds and names of the installed cluster-wide objects.
@@ -145,18 +147,13 @@ impl Uninstall<'_> {
         self.delete_keys_and_repositories().await?;
         for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
-            let meta = self.cluster.get_metadata(&kind, Some(self.namespace), name).await?;
             // The agent makes its Lease without our label.
-            if meta.is_some_and(|meta| is_ours(&meta) || *name == names::LEASE) {
-                self.delete(&kind, Some(self.namespace), name).await?;
-            }
+            let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
+            self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
         for (kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(RBAC, kind, plural, Scope::Cluster);
-            let meta = self.cluster.get_metadata(&kind, None, name).await?;
-            if meta.is_some_and(|meta| is_ours(&meta)) {
-                self.delete(&kind, None, name).await?;
-            }
+            self.delete(&kind, None, name, is_ours).await?;
         }
         self.delete_definitions().await?;
         self.delete_namespace().await
@@ -192,7 +189,8 @@ impl Uninstall<'_> {
         if !is_led {
             let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
             for map in self.inventories().await? {
-                self.delete(&maps, map.namespace.as_deref(), map.name.as_deref().unwrap_or_default()).await?;
+                let (namespace, name) = (map.namespace.as_deref(), map.name.as_deref().unwrap_or_default());
+                self.delete(&maps, namespace, name, is_inventory).await?;
             }
         }
         Ok(())
@@ -200,11 +198,10 @@ impl Uninstall<'_> {
 
     async fn delete_sync(&self, kind: &Kind, sync: &ObjectMeta, without_agent: bool) -> Result<(), Error> {
         let (namespace, name) = (sync.namespace.as_deref(), sync.name.as_deref().unwrap_or_default());
-        let prunes = sync.annotations.iter().flatten().any(|(key, _)| key == names::ON_DELETE);
         let finalizers: Vec<&String> = sync.finalizers.iter().flatten().collect();
         let held = finalizers.iter().any(|finalizer| *finalizer == names::FINALIZER);
         let mut metadata = json!({});
-        if prunes {
+        if prunes_on_deletion(sync) {
             // With this annotation, its objects would be deleted, too.
             metadata["annotations"] = json!({names::ON_DELETE: null});
         }
@@ -212,16 +209,21 @@ impl Uninstall<'_> {
             let others: Vec<_> = finalizers.into_iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
             metadata["finalizers"] = json!(others);
         }
+        let uid = sync.uid.as_deref();
         if metadata != json!({}) {
+            // Another one of the same name has another UID, which cannot be changed.
+            metadata["uid"] = json!(uid);
             let patched =
                 self.cluster.patch_merge(kind, namespace, name, Part::Main, &json!({"metadata": metadata})).await;
             match patched {
-                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
                 patched => patched.map(drop)?,
             }
         }
         if sync.deletion_timestamp.is_none() {
-            self.delete(kind, namespace, name).await?;
+            // Whoever annotates it in between is asked again: its objects would be deleted, too.
+            let may_go = |meta: &ObjectMeta| meta.uid.as_deref() == uid && !prunes_on_deletion(meta);
+            self.delete(kind, namespace, name, may_go).await?;
         }
         Ok(())
     }
@@ -268,10 +270,7 @@ impl Uninstall<'_> {
     /// Deletes the Deployment and waits until its pods are gone.
     async fn stop_agent(&self) -> Result<(), Error> {
         let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
-        let meta = self.cluster.get_metadata(&deployments, Some(self.namespace), "mainstay").await?;
-        if meta.is_some_and(|meta| is_ours(&meta)) {
-            self.delete(&deployments, Some(self.namespace), "mainstay").await?;
-        }
+        self.delete(&deployments, Some(self.namespace), "mainstay", is_ours).await?;
         let pods = Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
         let began = Instant::now();
         while began.elapsed() < self.wait {
@@ -301,16 +300,18 @@ impl Uninstall<'_> {
         let made = Selection::labelled(names::GENERATE, names::SSH_KEY).within(self.namespace);
         let made: Vec<ObjectMeta> = self.cluster.list_metadata(&secrets, made).try_collect().await?;
         for secret in made {
-            self.delete(&secrets, Some(self.namespace), secret.name.as_deref().unwrap_or_default()).await?;
+            let name = secret.name.as_deref().unwrap_or_default();
+            self.delete(&secrets, Some(self.namespace), name, is_made_key).await?;
             output::note("remove the deploy key at the Git host, too\n");
         }
         let Some(kind) = self.cluster.kind(group, "GitRepository").await? else { return Ok(()) };
         let here = Selection::default().within(self.namespace);
         let here: Vec<ObjectMeta> = self.cluster.list_metadata(&kind, here).try_collect().await?;
         for repository in here {
-            let mut managers = repository.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
-            if managers.any(|manager| manager == names::INSTALL_MANAGER) {
-                self.delete(&kind, Some(self.namespace), repository.name.as_deref().unwrap_or_default()).await?;
+            let is_installed = |meta: &ObjectMeta| was_written_by(meta, names::INSTALL_MANAGER);
+            if is_installed(&repository) {
+                let name = repository.name.as_deref().unwrap_or_default();
+                self.delete(&kind, Some(self.namespace), name, is_installed).await?;
             }
         }
         Ok(())
@@ -345,19 +346,35 @@ impl Uninstall<'_> {
                 output::print(&format!("{kind} {name} stays: it is not served, so its objects cannot be listed\n"))?;
                 continue;
             }
-            self.delete(&definitions, None, &name).await?;
+            self.delete(&definitions, None, &name, |_| true).await?;
         }
         self.cluster.kinds_changed();
         Ok(())
     }
 
-    /// Deletes an object if it exists, and prints that.
-    async fn delete(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<(), Error> {
-        let removed = self.cluster.delete(kind, namespace, name, Guard::default(), Propagation::Background).await?;
-        if removed != crate::cluster::Removal::Absent {
-            output::print(&format!("{} deleted\n", kind.key(namespace, name)))?;
+    /// Deletes an object if it exists and may go as it is found, and prints that. One that somebody changes meanwhile is
+    /// looked at again.
+    async fn delete(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        may_go: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<(), Error> {
+        let mut looks_left = LOOKS_AGAIN;
+        loop {
+            let found = self.cluster.get_metadata(kind, namespace, name).await?;
+            let Some(found) = found.filter(|found| may_go(found)) else { return Ok(()) };
+            let guard = Guard { uid: found.uid.as_deref(), resource_version: found.resource_version.as_deref() };
+            match self.cluster.delete(kind, namespace, name, guard, Propagation::Background).await {
+                Err(error) if error.is_conflict() && looks_left > 0 => looks_left -= 1,
+                Ok(Removal::Absent) => return Ok(()),
+                removed => {
+                    removed?;
+                    return output::print(&format!("{} deleted\n", kind.key(namespace, name)));
+                }
+            }
         }
-        Ok(())
     }
 }
 
@@ -375,6 +392,24 @@ fn is_ours(meta: &ObjectMeta) -> bool {
     meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == LABEL)
 }
 
+fn prunes_on_deletion(meta: &ObjectMeta) -> bool {
+    meta.annotations.iter().flatten().any(|(key, _)| key == names::ON_DELETE)
+}
+
+fn was_written_by(meta: &ObjectMeta, manager: &str) -> bool {
+    meta.managed_fields.iter().flatten().any(|entry| entry.manager.as_deref() == Some(manager))
+}
+
+/// Whether the agent wrote an inventory: a label alone is easily copied.
+fn is_inventory(meta: &ObjectMeta) -> bool {
+    let is_labelled = meta.labels.iter().flatten().any(|(key, _)| key == names::INVENTORY_LABEL);
+    is_labelled && was_written_by(meta, names::AGENT_MANAGER)
+}
+
+fn is_made_key(meta: &ObjectMeta) -> bool {
+    meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == (names::GENERATE, names::SSH_KEY))
+}
+
 /// Whether the `spec` of a Lease has a holder and has not expired.
 pub(super) fn is_held(lease: &Value, now: Timestamp) -> bool {
     let holder = lease["holderIdentity"].as_str().unwrap_or_default();
@@ -386,7 +421,75 @@ pub(super) fn is_held(lease: &Value, now: Timestamp) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use http_body_util::{BodyExt as _, Full};
+    use parking_lot::Mutex;
+
     use super::*;
+
+    /// What a server has that answers every deletion with a conflict, and then with what somebody made of the object.
+    async fn deletions(found: &[Value], may_go: fn(&ObjectMeta) -> bool) -> (bool, Vec<Value>) {
+        let asked = Arc::new(Mutex::new((0, Vec::new())));
+        let (received, found) = (Arc::clone(&asked), found.to_vec());
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (received, found) = (Arc::clone(&received), found.clone());
+            async move {
+                let is_deletion = request.method() == http::Method::DELETE;
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut received = received.lock();
+                let (mut status, mut answer) = (200, json!({"metadata": found.get(received.0)}));
+                if is_deletion {
+                    received.0 += 1;
+                    received.1.push(serde_json::from_slice::<Value>(&body).unwrap()["preconditions"].clone());
+                    let is_conflict = received.0 < found.len();
+                    status = if is_conflict { 409 } else { 200 };
+                    answer = json!({"kind": "Status", "status": "Success"});
+                    if is_conflict {
+                        answer = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409});
+                    }
+                }
+                let answer = Full::new(Bytes::from(answer.to_string()));
+                Ok::<_, Infallible>(http::Response::builder().status(status).body(answer).unwrap())
+            }
+        });
+        let client = kube::Client::new(service, "home");
+        let cluster = Cluster::from_clients(client.clone(), client);
+        let work = Uninstall { cluster, namespace: "home", wait: Duration::ZERO };
+        let kind = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+        let is_done = work.delete(&kind, Some("home"), "a", may_go).await.is_ok();
+        let preconditions = asked.lock().1.clone();
+        (is_done, preconditions)
+    }
+
+    fn found(uid: &str, version: &str, labels: Value) -> Value {
+        json!({"name": "a", "namespace": "home", "uid": uid, "resourceVersion": version, "labels": labels})
+    }
+
+    #[tokio::test]
+    async fn what_somebody_changes_meanwhile_is_looked_at_again() {
+        let ours = json!({LABEL.0: LABEL.1});
+        let preconditions = |uid: &str, version: &str| json!({"uid": uid, "resourceVersion": version});
+        let (first, touched) = (found("1", "1", ours.clone()), found("1", "2", ours));
+        let both = vec![preconditions("1", "1"), preconditions("1", "2")];
+        assert_eq!(deletions(&[first.clone(), touched], is_ours).await, (true, both));
+        // Deleted and made again by somebody.
+        let theirs = found("2", "2", json!({}));
+        assert_eq!(deletions(&[first.clone(), theirs], is_ours).await, (true, vec![preconditions("1", "1")]));
+        // It ends.
+        let (is_done, asked) = deletions(&vec![first; 20], is_ours).await;
+        assert_eq!((is_done, asked.len()), (false, LOOKS_AGAIN + 1));
+    }
+
+    #[test]
+    fn a_copied_label_makes_no_inventory() {
+        let meta = |manager: &str| -> ObjectMeta {
+            let fields = json!([{"manager": manager, "operation": "Apply"}]);
+            serde_json::from_value(json!({"labels": {names::INVENTORY_LABEL: "a.b"}, "managedFields": fields})).unwrap()
+        };
+        assert!(is_inventory(&meta(names::AGENT_MANAGER)) && !is_inventory(&meta("kubectl")));
+    }
 
     #[test]
     fn a_lease_is_held_until_it_expires() {

@@ -25,7 +25,7 @@ impl Uninstall<'_> {
             return Ok(());
         }
         match reason_to_keep(self.namespace, &self.foreign_objects().await?, &self.cluster.silent_groups().await?) {
-            None => self.delete(&namespaces, None, self.namespace).await,
+            None => self.delete(&namespaces, None, self.namespace, is_ours).await,
             Some(why) => output::print(&why),
         }
     }
