@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
+use crate::api::conditions::Reason;
 use crate::api::names::ANNOTATION_PREFIX;
 
 /// Namespace and name.
@@ -84,7 +85,7 @@ pub(super) fn status_without_memory(live: &Value, condition: &str, bytes: usize,
         Condition {
             type_: condition.to_owned(),
             status: "False".to_owned(),
-            reason: "MemoryExhausted".to_owned(),
+            reason: Reason::MemoryExhausted.as_str(),
             message: no_memory(bytes),
             last_transition_time: since.unwrap_or(Time(now)),
             observed_generation: live.pointer("/metadata/generation").and_then(Value::as_i64),

@@ -70,6 +70,8 @@ pub enum Reason {
     VerificationFailed,
     /// The repository holds documents that cannot be applied.
     ManifestInvalid,
+    /// The agent has no memory left for this namespace to keep it.
+    MemoryExhausted,
     /// One or more objects could not be applied.
     ApplyFailed,
     /// One or more changed objects cannot be reverted.

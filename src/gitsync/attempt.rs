@@ -11,6 +11,7 @@ use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::failures::Failures;
 use super::kustomizations::BuiltKustomizations;
+use super::no_memory::NoMemory;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
@@ -86,6 +87,8 @@ pub(super) struct SyncState {
     pub(super) reading: Option<Commit>,
     /// What of a commit with problems could be read: each object, and where it would be if its kind is not namespaced.
     pub(super) readable: HashSet<Key>,
+    /// What there was no memory for.
+    pub(super) no_memory: Option<NoMemory>,
     /// The last commit that was applied although a window held it back.
     pub(super) window_override: Option<WindowOverride>,
     /// The kustomizations that were built last.

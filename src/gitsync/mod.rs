@@ -4,7 +4,7 @@
 //! four steps:
 //!
 //! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
-//!   [`placement`] gives documents their place in the cluster
+//!   [`placement`] gives documents their place in the cluster; [`no_memory`] are commits that wait for memory
 //! - **decide**: [`windows`] (of [`cron`] schedules) may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
@@ -32,6 +32,7 @@ mod finalize;
 mod inventory;
 mod kustomizations;
 mod listing;
+mod no_memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
 mod outcome;

@@ -8,6 +8,7 @@
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 
 use super::attempt::Attempt;
 use super::contents::Contents;
+use super::no_memory::{NoMemory, Request};
 use super::outcome::Refused;
 use super::placement::{self, Placing, Served};
 use super::plan::{self, DesiredState, Live, Observed};
@@ -176,8 +178,12 @@ impl Attempt<'_> {
             desired.commit = found.commit;
             return Ok(desired.clone());
         }
+        let of = (tree, generation);
+        if let Some(refused) = self.still_without_memory(of) {
+            return Err(refused);
+        }
         let objects =
-            if tree.is_none() { Vec::new() } else { self.decode(remote, snapshot, &resolved.directory).await? };
+            if tree.is_none() { Vec::new() } else { self.decode(remote, snapshot, &resolved.directory, of).await? };
         // Now it is known what its kustomizations read.
         let tree = contents(self.state.kustomizations.outside());
         let desired = DesiredState { commit: found.commit, tree, submodules, lfs: remote.lfs, generation, objects };
@@ -208,23 +214,45 @@ impl Attempt<'_> {
         }
     }
 
+    /// The refusal of what was refused for want of memory before, as long as there is none; nothing is read for that.
+    fn still_without_memory(&self, request: Request) -> Option<Refused> {
+        let known = self.state.no_memory.as_ref().filter(|known| known.request == request)?;
+        let may_fit = self.context.writer.may_keep_in_memory(self.owner, Part::Reading, known.bytes);
+        (!may_fit).then(|| known.refused())
+    }
+
     /// The files of the snapshot as objects, placed in the cluster.
     async fn decode(
         &mut self,
         remote: &Remote,
         snapshot: Snapshot,
         directory: &Directory,
+        request: Request,
     ) -> Result<Vec<Arc<Desired>>, Refused> {
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
-        let admit = Arc::new(move |bytes| writer.keep_in_memory(&owner, Part::Reading, bytes));
+        let refused = Arc::new(AtomicUsize::new(0));
+        let not_admitted = Arc::clone(&refused);
+        let admit = Arc::new(move |bytes| {
+            let is_admitted = writer.keep_in_memory(&owner, Part::Reading, bytes);
+            if !is_admitted {
+                not_admitted.store(bytes, Ordering::Relaxed);
+            }
+            is_admitted
+        });
         let limits = manifest::Limits { admit, ..self.context.limits.clone() };
         let decoded = self.read(remote, snapshot, directory, limits).await;
         self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
         let decoded = decoded?;
         if !decoded.problems.is_empty() {
             self.state.readable = self.readable(&decoded.objects, directory);
-            return Err(refused_for(&decoded.problems));
+            return Err(match (&*decoded.problems, refused.load(Ordering::Relaxed)) {
+                ([only], bytes @ 1..) => {
+                    self.state.no_memory.insert(NoMemory { request, bytes, message: only.to_string() }).refused()
+                }
+                (problems, _) => refused_for(problems),
+            });
         }
+        self.state.no_memory = None;
         // It was let in while it was read.
         self.context.writer.keep_in_memory(self.owner, Part::Objects, manifest::memory(&decoded.objects));
         let mut served = Served::new();
@@ -300,7 +328,7 @@ impl Attempt<'_> {
             let reference = Reference::parse(&commit)?;
             let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
             let snapshot = self.source().fetch(remote, &found).await?;
-            self.decode(remote, snapshot, directory).await
+            self.decode(remote, snapshot, directory, (None, None)).await
         };
         match kept.await {
             Ok(objects) => {
