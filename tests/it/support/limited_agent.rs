@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    cpu_limit::CpuLimit,
     memory_limit::MemoryLimit,
     world::{NAMESPACE, World, free_address},
 };
@@ -15,11 +16,15 @@ use super::{
 /// What `manifests/deployment.yaml` gives the agent, in MiB.
 pub(crate) const POD_MIB: u64 = 160;
 
+/// Memory of the program itself, as it is released, in MiB: what tests run is larger, and holds more of it.
+const PROGRAM_MIB: u64 = 24;
+
 /// A running agent. The process ends when this is dropped.
 pub(crate) struct LimitedAgent {
     child: Child,
     /// `None` where this machine lets us make no cgroup.
     limit: Option<MemoryLimit>,
+    cpu: Option<CpuLimit>,
     directory: tempfile::TempDir,
     /// Where it serves its health and metrics.
     pub(crate) listen: SocketAddr,
@@ -49,7 +54,7 @@ impl LimitedAgent {
         let log = File::create(directory.path().join("log")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let limit = MemoryLimit::set(child.id(), POD_MIB);
-        let agent = Self { child, limit, directory, listen, _serving: serving };
+        let agent = Self { child, limit, cpu: None, directory, listen, _serving: serving };
         agent.until_ready().await;
         agent
     }
@@ -72,6 +77,21 @@ impl LimitedAgent {
         self.limit.is_some()
     }
 
+    /// From now on it has no more of a processor; whether this machine lets us make a cgroup.
+    pub(crate) fn limit_cpu(&mut self, millicores: u64) -> bool {
+        self.cpu = CpuLimit::set(self.child.id(), millicores);
+        self.cpu.is_some()
+    }
+
+    /// How long it has computed.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
+        // A hundred a second.
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
     /// It must be running.
     pub(crate) fn assert_alive(&mut self, during: &str) {
         if let Some(ended) = self.child.try_wait().unwrap() {
@@ -85,9 +105,15 @@ impl LimitedAgent {
         String::from_utf8_lossy(&log[log.len().saturating_sub(8000)..]).into_owned()
     }
 
-    /// Most memory that was resident at once since it started, in MiB, with its program text.
+    /// Whether it has logged this since it started.
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
+        let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).contains(text)
+    }
+
+    /// Most memory that was resident at once since it started, in MiB, with the program as it is released.
     pub(crate) fn peak_mib(&self) -> u64 {
-        self.status("VmHWM:")
+        self.status("VmHWM:").saturating_sub(self.status("RssFile:")) + PROGRAM_MIB
     }
 
     /// The memory that only swap could take from it now, in MiB.

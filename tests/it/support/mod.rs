@@ -3,6 +3,7 @@
 
 pub(crate) mod build;
 pub(crate) mod canary;
+mod cpu_limit;
 pub(crate) mod dev;
 pub(crate) mod drift;
 pub(crate) mod external;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use devcluster::{Action, Call, verbs::delete::DeleteOptions};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use mainstay::{
     api::names::{INVENTORY_KEY, INVENTORY_LABEL, SYNC_LABEL},
@@ -15,7 +16,7 @@ use mainstay::{
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream, task::JoinSet};
 
-use super::{Envelope, HOSTILE, follow, packs, ready, repository};
+use super::{Envelope, HOSTILE, follow, lease::packs_beside_the_lease, packs, ready, repository};
 use crate::support::{
     git_server::{Fault, GitServer, On},
     limited_agent::LimitedAgent,
@@ -43,7 +44,7 @@ fn half_sent_heads(agent: &LimitedAgent) -> JoinSet<()> {
 }
 
 /// What a server sends instead of the packs that it is asked for.
-fn answer(pack: &[u8]) -> Vec<u8> {
+pub(super) fn answer(pack: &[u8]) -> Vec<u8> {
     let mut answer = b"000dpackfile\n".to_vec();
     for piece in pack.chunks(60_000) {
         answer.extend(format!("{:04x}\x01", piece.len() + 5).bytes());
@@ -105,18 +106,24 @@ fn files_are_named(world: &World) -> bool {
     })
 }
 
-/// Objects of which there are more than can be kept.
-fn many_objects(world: &World) -> Remote {
+/// Objects of 1 MB each that a GitSync of this name wants.
+fn fat_objects(world: &World, name: &str, count: usize) -> Remote {
     let mut remote = Remote::new();
-    for number in 0..240 {
+    for number in 0..count {
         let filler = "0123456789".repeat(100_000);
-        let text =
-            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: fat-{number}}}\ndata: {{a: \"{filler}\"}}\n");
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}-{number}}}\ndata: {{a: \"{filler}\"}}\n"
+        );
         remote.file(&format!("{number}.yaml"), text);
     }
     remote.commit("all");
-    follow(world, HOSTILE, "objects", &remote.path().display().to_string(), json!({}));
+    follow(world, HOSTILE, name, &remote.path().display().to_string(), json!({}));
     remote
+}
+
+/// Objects of which there are more than can be kept.
+fn many_objects(world: &World) -> Remote {
+    fat_objects(world, "objects", 240)
 }
 
 fn objects_are_named(world: &World) -> bool {
@@ -279,17 +286,19 @@ fn forged_inventory(world: &World) -> Remote {
 }
 
 fn inventory_is_named(_: &World, agent: &LimitedAgent) -> bool {
-    agent.log().contains("forged")
+    agent.has_logged("forged")
 }
 
 /// One after the other, in one test: each takes the machine for a while, and tests that wait for each other would keep
 /// others from running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_input_alone_nor_all_together_leave_the_envelope() {
+    Box::pin(packs_beside_the_lease()).await;
     Box::pin(heads_that_are_never_complete()).await;
     Box::pin(packs_that_expand()).await;
     Box::pin(files_that_are_large_once_they_are_read()).await;
     Box::pin(more_objects_than_can_be_kept()).await;
+    Box::pin(a_commit_that_waits_for_memory()).await;
     Box::pin(very_many_files_far_down()).await;
     Box::pin(functions_with_very_much_source()).await;
     Box::pin(resources_that_are_fat_themselves()).await;
@@ -324,6 +333,26 @@ async fn more_objects_than_can_be_kept() {
     let _remote = many_objects(&envelope.world);
     envelope.during("objects", A_WHILE, |world, _| objects_are_named(world)).await;
     envelope.judge("240 MiB of objects");
+}
+
+/// A commit for which there is no memory is applied once there is, although nothing was pushed and its interval is long.
+async fn a_commit_that_waits_for_memory() {
+    let mut envelope = Envelope::new().await;
+    let world = &envelope.world;
+    let _first = fat_objects(world, "first", 25);
+    envelope.until_calmly("the first", |world| ready(world, HOSTILE, "first").starts_with("True")).await;
+    let _second = fat_objects(&envelope.world, "second", 25);
+    let waits = |world: &World| {
+        let ready = ready(world, HOSTILE, "second");
+        ready.starts_with("False MemoryExhausted") && ready.contains("MiB")
+    };
+    envelope.until_calmly("the second waits", waits).await;
+    let deletion = Action::Delete(DeleteOptions::default());
+    let first = Call::new("mainstay.dev/v1alpha1", "gitsyncs", HOSTILE, "first", deletion);
+    envelope.world.try_as("kubectl", first).unwrap();
+    let applied = |world: &World, _: &LimitedAgent| ready(world, HOSTILE, "second").starts_with("True");
+    envelope.during("the first is gone", A_WHILE, applied).await;
+    envelope.judge("two commits of 25 MB, one after the other");
 }
 
 async fn very_many_files_far_down() {
@@ -361,16 +390,21 @@ async fn a_forged_inventory() {
     envelope.judge("an inventory of 64 shards");
 }
 
-/// Those that come at once; what fills the budget of what is kept comes alone, above.
+/// All at once, and what fills the budget of what is kept, last: the others have begun by then.
 async fn all_of_it_together() {
     let mut forged = None;
     let mut envelope = Envelope::after(|world| forged = Some(forged_inventory(world))).await;
     let _clients = half_sent_heads(&envelope.agent);
     let _packs = expanding_packs(&envelope.world).await;
     let world = &envelope.world;
-    let _remotes = [large_files(world, FILES), long_paths(world), fat_lists(world)];
-    let named = |world: &World, _: &LimitedAgent| {
-        packs_are_named(world) && files_are_named(world) && paths_are_named(world) && lists_are_read(world)
+    let _remotes = [fat_lists(world), long_paths(world), large_files(world, FILES), many_objects(world)];
+    functions(world);
+    let named = |world: &World, agent: &LimitedAgent| {
+        let at_once = packs_are_named(world) && files_are_named(world) && paths_are_named(world);
+        let kept = objects_are_named(world) && functions_are_named(world);
+        // Its three objects may have come when there was no memory left for their namespace.
+        let lists = lists_are_read(world) || ready(world, HOSTILE, "lists").contains("MiB");
+        at_once && kept && lists && inventory_is_named(world, agent)
     };
     envelope.during("all of it", A_WHILE, named).await;
     envelope.judge("all of it together");

@@ -26,6 +26,20 @@ pub(super) fn expanding(deltas: usize) -> Vec<u8> {
     pack
 }
 
+/// A pack of different blobs of 1 MiB each, which is small on the wire.
+pub(super) fn large(mib: usize) -> Vec<u8> {
+    let mut pack = [b"PACK\0\0\0\x02".as_slice(), &u32::try_from(mib).unwrap().to_be_bytes()].concat();
+    let mut blob = vec![0; 1 << 20];
+    for number in 0..mib {
+        blob[..8].copy_from_slice(&number.to_be_bytes());
+        pack.extend(head(3, blob.len()));
+        pack.extend(deflated(&blob));
+    }
+    let sum = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, &pack);
+    pack.extend(sum.as_ref());
+    pack
+}
+
 /// Writes all of the result itself.
 fn delta() -> Vec<u8> {
     let mut delta = [size(LARGE), size(LARGE)].concat();
