@@ -20,6 +20,8 @@ pub struct Options {
     pub future_wait: Duration,
     /// Pods of all workloads together, so that a mistyped replica count does not fill the memory; 2 500.
     pub most_pods: usize,
+    /// How often autoscalers measure the pods of their targets, and over which time; 15 s. Without a node nothing is measured.
+    pub autoscaler_interval: Duration,
     /// The image registry below `/v2/`; none.
     pub registry: Option<RegistryOptions>,
     /// Runs pods as processes of this machine; absent: every pod is simulated.
@@ -31,9 +33,19 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let server::Options { bookmark_interval, watch_timeout, future_wait, most_pods, rbac, .. } =
-            server::Options::default();
-        Self { bookmark_interval, watch_timeout, future_wait, most_pods, registry: None, node: None, rbac }
+        let server::Options {
+            bookmark_interval, watch_timeout, future_wait, most_pods, autoscaler_interval, rbac, ..
+        } = server::Options::default();
+        Self {
+            bookmark_interval,
+            watch_timeout,
+            future_wait,
+            most_pods,
+            autoscaler_interval,
+            registry: None,
+            node: None,
+            rbac,
+        }
     }
 }
 
@@ -56,7 +68,16 @@ impl Deref for Cluster {
 impl Cluster {
     /// A cluster with the initial objects of a real one.
     pub fn new(options: Options) -> Self {
-        let Options { bookmark_interval, watch_timeout, future_wait, most_pods, registry, node, rbac } = options;
+        let Options {
+            bookmark_interval,
+            watch_timeout,
+            future_wait,
+            most_pods,
+            autoscaler_interval,
+            registry,
+            node,
+            rbac,
+        } = options;
         let images = registry.map(|options| Arc::new(Registry::new(options)));
         let node = node.map(|options| Arc::new(Node::new(options, images.clone())));
         let server = Server::new(server::Options {
@@ -64,6 +85,7 @@ impl Cluster {
             watch_timeout,
             future_wait,
             most_pods,
+            autoscaler_interval,
             rbac,
             service_network: node.as_ref().map(|node| node.services()),
             kubelet: node.clone().map(|node| node as _),

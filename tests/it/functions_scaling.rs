@@ -25,10 +25,15 @@ fn wanted(world: &World) -> i64 {
 }
 
 /// An autoscaler of somebody else, which keeps its target at two pods at least.
-fn autoscaler(world: &World, (api_version, _): (&str, &str), kind: &str, name: &str) {
+fn autoscaler(world: &World, target: (&str, &str), kind: &str, name: &str) {
+    autoscaler_of(world, target, kind, name, json!([]));
+}
+
+/// The same with owners.
+fn autoscaler_of(world: &World, (api_version, _): (&str, &str), kind: &str, name: &str, owners: Value) {
     let target = json!({"apiVersion": api_version, "kind": kind, "name": name});
     let spec = json!({"minReplicas": 2, "maxReplicas": 5, "scaleTargetRef": target});
-    let metadata = json!({"name": "theirs", "namespace": NAMESPACE});
+    let metadata = json!({"name": "theirs", "namespace": NAMESPACE, "ownerReferences": owners});
     let kinds = ("autoscaling/v2", "horizontalpodautoscalers");
     let object = json!({"apiVersion": kinds.0, "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec});
     world.create(kinds.0, kinds.1, NAMESPACE, object);
@@ -102,6 +107,23 @@ async fn autoscalers_of_others_scale_a_function_or_its_deployment() {
     autoscaler(&world, FUNCTIONS, "Function", "hello");
     world.until("the Function is scaled", |w| w.function_now("hello").unwrap()["spec"]["replicas"] == 2).await;
     runs_with(&world, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_scaled_object_has_scaled_to_zero_is_as_it_should_be() {
+    let world = World::running(inline("1")).await;
+    let owner = json!({
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "hello", "uid": "s", "controller": true,
+    });
+    let deployment = world.child_name("hello", DEPLOYMENTS);
+    autoscaler_of(&world, (DEPLOYMENTS.0, DEPLOYMENTS.1), "Deployment", &deployment, json!([owner]));
+    world.until("the Deployment is scaled", |w| wanted(w) == 2).await;
+    scale(&world, (DEPLOYMENTS.0, DEPLOYMENTS.1), &deployment, 0);
+    world.until_function("no pods", |w| w.said("hello", "Running").ends_with("is scaled to 0")).await;
+    assert!(world.said("hello", "Running").starts_with("True DeploymentReady"), "{}", world.said("hello", "Running"));
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    world.runs("hello").await;
+    assert_eq!(wanted(&world), 0, "it stays there");
 }
 
 fn document(replicas: &str) -> String {

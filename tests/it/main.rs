@@ -35,6 +35,7 @@ mod forgeries;
 mod function_children;
 mod function_samples;
 mod functions;
+mod functions_autoscaled;
 mod functions_builds;
 mod functions_changes;
 mod functions_drift;

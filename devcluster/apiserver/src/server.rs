@@ -36,6 +36,8 @@ pub struct Options {
     pub future_wait: Duration,
     /// Pods of all workloads together, so that a mistyped replica count does not fill the memory; 2 500.
     pub most_pods: usize,
+    /// How often autoscalers measure the pods of their targets, and over which time; 15 s.
+    pub autoscaler_interval: Duration,
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
@@ -54,6 +56,7 @@ impl Default for Options {
             watch_timeout: Duration::from_mins(30),
             future_wait: Duration::from_secs(3),
             most_pods: 2_500,
+            autoscaler_interval: Duration::from_secs(15),
             rbac: false,
             service_network: None,
             kubelet: None,
@@ -152,6 +155,16 @@ impl Server {
     /// The kubelet, if it has the images of a pod.
     pub fn kubelet(&self, pod: &Value) -> Option<&dyn Kubelet> {
         self.0.options.kubelet.as_deref().filter(|kubelet| kubelet.runs(pod))
+    }
+
+    /// Whether there is a kubelet that measures what pods use.
+    pub fn measures_pods(&self) -> bool {
+        self.0.options.kubelet.is_some()
+    }
+
+    /// What the containers of a pod of this UID used, on average over this time.
+    pub fn usage(&self, uid: &str, window: Duration) -> Option<Vec<kubelet::ContainerUsage>> {
+        self.0.options.kubelet.as_ref()?.usage(uid, window)
     }
 
     /// Whether the kubelet runs a pod, so that nobody else speaks for it: it could, and nothing says how the pod ends.

@@ -1,22 +1,35 @@
-//! HorizontalPodAutoscalers: targets are kept within their bounds; there are no metrics to scale by.
+//! HorizontalPodAutoscalers: targets are kept within their bounds, and scaled by what their pods use.
 //!
-//! Deliberately absent: metrics, and with them every scaling inside the bounds.
+//! A reconcile measures the pods (`metrics`), computes how many replicas that asks for (`calculator`), limits that by
+//! what it did and recommended before (`limits`), and says so (`outcome`).
+//!
+//! Invariant: pods are measured once in an interval; a target out of its bounds is scaled at once.
+//!
+//! Deliberately absent: measures of simulated pods, which use nothing; where no node runs pods there are no metrics.
+
+mod calculator;
+mod limits;
+mod metrics;
+mod outcome;
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use self::limits::History;
+use self::metrics::Pods;
+use self::outcome::{Outcome, SOURCE};
 
 use super::controller::{Controller, Queue};
 use devcluster_apiserver::client::CONTROLLER;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
-use devcluster_apiserver::object::{conditions, count, text};
+use devcluster_apiserver::object::{count, text};
 use devcluster_apiserver::store::Key;
 use devcluster_apiserver::verbs::scale;
 
 const AUTOSCALERS: &str = "horizontalpodautoscalers.autoscaling";
-const SOURCE: &str = "horizontal-pod-autoscaler";
 /// When a target is looked for again whose kind is not served.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -28,23 +41,33 @@ type Target = (String, String);
 pub(super) struct Autoscalers {
     /// The target of each autoscaler, and the autoscalers of each target.
     targets: HashMap<Key, Target>,
-    autoscalers: HashMap<Target, BTreeSet<Key>>,
+    scaling: HashMap<Target, BTreeSet<Key>>,
+    /// What each autoscaler did.
+    past: HashMap<Key, Past>,
+}
+
+/// What an autoscaler did.
+struct Past {
+    uid: String,
+    history: History,
+    /// When the pods were measured last, for which generation of it.
+    measured: Option<(Instant, i64)>,
 }
 
 impl Autoscalers {
     /// Remembers what an autoscaler scales, or that it is gone.
     fn learn(&mut self, key: &Key, autoscaler: Option<&Value>) {
         if let Some(target) = self.targets.remove(key)
-            && let Some(keys) = self.autoscalers.get_mut(&target)
+            && let Some(keys) = self.scaling.get_mut(&target)
         {
             keys.remove(key);
             if keys.is_empty() {
-                self.autoscalers.remove(&target);
+                self.scaling.remove(&target);
             }
         }
         if let Some(autoscaler) = autoscaler {
             let target = (key.namespace().to_owned(), text(autoscaler, "/spec/scaleTargetRef/name").to_owned());
-            self.autoscalers.entry(target.clone()).or_default().insert(key.clone());
+            self.scaling.entry(target.clone()).or_default().insert(key.clone());
             self.targets.insert(key.clone(), target);
         }
     }
@@ -54,12 +77,14 @@ impl Controller for Autoscalers {
     fn enqueue(&mut self, event: &Event, queue: &mut Queue<'_>) {
         if &*event.storage == AUTOSCALERS {
             self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
-            if event.change() != Change::Deleted {
+            if event.change() == Change::Deleted {
+                self.past.remove(&event.key);
+            } else {
                 queue.add(Subject::of(event));
             }
-        } else if !self.autoscalers.is_empty() && &*event.storage != "events" {
+        } else if !self.scaling.is_empty() && &*event.storage != "events" {
             let target = (event.key.namespace().to_owned(), event.key.name().to_owned());
-            for key in self.autoscalers.get(&target).into_iter().flatten() {
+            for key in self.scaling.get(&target).into_iter().flatten() {
                 queue.add(Subject { storage: AUTOSCALERS.into(), key: key.clone() });
             }
         }
@@ -80,25 +105,97 @@ impl Controller for Autoscalers {
         let mut outcome = Outcome::of(&autoscaler, &client.stamp());
         outcome.found();
         let current = count(&target.scale, "/spec/replicas");
-        match wanted(&autoscaler["spec"], current) {
-            Wanted::Nothing => outcome.disabled(),
+        let scaled = match wanted(&autoscaler["spec"], current) {
+            Wanted::Nothing => {
+                outcome.disabled();
+                None
+            }
             Wanted::Scaled(replicas, why) => {
-                let mut scale = target.scale.clone();
-                scale["spec"]["replicas"] = replicas.into();
-                if !client.update_on(CONTROLLER, &target.subject, "scale", scale) {
-                    // Somebody else wrote first, which brings the next look.
-                    return;
-                }
-                let message = format!("New size: {replicas}; reason: {why}");
-                client.report(&autoscaler, SOURCE, "Normal", "SuccessfulRescale", &message);
-                outcome.rescaled(current, replicas);
+                outcome.unmetered();
+                Some((replicas, why.to_owned()))
             }
             Wanted::Measured => {
-                let metrics = &autoscaler["spec"]["metrics"];
-                outcome.unmeasured(subject.key.namespace(), metrics, current, &target.scale);
+                let Some(scaled) = self.measure(client, subject, (&autoscaler, &target.scale), &mut outcome, queue)
+                else {
+                    return;
+                };
+                scaled
             }
+        };
+        if let Some((replicas, why)) = scaled {
+            let mut scale = target.scale.clone();
+            scale["spec"]["replicas"] = replicas.into();
+            if !client.update_on(CONTROLLER, &target.subject, "scale", scale) {
+                // Somebody else wrote first, which brings the next look.
+                return;
+            }
+            let message = format!("New size: {replicas}; reason: {why}");
+            client.report(&autoscaler, SOURCE, "Normal", "SuccessfulRescale", &message);
+            outcome.rescaled(current, replicas);
+            self.past(subject, &autoscaler).history.scaled(current, replicas, client.now());
         }
         outcome.emit(client, subject, &autoscaler);
+    }
+}
+
+/// A number of replicas, and why.
+type Scaled = Option<(i64, String)>;
+
+impl Autoscalers {
+    fn past(&mut self, subject: &Subject, autoscaler: &Value) -> &mut Past {
+        let uid = text(autoscaler, "/metadata/uid");
+        let past = self.past.entry(subject.key.clone());
+        let new = || Past { uid: uid.to_owned(), history: History::default(), measured: None };
+        let past = past.or_insert_with(new);
+        if past.uid != uid {
+            *past = new();
+        }
+        past
+    }
+
+    /// Measures the pods of a target; the number that it is to be scaled to, if it is. `None` before it is time.
+    fn measure(
+        &mut self,
+        client: &Client,
+        subject: &Subject,
+        (autoscaler, scale): (&Value, &Value),
+        outcome: &mut Outcome,
+        queue: &mut Queue<'_>,
+    ) -> Option<Scaled> {
+        let (spec, current) = (&autoscaler["spec"], count(scale, "/spec/replicas"));
+        let selector = text(scale, "/status/selector");
+        if selector.is_empty() {
+            outcome.unselected(current);
+            return Some(None);
+        }
+        let interval = client.server().options().autoscaler_interval;
+        let generation = count(autoscaler, "/metadata/generation");
+        let past = self.past(subject, autoscaler);
+        if client.server().measures_pods() {
+            let known = past.measured.filter(|(_, of)| *of == generation);
+            let left = known.map_or(Duration::ZERO, |(at, _)| interval.saturating_sub(at.elapsed()));
+            queue.add_after(subject.clone(), if left.is_zero() { interval } else { left });
+            if !left.is_zero() {
+                return None;
+            }
+            past.measured = Some((Instant::now(), generation));
+        }
+        let now = client.now();
+        past.history.begin(current, now);
+        let pods = Pods::selected(client, subject.key.namespace(), selector, interval);
+        let measured = metrics::measure(subject.key.namespace(), spec, current, &pods);
+        let (recommended, metric) = match measured.found {
+            Ok(found) => found,
+            Err(missing) => {
+                outcome.unmeasured(current, &missing, measured.statuses, measured.counts);
+                return Some(None);
+            }
+        };
+        let limited = past.history.limit(spec, current, recommended, now);
+        outcome.measured(current, &metric, measured.statuses, &limited);
+        let why =
+            if recommended > current { format!("{metric} above target") } else { "All metrics below target".into() };
+        Some((limited.replicas != current).then_some((limited.replicas, why)))
     }
 }
 
@@ -144,175 +241,10 @@ fn wanted(spec: &Value, current: i64) -> Wanted {
     }
 }
 
-/// The status that an autoscaler gets, and the events that go with it.
-struct Outcome {
-    status: Value,
-    now: Value,
-    events: Vec<(&'static str, String)>,
-}
-
-impl Outcome {
-    fn of(autoscaler: &Value, now: &Value) -> Self {
-        let mut status = json!({"currentMetrics": null, "conditions": conditions(autoscaler)});
-        for field in ["lastScaleTime", "currentReplicas", "desiredReplicas", "currentMetrics"] {
-            if let Some(value) = autoscaler["status"].get(field) {
-                status[field] = value.clone();
-            }
-        }
-        Self { status, now: now.clone(), events: Vec::new() }
-    }
-
-    fn condition(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
-        let Some(list) = self.status["conditions"].as_array_mut() else { return };
-        let place = list.iter().position(|c| c["type"] == kind);
-        let since = place.map(|place| &list[place]).filter(|c| c["status"] == status);
-        let since = since.map_or(&self.now, |c| &c["lastTransitionTime"]).clone();
-        let condition = json!({
-            "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
-        });
-        match place {
-            Some(place) => list[place] = condition,
-            None => list.push(condition),
-        }
-    }
-
-    fn replicas(&mut self, current: i64, desired: i64) {
-        self.status["desiredReplicas"] = desired.into();
-        self.status["currentReplicas"] = current.into();
-        if current == 0
-            && let Some(status) = self.status.as_object_mut()
-        {
-            status.remove("currentReplicas");
-        }
-    }
-
-    fn lost(&mut self, why: &str) {
-        let message = format!("the HPA controller was unable to get the target's current scale: {why}");
-        self.condition("AbleToScale", "False", "FailedGetScale", &message);
-        self.events.push(("FailedGetScale", why.to_owned()));
-    }
-
-    fn found(&mut self) {
-        let message = "the HPA controller was able to get the target's current scale";
-        self.condition("AbleToScale", "True", "SucceededGetScale", message);
-    }
-
-    fn disabled(&mut self) {
-        let message = "scaling is disabled since the replica count of the target is zero";
-        self.condition("ScalingActive", "False", "ScalingDisabled", message);
-        self.status["currentMetrics"] = Value::Null;
-        self.replicas(0, 0);
-    }
-
-    fn rescaled(&mut self, from: i64, to: i64) {
-        let message = format!("the HPA controller was able to update the target scale to {to}");
-        self.condition("AbleToScale", "True", "SucceededRescale", &message);
-        self.status["currentMetrics"] = Value::Null;
-        self.status["lastScaleTime"] = self.now.clone();
-        self.replicas(from, to);
-    }
-
-    /// No metric can be had.
-    fn unmeasured(&mut self, namespace: &str, metrics: &Value, current: i64, scale: &Value) {
-        let desired = count(&self.status, "/desiredReplicas");
-        self.replicas(current, desired);
-        if text(scale, "/status/selector").is_empty() {
-            let message = "the HPA target's scale is missing a selector";
-            self.condition("ScalingActive", "False", "InvalidSelector", message);
-            self.status["currentMetrics"] = Value::Null;
-            self.events.push(("SelectorRequired", "selector is required".to_owned()));
-            self.events.push(("FailedComputeMetricsReplicas", "selector is required".to_owned()));
-            return;
-        }
-        let metrics = metrics.as_array().map_or(&[][..], Vec::as_slice);
-        self.status["currentMetrics"] = metrics.iter().map(|_| json!({"type": ""})).collect();
-        let Some(missing) = metrics.first().map(|metric| Missing::of(namespace, metric)) else { return };
-        let message = format!("the HPA was unable to compute the replica count: {}", missing.why);
-        self.condition("ScalingActive", "False", missing.reason, &message);
-        self.events.push((missing.reason, missing.why.clone()));
-        let all = metrics.len();
-        let message =
-            format!("invalid metrics ({all} invalid out of {all}), first error is: {}: {}", missing.what, missing.why);
-        self.events.push(("FailedComputeMetricsReplicas", message));
-    }
-
-    /// Writes the status and what goes with it, when it says something new.
-    fn emit(self, client: &Client, subject: &Subject, autoscaler: &Value) {
-        let mut known = autoscaler["status"].clone();
-        if let Some(known) = known.as_object_mut() {
-            known.entry("conditions").or_insert_with(|| json!([]));
-        }
-        if known == self.status {
-            return;
-        }
-        for (reason, message) in &self.events {
-            client.report(autoscaler, SOURCE, "Warning", reason, message);
-        }
-        client.set_status(CONTROLLER, subject, autoscaler, self.status);
-    }
-}
-
-/// A metric that cannot be had.
-struct Missing {
-    reason: &'static str,
-    /// The failure.
-    what: String,
-    why: String,
-}
-
-impl Missing {
-    fn of(namespace: &str, metric: &Value) -> Self {
-        let resource = |source: &str| {
-            let (name, target) = (text(metric, &format!("/{source}/name")), &metric[source]["target"]);
-            let what = if target["averageValue"].is_null() { "utilization" } else { "usage" };
-            format!(
-                "failed to get {name} {what}: unable to get metrics for resource {name}: unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)"
-            )
-        };
-        let named = |source: &str| text(metric, &format!("/{source}/metric/name")).to_owned();
-        let custom =
-            "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered";
-        match text(metric, "/type") {
-            "ContainerResource" => Self {
-                reason: "FailedGetContainerResourceMetric",
-                what: format!("failed to get {} container metric value", text(metric, "/containerResource/container")),
-                why: resource("containerResource"),
-            },
-            "Pods" => Self {
-                reason: "FailedGetPodsMetric",
-                what: "failed to get pods metric value".to_owned(),
-                why: format!("unable to get metric {}: {custom}", named("pods")),
-            },
-            "Object" => {
-                let about = &metric["object"]["describedObject"];
-                let (kind, name) = (text(about, "/kind"), text(about, "/name"));
-                Self {
-                    reason: "FailedGetObjectMetric",
-                    what: "failed to get object metric value".to_owned(),
-                    why: format!("unable to get metric {}: {kind} on {namespace} {name}/{custom}", named("object")),
-                }
-            }
-            "External" => {
-                let name = named("external");
-                Self {
-                    reason: "FailedGetExternalMetric",
-                    what: format!("failed to get {name} external metric value: failed to get external metric {name}"),
-                    why: format!(
-                        "unable to get external metric {namespace}/{name}/nil: unable to fetch metrics from external metrics API: the server could not find the requested resource (get {name}.external.metrics.k8s.io)"
-                    ),
-                }
-            }
-            _ => Self {
-                reason: "FailedGetResourceMetric",
-                what: format!("failed to get {} resource metric value", text(metric, "/resource/name")),
-                why: resource("resource"),
-            },
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

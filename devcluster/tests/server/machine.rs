@@ -35,7 +35,8 @@ impl Machine {
         node.env.push(("LAST_WORDS".into(), "{terminationLog}".into()));
         change(&mut node);
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
-        let world = World::with(Options { node: Some(node), registry, ..Options::default() });
+        let autoscaler_interval = Duration::from_secs(1);
+        let world = World::with(Options { node: Some(node), registry, autoscaler_interval, ..Options::default() });
         drop(world.server.start_controllers());
         Self { world, directory }
     }

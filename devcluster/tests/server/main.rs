@@ -7,6 +7,7 @@
 )]
 
 mod account_tokens;
+mod autoscalers;
 mod definitions;
 mod deletion;
 mod endings;

@@ -73,6 +73,14 @@ impl World {
 
     /// The same with other options of the node.
     pub(crate) async fn with_node(change: impl FnOnce(&mut NodeOptions)) -> Self {
+        Self::with_node_and(change, |_| {}).await
+    }
+
+    /// The same with other options of the cluster, too.
+    pub(crate) async fn with_node_and(
+        change: impl FnOnce(&mut NodeOptions),
+        change_cluster: impl FnOnce(&mut Options),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let own = env!("CARGO_BIN_EXE_mainstay").into();
         let mut node = NodeOptions::new(directory.path().join("node")).host_image(BUILDER, [("mainstay".into(), own)]);
@@ -85,7 +93,9 @@ impl World {
         node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         change(&mut node);
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
-        let server = EmbeddedCluster::new(Options { node: Some(node), registry, ..Options::default() });
+        let mut options = Options { node: Some(node), registry, ..Options::default() };
+        change_cluster(&mut options);
+        let server = EmbeddedCluster::new(options);
         let address = "127.0.0.1:0".parse().unwrap();
         let serving = server.serve(address, Some(REGISTRY_PASSWORD.to_owned())).await.unwrap();
         let mut world = Self::of(server);

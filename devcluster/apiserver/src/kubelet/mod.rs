@@ -11,7 +11,7 @@ pub mod requests;
 
 pub use self::log::ContainerLog;
 
-use std::{fmt, net::Ipv4Addr, pin::Pin, sync::Arc};
+use std::{fmt, net::Ipv4Addr, pin::Pin, sync::Arc, time::Duration};
 
 use crate::object::{conditions, text};
 use futures::future::BoxFuture;
@@ -36,8 +36,23 @@ pub trait Kubelet: fmt::Debug + Send + Sync {
     /// The log of a container that has begun, by the pod's UID and the container's name.
     fn log(&self, uid: &str, container: &str) -> Option<Arc<dyn ContainerLog>>;
 
+    /// What the containers of a pod of this UID used, on average over this time; `None` while they have not been measured
+    /// for long enough.
+    fn usage(&self, uid: &str, window: Duration) -> Option<Vec<ContainerUsage>>;
+
     /// Starts a command in a container; the reason why it could not be started as `Err`.
     fn exec(&self, uid: &str, container: &str, words: &[String]) -> Result<Box<dyn Process>, String>;
+}
+
+/// What a container uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerUsage {
+    /// Its name.
+    pub name: String,
+    /// Thousandths of a processor.
+    pub cpu_millis: u64,
+    /// Bytes of memory.
+    pub memory: u64,
 }
 
 /// A command that runs in a container; it is killed when this is dropped.

@@ -269,7 +269,9 @@ impl Container {
 
     /// Probes and limits, until the container has ended or has been ended; answers what it was killed for.
     async fn watch_over(&mut self, group: &mut Group, program: &Program) -> Option<Fault> {
-        let watched = self.ctx.node().usage.watch(group.id(), Limits::of(&self.spec, self.ctx.node().options.tasks));
+        let of = (text(&self.pod, "/metadata/uid").to_owned(), self.name().to_owned());
+        let limits = Limits::of(&self.spec, self.ctx.node().options.tasks);
+        let watched = self.ctx.node().usage.watch(group.id(), of, limits);
         let mut probing = Probing::start(&self.ctx, &self.spec, self.sandbox.address, program);
         if probing.nothing_to_start() {
             self.send(Update::Started).await;

@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::registry::Registry;
-use devcluster_apiserver::kubelet::{ContainerLog, Kubelet, Process};
+use devcluster_apiserver::kubelet::{ContainerLog, ContainerUsage, Kubelet, Process};
 use devcluster_apiserver::store::Key;
 
 use super::exec::{self, Running};
@@ -118,6 +118,10 @@ impl Kubelet for Node {
 
     fn log(&self, uid: &str, container: &str) -> Option<Arc<dyn ContainerLog>> {
         self.logs.of(uid, container).map(|log| log as Arc<dyn ContainerLog>)
+    }
+
+    fn usage(&self, uid: &str, window: Duration) -> Option<Vec<ContainerUsage>> {
+        self.usage.of(uid, window)
     }
 
     fn exec(&self, uid: &str, container: &str, words: &[String]) -> Result<Box<dyn Process>, String> {

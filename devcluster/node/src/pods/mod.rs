@@ -23,6 +23,7 @@ mod interpreters;
 mod kubelet;
 mod logs;
 mod marks;
+mod meter;
 mod options;
 mod paths;
 mod pod;

@@ -1,7 +1,7 @@
 //! Resource usage of containers, and the killing of those that exceed their limits.
 //!
-//! Memory and tasks are summed over a container's process group and its descendants twice a second; a container over
-//! its memory limit is killed as the kernel would have done it. The disk of a pod is measured now and then.
+//! Memory, tasks and processor time are summed over a container's process group and its descendants twice a second; a
+//! container over its memory limit is killed as the kernel would have done it. The disk of a pod is measured now and then.
 //!
 //! Deliberately absent: limits of processor time, and of what happens between two looks.
 
@@ -9,14 +9,16 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::meter::Meter;
 use super::volumes::Volume;
 use devcluster_apiserver::kinds::hooks;
+use devcluster_apiserver::kubelet::ContainerUsage;
 
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(500);
@@ -73,7 +75,10 @@ pub(super) struct Usage(Arc<Mutex<HashMap<i32, Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
+    /// The UID of its pod, and its name.
+    of: (String, String),
     limits: Limits,
+    meter: Meter,
     sender: watch::Sender<Option<Fault>>,
 }
 
@@ -104,10 +109,22 @@ impl Drop for Watched {
 
 impl Usage {
     /// Looks after a process group.
-    pub(super) fn watch(&self, group: i32, limits: Limits) -> Watched {
+    pub(super) fn watch(&self, group: i32, of: (String, String), limits: Limits) -> Watched {
         let (sender, fault) = watch::channel(None);
-        self.0.lock().insert(group, Entry { limits, sender });
+        self.0.lock().insert(group, Entry { of, limits, meter: Meter::default(), sender });
         Watched { all: self.0.clone(), group, fault }
+    }
+
+    /// What the containers of a pod used over this time, if that is known of all of them.
+    pub(super) fn of(&self, uid: &str, window: Duration) -> Option<Vec<ContainerUsage>> {
+        let all = self.0.lock();
+        let of_pod = all.values().filter(|entry| entry.of.0 == uid);
+        let usage = |entry: &Entry| {
+            let (cpu_millis, memory) = entry.meter.over(window)?;
+            Some(ContainerUsage { name: entry.of.1.clone(), cpu_millis, memory })
+        };
+        let found: Option<Vec<_>> = of_pod.map(usage).collect();
+        found.filter(|found| !found.is_empty())
     }
 
     fn is_empty(&self) -> bool {
@@ -115,17 +132,20 @@ impl Usage {
     }
 
     fn compare(&self, processes: &HashMap<i32, Process>) {
-        let all = self.0.lock();
-        let mut sums: HashMap<i32, (u64, usize)> = HashMap::new();
+        let mut all = self.0.lock();
+        let now = Instant::now();
+        let mut sums: HashMap<i32, (u64, usize, u64)> = HashMap::new();
         for process in processes.values() {
             if let Some(group) = owner(process, processes, |group| all.contains_key(&group)) {
                 let sum = sums.entry(group).or_default();
                 sum.0 += process.memory;
                 sum.1 += process.threads;
+                sum.2 += process.ticks;
             }
         }
-        for (group, (memory, tasks)) in sums {
-            let Some(entry) = all.get(&group) else { continue };
+        for (group, (memory, tasks, ticks)) in sums {
+            let Some(entry) = all.get_mut(&group) else { continue };
+            entry.meter.add(now, ticks, memory);
             if entry.limits.memory.is_some_and(|most| memory > most) {
                 entry.sender.send_replace(Some(Fault::Memory));
             } else if tasks > entry.limits.tasks {
@@ -153,6 +173,8 @@ struct Process {
     parent: i32,
     group: i32,
     threads: usize,
+    /// Processor time of its own and of its children that have ended, in ticks of the kernel.
+    ticks: u64,
     /// Bytes in memory.
     memory: u64,
 }
@@ -173,6 +195,7 @@ fn processes() -> HashMap<i32, Process> {
         let process = Process {
             parent: small(1),
             group: small(2),
+            ticks: (11..=14).map(|place| u64::try_from(number(place)).unwrap_or(0)).sum(),
             threads: usize::try_from(number(17)).unwrap_or(0),
             memory: u64::try_from(number(21)).unwrap_or(0) * page,
         };

@@ -1,0 +1,262 @@
+//! What the metrics of an autoscaler say: what the pods of its target use, and how many replicas that asks for.
+//!
+//! Deliberately absent: metrics of others (`Pods`, `Object`, `External`), which nothing serves here.
+
+use std::time::Duration;
+
+use devcluster_apiserver::client::Client;
+use devcluster_apiserver::kinds::hooks;
+use devcluster_apiserver::kubelet::ContainerUsage;
+use devcluster_apiserver::object::text;
+use devcluster_apiserver::selector::Selector;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::calculator::{self, Counted, Proposal, Target, Tolerance};
+
+/// How far the ratio may be from 1 where the autoscaler does not say.
+const TOLERANCE: f64 = 0.1;
+/// Why nothing is measured where no node runs pods.
+const NOT_SERVED: &str = "unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)";
+const NOTHING: &str = "no metrics returned from resource metrics API";
+
+/// A metric that cannot be had.
+pub(super) struct Missing {
+    pub(super) reason: &'static str,
+    /// The failure.
+    pub(super) what: String,
+    pub(super) why: String,
+}
+
+/// What all metrics together say.
+pub(super) struct Measured {
+    /// The largest number that one of them asks for, and that one; the first that cannot be had where they say nothing.
+    pub(super) found: Result<(i64, String), Missing>,
+    /// How many there are, and how many of them cannot be had.
+    pub(super) counts: [usize; 2],
+    /// As the status shows them.
+    pub(super) statuses: Value,
+}
+
+/// The pods of a target, and how they are measured.
+pub(super) struct Pods {
+    all: Vec<Value>,
+    usage: Vec<Option<Vec<ContainerUsage>>>,
+    is_served: bool,
+    now: Timestamp,
+    window: Duration,
+}
+
+impl Pods {
+    /// The pods that a selector in its text form selects.
+    pub(super) fn selected(client: &Client, namespace: &str, selector: &str, window: Duration) -> Self {
+        let selector = client.kind_of("pods").and_then(|kind| Selector::parse(&kind, selector, "").ok());
+        let is_served = client.server().measures_pods();
+        let stored = if is_served { client.stored("pods") } else { Vec::new() };
+        let stored = stored.into_iter().filter(|(key, _)| key.namespace() == namespace);
+        let selected = stored.filter(|(key, stored)| selector.as_ref().is_some_and(|s| s.matches(key, stored)));
+        let pods: Vec<Value> = selected.map(|(_, stored)| (*stored.value()).clone()).collect();
+        let server = client.server();
+        let usage = pods.iter().map(|pod| server.usage(text(pod, "/metadata/uid"), window)).collect();
+        Self { all: pods, usage, is_served, now: client.now(), window }
+    }
+
+    /// What every pod uses of a resource, in thousandths; of one container, or of all of them.
+    fn counted(&self, resource: &str, container: Option<&str>) -> Result<Vec<Counted>, String> {
+        if !self.is_served || self.usage.iter().all(Option::is_none) {
+            let why = if self.is_served { NOTHING } else { NOT_SERVED };
+            return Err(format!("unable to get metrics for resource {resource}: {why}"));
+        }
+        let is_meant = |name: &str| container.is_none_or(|container| container == name);
+        let mut counted = Vec::new();
+        for (pod, usage) in self.all.iter().zip(&self.usage) {
+            let of = |one: &ContainerUsage| if resource == "cpu" { one.cpu_millis } else { one.memory * 1000 };
+            let used = usage.as_ref().map(|all| all.iter().filter(|one| is_meant(&one.name)).map(of).sum::<u64>());
+            let used = used.map(|used| i64::try_from(used).unwrap_or(i64::MAX));
+            let used = calculator::pod_use(pod, used, resource == "cpu", self.now, self.window);
+            counted.push((used, request(pod, resource, is_meant)?));
+        }
+        Ok(counted)
+    }
+}
+
+/// What the containers of a pod ask for, in thousandths.
+fn request(pod: &Value, resource: &str, is_meant: impl Fn(&str) -> bool) -> Result<i64, String> {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut sum = 0_i64;
+    for container in containers.filter(|container| is_meant(text(container, "/name"))) {
+        let Some(nanos) = hooks::quantity(&container["resources"]["requests"][resource]) else {
+            let (name, pod) = (text(container, "/name"), text(pod, "/metadata/name"));
+            return Err(format!("missing request for {resource} in container {name} of Pod {pod}"));
+        };
+        sum = sum.saturating_add(millis(nanos));
+    }
+    Ok(sum)
+}
+
+fn millis(nanos: i128) -> i64 {
+    i64::try_from(nanos / 1_000_000).unwrap_or(i64::MAX)
+}
+
+/// What the metrics of an autoscaler say of its target.
+pub(super) fn measure(namespace: &str, spec: &Value, current: i64, pods: &Pods) -> Measured {
+    let metrics = spec["metrics"].as_array().map_or(&[][..], Vec::as_slice);
+    let (mut best, mut missing, mut statuses, mut lost) = (None, None, Vec::new(), 0);
+    for metric in metrics {
+        match propose(namespace, metric, current, pods, tolerance(spec)) {
+            Ok((proposal, name)) => {
+                statuses.push(status(metric, &proposal));
+                if best.as_ref().is_none_or(|(replicas, _)| proposal.replicas > *replicas) {
+                    best = Some((proposal.replicas, name));
+                }
+            }
+            Err(why) => {
+                statuses.push(json!({"type": ""}));
+                lost += 1;
+                missing.get_or_insert(why);
+            }
+        }
+    }
+    // What cannot be had might ask for more than what can.
+    let found = match (best, missing) {
+        (Some((replicas, _)), Some(missing)) if replicas < current => Err(missing),
+        (Some(best), _) => Ok(best),
+        (None, Some(missing)) => Err(missing),
+        (None, None) => Ok((current, String::new())),
+    };
+    Measured { found, counts: [metrics.len(), lost], statuses: statuses.into() }
+}
+
+fn tolerance(spec: &Value) -> Tolerance {
+    let of = |direction: &str| {
+        let given = hooks::quantity(&spec["behavior"][direction]["tolerance"]);
+        given.map_or(TOLERANCE, |nanos| millis(nanos) as f64 / 1000.0)
+    };
+    (of("scaleDown"), of("scaleUp"))
+}
+
+/// What one metric asks for, and its name in messages.
+fn propose(
+    namespace: &str,
+    metric: &Value,
+    current: i64,
+    pods: &Pods,
+    tolerance: Tolerance,
+) -> Result<(Proposal, String), Missing> {
+    let (source, words) = match text(metric, "/type") {
+        "Resource" => ("resource", "resource"),
+        "ContainerResource" => ("containerResource", "container resource"),
+        _ => return Err(Missing::of_others(namespace, metric)),
+    };
+    let (resource, goal) = (text(&metric[source], "/name"), &metric[source]["target"]);
+    let container = metric[source]["container"].as_str();
+    let target = match goal["averageUtilization"].as_i64() {
+        Some(percent) => Target::Utilization(percent),
+        None => Target::Average(hooks::quantity(&goal["averageValue"]).map_or(0, millis)),
+    };
+    let counted = pods.counted(resource, container);
+    let proposal = counted.and_then(|pods| Ok(calculator::replicas(current, &pods, target, tolerance)?));
+    let share = if matches!(target, Target::Utilization(_)) { " utilization (percentage of request)" } else { "" };
+    match proposal {
+        Ok(proposal) => Ok((proposal, format!("{resource} {words}{share}"))),
+        Err(why) => Err(Missing::of_resource(resource, container, target, &why)),
+    }
+}
+
+/// A metric as the status of its autoscaler shows it.
+fn status(metric: &Value, proposal: &Proposal) -> Value {
+    let mut current = json!({"averageValue": quantity(proposal.average)});
+    if let Some(percent) = proposal.utilization {
+        current["averageUtilization"] = percent.into();
+    }
+    let source = if metric["type"] == "Resource" { "resource" } else { "containerResource" };
+    let mut shown = json!({"name": metric[source]["name"], "current": current});
+    if let Some(container) = metric[source].get("container") {
+        shown["container"] = container.clone();
+    }
+    json!({"type": metric["type"], source: shown})
+}
+
+/// Thousandths as a quantity.
+fn quantity(millis: i64) -> String {
+    let (mut number, mut suffixes) = (millis, ["m", "", "k", "M", "G", "T"].into_iter());
+    let mut suffix = suffixes.next().unwrap_or_default();
+    while number != 0 && number % 1000 == 0 {
+        let Some(next) = suffixes.next() else { break };
+        (number, suffix) = (number / 1000, next);
+    }
+    if number == 0 { "0".to_owned() } else { format!("{number}{suffix}") }
+}
+
+impl Missing {
+    fn of_resource(resource: &str, container: Option<&str>, target: Target, why: &str) -> Self {
+        let what = if matches!(target, Target::Utilization(_)) { "utilization" } else { "usage" };
+        let why = format!("failed to get {resource} {what}: {why}");
+        match container {
+            Some(container) => Self {
+                reason: "FailedGetContainerResourceMetric",
+                what: format!("failed to get {container} container metric value"),
+                why,
+            },
+            None => Self {
+                reason: "FailedGetResourceMetric",
+                what: format!("failed to get {resource} resource metric value"),
+                why,
+            },
+        }
+    }
+
+    fn of_others(namespace: &str, metric: &Value) -> Self {
+        let named = |source: &str| text(metric, &format!("/{source}/metric/name")).to_owned();
+        let custom =
+            "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered";
+        match text(metric, "/type") {
+            "Pods" => Self {
+                reason: "FailedGetPodsMetric",
+                what: "failed to get pods metric value".to_owned(),
+                why: format!("unable to get metric {}: {custom}", named("pods")),
+            },
+            "Object" => {
+                let about = &metric["object"]["describedObject"];
+                let (kind, name) = (text(about, "/kind"), text(about, "/name"));
+                Self {
+                    reason: "FailedGetObjectMetric",
+                    what: "failed to get object metric value".to_owned(),
+                    why: format!("unable to get metric {}: {kind} on {namespace} {name}/{custom}", named("object")),
+                }
+            }
+            _ => {
+                let name = named("external");
+                Self {
+                    reason: "FailedGetExternalMetric",
+                    what: format!("failed to get {name} external metric value: failed to get external metric {name}"),
+                    why: format!(
+                        "unable to get external metric {namespace}/{name}/nil: unable to fetch metrics from external metrics API: the server could not find the requested resource (get {name}.external.metrics.k8s.io)"
+                    ),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousandths_are_as_short_as_quantities_are() {
+        let all = [0, 9, 1000, 1500, 2_000_000, 52_428_800_000].map(quantity);
+        assert_eq!(all, ["0", "9m", "1", "1500m", "2k", "52428800"]);
+    }
+
+    #[test]
+    fn a_pod_without_a_request_is_told() {
+        let container = |name: &str, cpu: Value| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        let pod = |containers: Value| json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
+        let two = pod(json!([container("a", json!("100m")), container("b", json!(1))]));
+        assert_eq!(request(&two, "cpu", |_| true), Ok(1100));
+        assert_eq!(request(&two, "cpu", |name| name == "a"), Ok(100));
+        let none = pod(json!([container("a", Value::Null)]));
+        assert_eq!(request(&none, "cpu", |_| true).unwrap_err(), "missing request for cpu in container a of Pod p");
+    }
+}
