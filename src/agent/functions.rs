@@ -33,6 +33,7 @@ pub(super) async fn follow(
     notifier: Notifier,
     cluster: Cluster,
     mut repositories: watch::Receiver<bool>,
+    mut excluded: watch::Receiver<Option<Vec<String>>>,
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
     // Without the definition there are no Functions.
@@ -40,6 +41,8 @@ pub(super) async fn follow(
     if !is_defined(DEFINITION, &cluster, absent, &stop).await {
         return Ok(());
     }
+    // Every Function follows from the operator's settings, which are known together with this.
+    let _ = stop.run_until_cancelled(excluded.wait_for(Option::is_some)).await;
     // A Git Function needs its GitRepository, but not every Function does.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
     let _ = stop.run_until_cancelled(known).await;

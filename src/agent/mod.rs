@@ -6,6 +6,7 @@
 //! Invariant: only the holder of the Lease writes; all state is rebuilt for every term.
 
 mod bootstrap;
+mod copies;
 mod functions;
 pub mod health;
 mod host_keys;
@@ -14,6 +15,7 @@ mod kept;
 mod leader_label;
 pub mod metrics;
 mod notify;
+mod operator_settings;
 mod pins;
 mod receivers;
 mod repositories;

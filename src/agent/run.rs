@@ -14,7 +14,10 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 use super::notify::Notifier;
 use super::shown::{Shown, gauges};
-use super::{bootstrap, functions, health, host_keys, inputs, leader_label, pins, receivers, repositories, ssh_keys};
+use super::{
+    bootstrap, copies, functions, health, host_keys, inputs, leader_label, operator_settings, pins, receivers,
+    repositories, ssh_keys,
+};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
@@ -25,7 +28,6 @@ use crate::gitsync::Context;
 use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
-use crate::propagation::{self, Propagated};
 use crate::receiver::{self, BaseUrl, Deliveries};
 use crate::render::Kustomize;
 use crate::secrets::Secrets;
@@ -354,16 +356,6 @@ async fn lead(
         following.await;
         Ok(())
     });
-    for propagated in [Propagated::secrets(), Propagated::service_accounts()] {
-        let (notifier, excluded) = (notifier.clone(), settings.functions.excluded_namespaces.clone());
-        let of = propagation::Settings { home: settings.namespace.clone(), excluded };
-        let emit = move |event| notifier.publish(event);
-        let copying = propagation::run(propagated, of, context.writer.clone(), emit, stop.clone());
-        tasks.spawn(async move {
-            copying.await;
-            Ok(())
-        });
-    }
     let pinning =
         pins::keep(source.host_keys_to_pin(), source.clone(), Arc::clone(&repositories), cluster.clone(), stop.clone());
     tasks.spawn(async move {
@@ -398,6 +390,21 @@ async fn lead(
         liveness.component("reconciling Functions"),
         notify(notifier),
     ));
+    let (settings_set, excluded) = watch::channel(None);
+    let following = operator_settings::follow(
+        Arc::clone(&functions),
+        settings_set,
+        notifier.clone(),
+        cluster.clone(),
+        settings.namespace.clone(),
+        stop.clone(),
+    );
+    let home = settings.namespace.clone();
+    let copying = copies::propagate(home, excluded.clone(), context.writer.clone(), notifier.clone(), stop.clone());
+    tasks.spawn(async move {
+        tokio::join!(following, copying);
+        Ok(())
+    });
     shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
     let component = liveness.component("the watch of Functions");
     let following = functions::follow(
@@ -406,6 +413,7 @@ async fn lead(
         notifier.clone(),
         cluster.clone(),
         repositories_of_functions,
+        excluded,
         stop.clone(),
     );
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });

@@ -81,6 +81,10 @@ pub const BOOTSTRAPPING: &str = "mainstay.dev/bootstrapping";
 pub const INSTALL_MANAGER: &str = "mainstay-install";
 /// ConfigMap in the agent's namespace with the keys of SSH hosts.
 pub const KNOWN_HOSTS: &str = "mainstay-known-hosts";
+/// ConfigMap in the agent's namespace with the operator's settings for Functions.
+pub const SETTINGS: &str = "mainstay-settings";
+/// On [`SETTINGS`]: its data when they were valid last.
+pub const LAST_VALID_SETTINGS: &str = "mainstay.dev/last-valid-settings";
 /// Key of [`KNOWN_HOSTS`].
 pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
 

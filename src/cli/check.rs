@@ -28,6 +28,8 @@ use crate::{
     },
     cluster::{Cluster, Kind, Persistence, Scope},
     failure::chain,
+    function,
+    object::printable,
     source::Reference,
 };
 
@@ -157,6 +159,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         })?;
     }
     report.add(permissions(&cluster, namespace).await?)?;
+    for finding in settings(&cluster, namespace).await? {
+        report.add(finding)?;
+    }
     report.add(agent(&cluster, namespace).await?)?;
     if is_defined {
         for finding in repository::all(&cluster, &asked).await? {
@@ -164,6 +169,29 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         }
     }
     report.finish()
+}
+
+/// What the ConfigMap of the operator's settings says, if there is one.
+async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Error> {
+    let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+    let Some(mut map) = cluster.get(&maps, Some(namespace), names::SETTINGS).await? else { return Ok(Vec::new()) };
+    let data = serde_json::from_value(map["data"].take()).unwrap_or_default();
+    let what = format!("ConfigMap {namespace}/{}", names::SETTINGS);
+    Ok(match function::Settings::from_config_map(function::Settings::default(), &data) {
+        Ok((_, without_effect)) if without_effect.is_empty() => vec![Ok(format!("{what} has {} settings", data.len()))],
+        Ok((_, without_effect)) => {
+            let ignored =
+                without_effect.iter().map(|one| format!("{} has no effect: {}", printable(&one.key), one.why));
+            ignored.map(|one| Ok(format!("{what}: {one}"))).collect()
+        }
+        Err(mistakes) => {
+            let hint = format!(
+                "kubectl -n {namespace} edit configmap {}; until then what was valid last holds",
+                names::SETTINGS
+            );
+            mistakes.iter().map(|one| wrong(format!("{what}: {}", printable(&one.to_string())), hint.clone())).collect()
+        }
+    })
 }
 
 /// Whether an agent leads.

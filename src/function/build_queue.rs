@@ -95,6 +95,11 @@ pub enum Admission {
 }
 
 impl BuildQueue {
+    /// Changes how many builds may run at the same time, at least one. Those that run go on.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(1);
+    }
+
     /// A queue for this many concurrent builds, at least one.
     pub fn new(limit: usize) -> Self {
         Self {

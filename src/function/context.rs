@@ -52,8 +52,7 @@ pub struct Context {
     pub source: Source,
     /// The GitRepositories.
     pub repositories: Arc<Repositories>,
-    /// The operator's settings.
-    pub settings: Settings,
+    settings: watch::Sender<Arc<Settings>>,
     /// Registry and Git credentials.
     pub secrets: Arc<Secrets>,
     /// The consumers that a push wakes.
@@ -124,8 +123,28 @@ impl Context {
             reconcile_times: Histogram::new(RECONCILE_TIMES),
             refused: Mutex::default(),
             large: Semaphore::new(LARGE_AT_ONCE),
-            settings,
+            settings: watch::Sender::new(Arc::new(settings)),
         }
+    }
+
+    /// The operator's settings.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// Other settings hold from now on: every Function is reconciled, and what follows from them changes.
+    pub fn set_settings(&self, settings: Settings) {
+        self.cache.limit_builds(settings.max_simultaneous_jobs);
+        self.settings.send_if_modified(|old| {
+            let differ = **old != settings;
+            *old = Arc::new(settings);
+            differ
+        });
+    }
+
+    /// Subscribes to changes of the settings.
+    pub(super) fn settings_changes(&self) -> watch::Receiver<Arc<Settings>> {
+        self.settings.subscribe()
     }
 
     /// The tasks that watch what Functions depend on, until `stop`. `see_child` takes in every event of a child.
@@ -223,4 +242,13 @@ impl Context {
 /// What counts of a Function of so many bytes.
 fn counted(bytes: usize) -> usize {
     if bytes > SMALL { bytes * COPIES } else { 0 }
+}
+
+/// What is said of a Function for which there is no memory.
+pub(super) fn no_memory(bytes: usize) -> String {
+    format!(
+        "it has {:.1} MiB, for which the agent has no memory left for this namespace; keep the code in a Git repository (type: \
+         git), or give the agent more memory (limits.memory of its Deployment)",
+        bytes as f64 / f64::from(1 << 20)
+    )
 }

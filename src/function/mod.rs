@@ -58,5 +58,5 @@ pub use credentials::Credentials;
 pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Settings};
-pub use variables::{InvalidVariable, VARIABLES};
+pub use variables::{InvalidVariable, VARIABLES, WithoutEffect};
 pub use violation::{Violation, reason, text};

@@ -57,6 +57,11 @@ impl Cache {
         Self { inner: Mutex::new(inner), synced: watch::Sender::default() }
     }
 
+    /// So many builds may run at the same time from now on.
+    pub(super) fn limit_builds(&self, builds: usize) {
+        self.inner.lock().queue.set_limit(builds);
+    }
+
     /// Waits until the initial lists of all kinds are complete.
     pub async fn complete(&self) {
         // The sender lives as long as the cache.

@@ -110,7 +110,7 @@ impl Task {
             return;
         };
         let now = self.context.now();
-        let when = (now, self.context.settings.requeue, fastrand::f64());
+        let when = (now, self.context.settings().requeue, fastrand::f64());
         let refused = RefusedWrite::after(before.as_ref(), write.clone(), cause, update, when);
         outcome.reconciled.updates.extend(refused.update().cloned());
         self.requeue_within(refused.holds(&write, now).unwrap_or_default());

@@ -192,7 +192,7 @@ impl Polling {
             }
             Err(unread) => {
                 self.remote = None;
-                self.failed(context.settings.git_fetch_requeue, &unread);
+                self.failed(context.settings().git_fetch_requeue, &unread);
                 Err((unread, None))
             }
         };
@@ -232,7 +232,7 @@ impl Polling {
         }
         // A regular poll accepts the lookup of another Function with the same remote.
         let anew = self.anew || self.retry.is_due() || moved.is_some();
-        let interval = context.settings.git_interval;
+        let interval = context.settings().git_interval;
         let max_age = if anew { Duration::ZERO } else { interval.mul_f64(0.8) };
         let found = git::tree(context, remote, location, self.tree.as_ref(), max_age).await;
         match &found {
@@ -241,7 +241,7 @@ impl Polling {
                 (self.unread, self.anew) = (None, false);
                 self.next = Instant::now() + jitter(interval, fastrand::f64());
             }
-            Err(unread) => self.failed(context.settings.git_fetch_requeue, unread),
+            Err(unread) => self.failed(context.settings().git_fetch_requeue, unread),
         }
         found
     }

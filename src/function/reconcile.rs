@@ -12,10 +12,11 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::Settings;
 use super::build_queue::Admission;
 use super::child_set::{ChildKind, Children};
 use super::child_state::{Job, Progress};
-use super::context::{Context, Input};
+use super::context::{Context, Input, no_memory};
 use super::credentials::{self, Credentials};
 use super::name_conflict::NameConflict;
 use super::named_secrets::NamedSecrets;
@@ -63,6 +64,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
     let mut of_receivers = context.secrets.of_receivers().listen();
+    let mut settings = context.settings_changes();
     let mut poll_now = context.poll_now.subscribe();
     let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
     let mut pushed = context.pushes.subscribe(&consumer);
@@ -71,6 +73,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
         of_receivers.mark_unchanged();
+        settings.mark_unchanged();
         let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
         if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
@@ -104,6 +107,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 }
                 _ = of_receivers.changed() => if task.credentials_for(&function) == credentials { continue },
                 () = task.others_changed() => {}
+                _ = settings.changed() => {}
                 _ = poll_now.changed() => poll_now.mark_changed(),
                 _ = pushed.changed() => {
                     task.polling.pushed(*pushed.borrow_and_update());
@@ -179,7 +183,7 @@ impl Task {
         Self {
             polling: Polling::new(&namespace, name, &status),
             host_keys: context.source.host_keys(),
-            secrets: context.settings.secrets().map(|name| context.secrets.follow(&namespace, name)),
+            secrets: context.settings().secrets().map(|name| context.secrets.follow(&namespace, name)),
             context,
             owner,
             namespace: namespace.into(),
@@ -198,6 +202,15 @@ impl Task {
             took: [None; 3],
             named_secrets: NamedSecrets::default(),
             panics: 0,
+        }
+    }
+
+    /// Follows the Secrets that the settings name.
+    fn follow_secrets(&mut self, settings: &Settings) {
+        for (followed, name) in self.secrets.iter_mut().zip(settings.secrets()) {
+            if followed.of().1 != name {
+                *followed = self.context.secrets.follow(&self.namespace, name);
+            }
         }
     }
 
@@ -223,7 +236,7 @@ impl Task {
 
     /// The Secrets that its code may not read, if it is to read any; an error if they are unknown.
     fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
-        let (settings, repositories) = (&self.context.settings, &self.context.repositories);
+        let (settings, repositories) = (self.context.settings(), &self.context.repositories);
         if credentials::named(&function.spec).next().is_none() {
             return Ok(Credentials::default());
         }
@@ -237,7 +250,7 @@ impl Task {
             return Err("Receivers have not been listed yet".to_owned());
         };
         let all = repositories.in_namespace(&self.namespace);
-        let of_repositories = Credentials::new(settings, all.iter().map(|repository| &repository.spec));
+        let of_repositories = Credentials::new(&settings, all.iter().map(|repository| &repository.spec));
         Ok(of_repositories.and_of_receivers(of_receivers))
     }
 
@@ -372,7 +385,10 @@ impl Task {
                 return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
             }
         };
-        let spec = match resolve(function, &self.context.settings, &credentials) {
+        // They may change at any time, and a reconcile has one of them.
+        let settings = self.context.settings();
+        self.follow_secrets(&settings);
+        let spec = match resolve(function, &settings, &credentials) {
             Ok(spec) => spec,
             Err(violations) => {
                 self.context.cache.withdraw(&self.owner);
@@ -384,7 +400,7 @@ impl Task {
         let mut reconciled = Reconciled { runtime: Some(runtime), warnings: Some(warnings), ..Reconciled::default() };
         let [external, default, packages] = &mut self.secrets;
         let (external, default, _) = tokio::join!(external.known(), default.known(), packages.known());
-        let repository = match repository::choose(&self.context.settings, &external, &default, &spec) {
+        let repository = match repository::choose(&settings, &external, &default, &spec) {
             Ok(repository) => repository,
             Err(why) => {
                 self.context.cache.withdraw(&self.owner);
@@ -408,13 +424,13 @@ impl Task {
             Source::Git(found) => (Some(&found.0), Some(&found.1)),
         };
         let content = tree.map(super::git::Tree::content);
-        let recipe = tag::recipe(&spec, content.as_deref(), &self.context.settings.platform);
+        let recipe = tag::recipe(&spec, content.as_deref(), &settings.platform);
         let resolved = Resolved {
             function: &spec,
             recipe: &recipe,
             repository: &repository,
             git: tree.zip(access),
-            settings: &self.context.settings,
+            settings: &settings,
         };
         let cache = &self.context.cache;
         let admission = cache.admission(&self.owner);
@@ -475,15 +491,6 @@ impl Task {
             self.state.retry_now = newest.map(|job| job.identity.name.clone());
         }
     }
-}
-
-/// What is said of a Function for which there is no memory.
-fn no_memory(bytes: usize) -> String {
-    format!(
-        "it has {:.1} MiB, for which the agent has no memory left for this namespace; keep the code in a Git repository (type: \
-         git), or give the agent more memory (limits.memory of its Deployment)",
-        bytes as f64 / f64::from(1 << 20)
-    )
 }
 
 /// The kind Function.

@@ -2,7 +2,11 @@
 //!
 //! Invariant: an invalid variable is reported, never ignored; an empty one means the default.
 
+mod config_map;
+mod paths;
 mod unknown;
+
+pub use config_map::WithoutEffect;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

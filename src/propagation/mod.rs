@@ -19,4 +19,4 @@ mod reconcile;
 mod state;
 
 pub use copy::Propagated;
-pub use reconcile::{Settings, run};
+pub use reconcile::run;

@@ -9,6 +9,7 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -27,15 +28,6 @@ const AT_ONCE: usize = 8;
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 const FAR: Duration = Duration::from_secs(86_400);
 
-/// What is copied where.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The agent's namespace.
-    pub home: String,
-    /// Namespaces that get no copies.
-    pub excluded: Vec<String>,
-}
-
 /// One of the watches.
 #[derive(Clone, Debug)]
 enum Watched {
@@ -49,10 +41,11 @@ enum Watched {
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Copies the bases of a kind until `stop`. `emit` gets Events about them and must not block.
+/// Copies the bases of a kind in the namespace `home` until `stop`, once it is known which namespaces are `excluded`. `emit` gets Events about them and must not block.
 pub async fn run(
     propagated: Propagated,
-    settings: Settings,
+    home: String,
+    excluded: watch::Receiver<Option<Vec<String>>>,
     writer: Writer,
     emit: impl Fn(Event) + Send + Sync + 'static,
     stop: CancellationToken,
@@ -60,19 +53,19 @@ pub async fn run(
     let label = propagated.label;
     let mut propagation = Propagation {
         kind: Arc::clone(&propagated.kind),
-        state: State::new(propagated, &settings.home, &settings.excluded),
-        home: settings.home.clone(),
+        state: State::new(propagated, &home),
+        home: home.clone(),
         writer,
         emit: Arc::new(emit),
         watches: SelectAll::new(),
         named: HashMap::new(),
         failures: BTreeMap::new(),
     };
-    let bases = Selection::labelled(CONFIG, label).within(&settings.home);
-    let copies = Selection::labelled(PROPAGATED_FROM, &settings.home).metadata_only();
+    let bases = Selection::labelled(CONFIG, label).within(&home);
+    let copies = Selection::labelled(PROPAGATED_FROM, &home).metadata_only();
     propagation.watch(Watched::Bases, &Arc::clone(&propagation.kind), bases, None);
     propagation.watch(Watched::Copies, &Arc::clone(&propagation.kind), copies, None);
-    stop.run_until_cancelled(propagation.reconcile()).await;
+    stop.run_until_cancelled(propagation.reconcile(excluded)).await;
 }
 
 struct Propagation {
@@ -92,11 +85,17 @@ struct Propagation {
 type Outcome = (Place, Result<Option<&'static str>, Error>);
 
 impl Propagation {
-    async fn reconcile(&mut self) {
+    async fn reconcile(&mut self, mut excluded: watch::Receiver<Option<Vec<String>>>) {
+        excluded.mark_changed();
         loop {
             let due = self.failures.values().map(|(_, at)| *at).min().unwrap_or_else(|| Instant::now() + FAR);
             tokio::select! {
                 Some((watched, event)) = self.watches.next() => self.observe(watched, event).await,
+                Ok(()) = excluded.changed() => {
+                    if let Some(excluded) = excluded.borrow_and_update().clone() {
+                        self.state.set_excluded(excluded);
+                    }
+                }
                 () = sleep_until(due) => {
                     let now = Instant::now();
                     let again = self.failures.iter().filter(|(_, (_, at))| *at <= now).map(|(place, _)| place.clone());

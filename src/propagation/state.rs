@@ -17,9 +17,9 @@ pub(super) type Place = (String, String);
 /// What a namespace is to copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
-    /// It gets them.
-    Target,
-    /// It is to have none.
+    /// It gets them, unless it is excluded.
+    Open,
+    /// It says that it is to have none.
     OptedOut,
     /// Nothing can be created there, and everything goes.
     Terminating,
@@ -44,7 +44,8 @@ pub(super) enum Step {
 pub(super) struct State {
     propagated: Propagated,
     home: String,
-    excluded: HashSet<String>,
+    /// Namespaces that get no copies; `None` while that is not known.
+    excluded: Option<HashSet<String>>,
     pub(super) bases: Listing<String, Base>,
     pub(super) namespaces: Listing<String, Namespace>,
     /// Those that say that they are copies, also of bases that are gone.
@@ -55,11 +56,11 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(propagated: Propagated, home: &str, excluded: &[String]) -> Self {
+    pub(super) fn new(propagated: Propagated, home: &str) -> Self {
         Self {
             propagated,
             home: home.to_owned(),
-            excluded: excluded.iter().cloned().collect(),
+            excluded: None,
             bases: Listing::default(),
             namespaces: Listing::default(),
             copies: Listing::default(),
@@ -121,15 +122,28 @@ impl State {
         self.due.extend(all);
     }
 
+    /// These namespaces get no copies.
+    pub(super) fn set_excluded(&mut self, excluded: Vec<String>) {
+        self.excluded = Some(excluded.into_iter().collect());
+        self.set_bases_due();
+    }
+
+    /// All copies of all bases.
+    fn set_bases_due(&mut self) {
+        let bases: Vec<String> = self.bases.iter().map(|(name, _)| name.clone()).collect();
+        for name in &bases {
+            self.set_all_due(name);
+        }
+    }
+
     /// A namespace is there.
     pub(super) fn set_namespace(&mut self, name: &str, live: &Value) {
         let namespace = if !live["metadata"]["deletionTimestamp"].is_null() {
             Namespace::Terminating
-        } else if name == self.home || self.excluded.contains(name) || live["metadata"]["labels"][PROPAGATE] == DISABLED
-        {
+        } else if live["metadata"]["labels"][PROPAGATE] == DISABLED {
             Namespace::OptedOut
         } else {
-            Namespace::Target
+            Namespace::Open
         };
         let is_same = self.namespaces.get(name) == Some(&namespace);
         self.namespaces.insert(name.to_owned(), namespace);
@@ -142,10 +156,7 @@ impl State {
     /// All namespaces have been listed.
     pub(super) fn namespaces_complete(&mut self) {
         self.namespaces.complete();
-        let bases: Vec<String> = self.bases.iter().map(|(name, _)| name.clone()).collect();
-        for name in &bases {
-            self.set_all_due(name);
-        }
+        self.set_bases_due();
     }
 
     /// Objects with the name of a base are watched from now on, or (`false`) no more.
@@ -190,16 +201,19 @@ impl State {
             return if is_copy { Step::Delete } else { Step::Nothing };
         };
         let Some(named) = self.named.get(name).filter(|named| named.is_complete()) else { return Step::Nothing };
-        if !self.namespaces.is_complete() {
+        let Some(excluded) = self.excluded.as_ref().filter(|_| self.namespaces.is_complete()) else {
             return Step::Nothing;
-        }
+        };
         let found = named.get(namespace);
-        match (self.namespaces.get(namespace), found) {
-            (Some(Namespace::Target), None) => Step::Create(base.copy(namespace)),
-            (Some(Namespace::Target), Some(found)) => wanted(base, namespace, found),
-            (Some(Namespace::OptedOut), Some(found)) if found.whose == Whose::Ours && !found.is_terminating => {
-                Step::Delete
-            }
+        let gets_it = match self.namespaces.get(namespace) {
+            None | Some(Namespace::Terminating) => return Step::Nothing,
+            Some(Namespace::Open) => !excluded.contains(namespace),
+            Some(Namespace::OptedOut) => false,
+        };
+        match found {
+            None if gets_it => Step::Create(base.copy(namespace)),
+            Some(found) if gets_it => wanted(base, namespace, found),
+            Some(found) if found.whose == Whose::Ours && !found.is_terminating => Step::Delete,
             _ => Step::Nothing,
         }
     }

@@ -78,6 +78,7 @@ mod metrics;
 mod monitoring;
 mod monorepo;
 mod onboarding;
+mod operator_settings;
 mod output_formats;
 mod ownership;
 mod panics;

@@ -39,16 +39,16 @@ pub(super) fn refuse(name: &str, value: &str) -> Result<(), String> {
     if !is_unknown || is_service_link(name, value) {
         return Ok(());
     }
-    Err(match nearest(name) {
+    let known = VARIABLES.iter().map(|(known, _)| *known).chain(COMMAND_LINE);
+    Err(match nearest(name, known.map(str::to_owned)) {
         Some(known) => format!("it is not a setting of Mainstay; did you mean {known}?"),
         None => "it is not a setting of Mainstay; remove it, or correct its name".to_owned(),
     })
 }
 
-/// The most similar known variable, if one is similar enough.
-fn nearest(name: &str) -> Option<&'static str> {
-    let known = VARIABLES.iter().map(|(known, _)| *known).chain(COMMAND_LINE);
-    let likeness = known.map(|known| (strsim::normalized_damerau_levenshtein(name, known), known));
+/// The most similar known name, if one is similar enough.
+pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
+    let likeness = known.map(|known| (strsim::normalized_damerau_levenshtein(name, &known), known));
     likeness.filter(|(alike, _)| *alike >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
 }
 
