@@ -154,8 +154,17 @@ async fn what_git_says_of_the_number_holds_and_what_it_leaves_out_is_who_scales(
     assert_eq!(told.1, ["spec.replicas"]);
     world.until("Git's number again", |w| wanted(w) == 1).await;
     autoscaler(&world, FUNCTIONS, "Function", "hello");
-    world.until("the autoscaler's number", |w| wanted(w) == 2).await;
+    let is_gits = |w: &World| {
+        let fields = w.function_now("hello").unwrap()["metadata"]["managedFields"].clone();
+        fields
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|entry| entry["manager"] == "mainstay" && entry["fieldsV1"]["f:spec"].get("f:replicas").is_some())
+    };
+    world.until("the autoscaler's number", |w| wanted(w) == 2 && !is_gits(w)).await;
     world.remote.file("hello.yaml", document("  replicas: 1\n  labels: {a: c}\n"));
     world.commit("demo", "another label").await;
     runs_with(&world, 2).await;
+    assert!(!is_gits(&world));
 }

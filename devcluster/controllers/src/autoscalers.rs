@@ -3,6 +3,7 @@
 //! A reconcile measures the pods (`metrics`), computes how many replicas that asks for (`calculator`), limits that by
 //! what it did and recommended before (`limits`), and says so (`outcome`).
 //!
+//! Invariant: where several autoscalers select the same pods, none of them scales inside its bounds.
 //! Invariant: pods are measured once in an interval; a target out of its bounds is scaled at once.
 //!
 //! Deliberately absent: measures of simulated pods, which use nothing; where no node runs pods there are no metrics.
@@ -13,6 +14,7 @@ mod metrics;
 mod outcome;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -26,7 +28,8 @@ use devcluster_apiserver::client::CONTROLLER;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
 use devcluster_apiserver::object::{count, text};
-use devcluster_apiserver::store::Key;
+use devcluster_apiserver::selector::Selector;
+use devcluster_apiserver::store::{Key, Stored};
 use devcluster_apiserver::verbs::scale;
 
 const AUTOSCALERS: &str = "horizontalpodautoscalers.autoscaling";
@@ -50,6 +53,8 @@ pub(super) struct Autoscalers {
 struct Past {
     uid: String,
     history: History,
+    /// The selector of its target's pods.
+    selector: Option<Selector>,
     /// When the pods were measured last, for which generation of it.
     measured: Option<(Instant, i64)>,
 }
@@ -79,6 +84,10 @@ impl Controller for Autoscalers {
             self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
             if event.change() == Change::Deleted {
                 self.past.remove(&event.key);
+                // It may have been one too many.
+                for key in self.past.keys().filter(|key| key.namespace() == event.key.namespace()) {
+                    queue.add(Subject { storage: AUTOSCALERS.into(), key: key.clone() });
+                }
             } else {
                 queue.add(Subject::of(event));
             }
@@ -145,12 +154,22 @@ impl Autoscalers {
     fn past(&mut self, subject: &Subject, autoscaler: &Value) -> &mut Past {
         let uid = text(autoscaler, "/metadata/uid");
         let past = self.past.entry(subject.key.clone());
-        let new = || Past { uid: uid.to_owned(), history: History::default(), measured: None };
+        let new = || Past { uid: uid.to_owned(), history: History::default(), selector: None, measured: None };
         let past = past.or_insert_with(new);
         if past.uid != uid {
             *past = new();
         }
         past
+    }
+
+    /// The other autoscalers that select one of these pods, too.
+    fn rivals(&self, autoscaler: &Key, pods: &[(Key, Arc<Stored>)]) -> Vec<Key> {
+        let in_namespace = self.past.iter().filter(|(key, _)| key.namespace() == autoscaler.namespace());
+        let selects = |past: &Past| {
+            past.selector.as_ref().is_some_and(|selector| pods.iter().any(|(key, pod)| selector.matches(key, pod)))
+        };
+        let others = in_namespace.filter(|(key, past)| *key != autoscaler && selects(past));
+        others.map(|(key, _)| key.clone()).collect()
     }
 
     /// Measures the pods of a target; the number that it is to be scaled to, if it is. `None` before it is time.
@@ -163,8 +182,8 @@ impl Autoscalers {
         queue: &mut Queue<'_>,
     ) -> Option<Scaled> {
         let (spec, current) = (&autoscaler["spec"], count(scale, "/spec/replicas"));
-        let selector = text(scale, "/status/selector");
-        if selector.is_empty() {
+        let text_of_selector = text(scale, "/status/selector");
+        if text_of_selector.is_empty() {
             outcome.unselected(current);
             return Some(None);
         }
@@ -182,7 +201,23 @@ impl Autoscalers {
         }
         let now = client.now();
         past.history.begin(current, now);
-        let pods = Pods::selected(client, subject.key.namespace(), selector, interval);
+        let Some(selector) = metrics::parse(client, text_of_selector) else {
+            outcome.unselected(current);
+            return Some(None);
+        };
+        let is_new = past.selector.as_ref() != Some(&selector);
+        past.selector = Some(selector.clone());
+        let pods = metrics::selected(client, subject.key.namespace(), &selector);
+        let rivals = self.rivals(&subject.key, &pods);
+        if !rivals.is_empty() {
+            for key in rivals.iter().filter(|_| is_new) {
+                queue.add(Subject { storage: AUTOSCALERS.into(), key: key.clone() });
+            }
+            outcome.ambiguous(current, text_of_selector, rivals.iter().chain([&subject.key]));
+            return Some(None);
+        }
+        let past = self.past(subject, autoscaler);
+        let pods = Pods::measured(client, &pods, interval);
         let measured = metrics::measure(subject.key.namespace(), spec, current, &pods);
         let (recommended, metric) = match measured.found {
             Ok(found) => found,

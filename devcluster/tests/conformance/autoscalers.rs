@@ -111,6 +111,31 @@ fn an_autoscaler_leaves_a_target_without_replicas_alone() {
 }
 
 #[test]
+fn two_autoscalers_of_the_same_pods_are_both_refused() {
+    claim(async |w| {
+        scaled(w, 2).await;
+        let path = w.path("apps/v1", "deployments/d");
+        w.until(&path, "there are pods", |a| a.body["status"]["replicas"] == 2).await;
+        let path = w.path("autoscaling/v2", "horizontalpodautoscalers");
+        let mut second = autoscaler("d", "apps/v1", "Deployment");
+        second["metadata"]["name"] = "second".into();
+        w.post(&path, second).await.code(201);
+        for name in ["d", "second"] {
+            let status = status(w, name, "ScalingActive", "AmbiguousSelector").await;
+            let conditions = status["conditions"].as_array().unwrap();
+            let message =
+                conditions.iter().find(|c| c["type"] == "ScalingActive").unwrap()["message"].as_str().unwrap();
+            assert!(message.starts_with("pods by selector "), "{message}");
+            let (_, names) = message.split_once(" are controlled by multiple HPAs: [").expect("it names them");
+            let mut names: Vec<_> = names.trim_end_matches(']').split(' ').collect();
+            names.sort_unstable();
+            assert_eq!(names, [format!("{}/d", w.ns), format!("{}/second", w.ns)]);
+            assert_eq!(w.event("HorizontalPodAutoscaler", name, "AmbiguousSelector").await["message"], message);
+        }
+    });
+}
+
+#[test]
 fn an_autoscaler_says_that_it_has_no_target() {
     claim(async |w| {
         let path = w.path("autoscaling/v2", "horizontalpodautoscalers");

@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: metrics of others (`Pods`, `Object`, `External`), which nothing serves here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use devcluster_apiserver::client::Client;
@@ -9,6 +10,7 @@ use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::kubelet::ContainerUsage;
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::selector::Selector;
+use devcluster_apiserver::store::{Key, Stored};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -38,9 +40,20 @@ pub(super) struct Measured {
     pub(super) statuses: Value,
 }
 
+/// A selector of pods in its text form.
+pub(super) fn parse(client: &Client, selector: &str) -> Option<Selector> {
+    client.kind_of("pods").and_then(|kind| Selector::parse(&kind, selector, "").ok())
+}
+
+/// The pods that a selector selects.
+pub(super) fn selected(client: &Client, namespace: &str, selector: &Selector) -> Vec<(Key, Arc<Stored>)> {
+    let is_selected = |key: &Key, pod: &Stored| key.namespace() == namespace && selector.matches(key, pod);
+    client.stored("pods").into_iter().filter(|(key, pod)| is_selected(key, pod)).collect()
+}
+
 /// The pods of a target, and how they are measured.
 pub(super) struct Pods {
-    all: Vec<Value>,
+    all: Vec<Arc<Value>>,
     usage: Vec<Option<Vec<ContainerUsage>>>,
     is_served: bool,
     now: Timestamp,
@@ -48,15 +61,12 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// The pods that a selector in its text form selects.
-    pub(super) fn selected(client: &Client, namespace: &str, selector: &str, window: Duration) -> Self {
-        let selector = client.kind_of("pods").and_then(|kind| Selector::parse(&kind, selector, "").ok());
-        let is_served = client.server().measures_pods();
-        let stored = if is_served { client.stored("pods") } else { Vec::new() };
-        let stored = stored.into_iter().filter(|(key, _)| key.namespace() == namespace);
-        let selected = stored.filter(|(key, stored)| selector.as_ref().is_some_and(|s| s.matches(key, stored)));
-        let pods: Vec<Value> = selected.map(|(_, stored)| (*stored.value()).clone()).collect();
+    /// These pods, measured over this time.
+    pub(super) fn measured(client: &Client, pods: &[(Key, Arc<Stored>)], window: Duration) -> Self {
         let server = client.server();
+        let is_served = server.measures_pods();
+        let measured = pods.iter().filter(|_| is_served);
+        let pods: Vec<_> = measured.map(|(_, stored)| stored.value()).collect();
         let usage = pods.iter().map(|pod| server.usage(text(pod, "/metadata/uid"), window)).collect();
         Self { all: pods, usage, is_served, now: client.now(), window }
     }

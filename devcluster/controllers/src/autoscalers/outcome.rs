@@ -2,6 +2,7 @@
 
 use devcluster_apiserver::client::{CONTROLLER, Client, Subject};
 use devcluster_apiserver::object::{conditions, count};
+use devcluster_apiserver::store::Key;
 use serde_json::{Value, json};
 
 use super::limits::Limited;
@@ -90,6 +91,19 @@ impl Outcome {
         self.status["currentMetrics"] = Value::Null;
         self.events.push(("SelectorRequired", "selector is required".to_owned()));
         self.events.push(("FailedComputeMetricsReplicas", "selector is required".to_owned()));
+    }
+
+    /// Several autoscalers select the same pods.
+    pub(super) fn ambiguous<'k>(&mut self, current: i64, selector: &str, all: impl Iterator<Item = &'k Key>) {
+        self.keep(current);
+        let mut names: Vec<_> = all.map(|key| format!("{}/{}", key.namespace(), key.name())).collect();
+        names.sort_unstable();
+        let names = names.join(" ");
+        let message = format!("pods by selector {selector} are controlled by multiple HPAs: [{names}]");
+        self.condition("ScalingActive", "False", "AmbiguousSelector", &message);
+        self.status["currentMetrics"] = Value::Null;
+        self.events.push(("AmbiguousSelector", message.clone()));
+        self.events.push(("FailedComputeMetricsReplicas", message));
     }
 
     /// A metric that is needed cannot be had; of so many, so many cannot.
