@@ -18,6 +18,7 @@ mod notify;
 mod operator_settings;
 mod pins;
 mod receivers;
+mod registry_login;
 mod repositories;
 mod rereads;
 mod run;

@@ -16,7 +16,7 @@ use super::notify::Notifier;
 use super::shown::{Shown, gauges};
 use super::{
     bootstrap, copies, functions, health, host_keys, inputs, leader_label, operator_settings, pins, receivers,
-    repositories, ssh_keys,
+    registry_login, repositories, ssh_keys,
 };
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
@@ -447,9 +447,10 @@ async fn lead(
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
     tasks.spawn(sweep(context.source.clone(), stop.clone()));
     let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), stop.clone());
+    let login = registry_login::make(cluster.clone(), settings.namespace.clone(), stop.clone());
     let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), stop.clone());
     tasks.spawn(async move {
-        tokio::join!(keys, installed);
+        tokio::join!(keys, login, installed);
         Ok(())
     });
     let mut announced = false;

@@ -66,6 +66,14 @@ pub const IGNORE_FILE: &str = ".mainstayignore";
 
 /// Label on a Secret in the agent's namespace: [`SSH_KEY`] makes the agent store a new SSH key in it if it holds none.
 pub const GENERATE: &str = "mainstay.dev/generate";
+/// Value of [`GENERATE`] on a Secret of the agent's namespace that asks for the login of the registry in the cluster.
+pub const REGISTRY_LOGIN: &str = "registry-login";
+/// Annotation on such a Secret: the address of the registry for builds, `HOST:PORT`.
+pub const PUSH_ADDRESS: &str = "mainstay.dev/push-address";
+/// Annotation on such a Secret: the address of the registry for nodes, `HOST:PORT`.
+pub const PULL_ADDRESS: &str = "mainstay.dev/pull-address";
+/// Name of the registry in the cluster: its Deployment, Service, volume and Secret, as in Kyma's chart.
+pub const INTERNAL_REGISTRY: &str = "serverless-docker-registry";
 /// Value of [`GENERATE`].
 pub const SSH_KEY: &str = "ssh-key";
 /// ConfigMap in the agent's namespace with the GitRepository and the GitSyncs that the agent creates once, under

@@ -9,6 +9,7 @@
 //! Deliberately absent: Functions. They serve without an agent, and their definition stays for as long as there are any.
 
 mod namespace;
+mod registry;
 
 use std::{
     collections::BTreeSet,
@@ -133,7 +134,7 @@ impl Uninstall<'_> {
             text.push_str("no agent is running, so the objects keep a label of Mainstay, which has no effect\n");
         }
         text.push_str(&format!(
-            "the agent in the namespace {} will be deleted with its roles, its key and the definitions that are not in use\n",
+            "the agent in the namespace {} will be deleted with its roles, its key, its registry and the definitions that are not in use\n",
             self.namespace
         ));
         text
@@ -145,6 +146,7 @@ impl Uninstall<'_> {
         // From here on, no agent removes finalizers.
         self.delete_syncs(false).await?;
         self.delete_keys_and_repositories().await?;
+        self.delete_registry().await?;
         for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
             // The agent makes its Lease without our label.

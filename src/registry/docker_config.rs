@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ImageRef;
 use crate::object::Secret;
@@ -36,8 +36,14 @@ struct Entry {
 
 /// The file for one registry, in the form that Kyma's webhook writes.
 pub fn docker_config(server: &str, login: &Login) -> String {
+    docker_config_of([server], login)
+}
+
+/// The file for a registry that has several addresses.
+pub(super) fn docker_config_of<'a>(servers: impl IntoIterator<Item = &'a str>, login: &Login) -> String {
     let auth = BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password.expose()));
-    json!({"auths": {server: {"auth": auth}}}).to_string()
+    let auths: BTreeMap<&str, Value> = servers.into_iter().map(|server| (server, json!({"auth": auth}))).collect();
+    json!({"auths": auths}).to_string()
 }
 
 /// The login for an image: the entry with its host and the longest path that is a prefix of its name.

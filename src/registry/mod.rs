@@ -2,6 +2,7 @@
 //!
 //! - [`ImageRef`], [`Digest`]: image references
 //! - [`choose`]: the registry that a namespace pushes to and pulls from
+//! - [`InternalRegistry`]: the login of the registry that `mainstay install` brings
 //! - [`Access`]: scheme and login of a registry, from the Secret of a build
 //! - [`Client`]: the OCI distribution API
 //!
@@ -21,6 +22,7 @@ mod docker_config;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod image_ref;
+mod internal;
 
 pub use access::{Access, Scheme};
 pub use address::Address;
@@ -28,3 +30,4 @@ pub use choice::{Problem, Registry, SecretData, choose};
 pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Rights};
 pub use docker_config::{Login, docker_config, login};
 pub use image_ref::{Digest, ImageRef, ParseImageRefError};
+pub use internal::{InternalRegistry, SEED_BYTES};

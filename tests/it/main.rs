@@ -96,6 +96,7 @@ mod receivers;
 mod receivers_bad_input;
 mod references;
 mod refusals;
+mod registry_login;
 mod runtimes;
 mod schedules;
 mod secret_types;

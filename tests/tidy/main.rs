@@ -52,6 +52,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "gitsync",
             "function",
             "propagation",
+            "registry",
             "receiver",
             "notification",
             "cluster",

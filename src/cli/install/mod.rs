@@ -6,6 +6,7 @@
 //! Deliberately absent: what the agent does with these objects (`agent::bootstrap`, `agent::ssh_keys`).
 
 mod objects;
+mod registry;
 mod request;
 
 use std::{fs, io, path::Path};

@@ -3,6 +3,7 @@
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::registry::Registry;
 use super::request::{Access, IMAGE, Installation};
 use crate::{
     api::{self, GitRepository, GitSync, names},
@@ -16,6 +17,7 @@ const RBAC: &str = include_str!("../../../manifests/rbac.yaml");
 const AGENT: &str = include_str!("../../../manifests/deployment.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../manifests/network-policy.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("../../../manifests/disruption-budget.yaml");
+const REGISTRY: &str = include_str!("../../../manifests/registry/registry.yaml");
 /// The namespace of `manifests/`.
 const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
@@ -51,6 +53,11 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     objects.extend(agent);
     objects.extend(manifest(NETWORK_POLICY, installation)?);
     objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
+    if installation.registry == Registry::Internal {
+        // Builds call it by its name, which has the namespace in it.
+        let here = format!(".{}.svc.", installation.namespace);
+        objects.extend(manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?);
+    }
     Ok(objects)
 }
 

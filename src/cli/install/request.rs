@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::registry::Registry;
 use crate::{
     api::Span,
     cli::{connection::DEFAULT_NAMESPACE, deploy_key},
@@ -52,6 +53,10 @@ pub(in crate::cli) struct Arguments {
     /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
     #[arg(long, value_name = "JSON")]
     base_images: Option<String>,
+    /// Registry for the images of Functions: `internal` brings one, `none` none; for another, such as ghcr.io/team, it is said
+    /// how its login is stored
+    #[arg(long, value_name = "internal|none|ADDRESS", default_value = "internal")]
+    registry: Registry,
     /// Image of the agent: one that you have built and pushed
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     image: String,
@@ -100,6 +105,8 @@ pub(super) struct Installation {
     pub(super) image: String,
     /// Address under which Receivers are reached, if it is known.
     pub(super) receiver_url: Option<BaseUrl>,
+    /// The registry for the images of Functions.
+    pub(super) registry: Registry,
     /// Base images of Functions, if they are given.
     pub(super) base_images: Option<String>,
     /// Host keys besides those that are published.
@@ -218,6 +225,7 @@ pub(super) fn resolve(
             arguments.namespace
         ));
     }
+    notes.extend(arguments.registry.note(&arguments.namespace));
     let unused = [
         ("--git-user", arguments.git_user.is_some()),
         ("--git-email", arguments.git_email.is_some()),
@@ -241,6 +249,7 @@ pub(super) fn resolve(
         interval: arguments.interval,
         image: arguments.image.clone(),
         receiver_url: arguments.receiver_url.clone(),
+        registry: arguments.registry.clone(),
         base_images: arguments.base_images.clone(),
         known_hosts,
         with_definitions: !arguments.no_crds,

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use futures::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::registry::is_made_for_registry;
 use super::{NAMESPACED_OBJECTS, Uninstall, is_ours};
 use crate::api::names;
 use crate::cli::{Error, output};
@@ -77,11 +78,13 @@ fn is_installed(kind: &str, meta: &ObjectMeta) -> bool {
         listed || (kind, name) == ("Deployment", "mainstay") || kind == "ReplicaSet" && name.starts_with("mainstay-")
     };
     // The Endpoints of a Service have its name and its labels.
-    let is_own = is_named(kind, name) || kind == "Endpoints" && is_named("Service", name);
+    let is_of_service = |name: &str| is_named("Service", name) || name == names::INTERNAL_REGISTRY;
+    let is_own = is_named(kind, name) || kind == "Endpoints" && is_of_service(name);
     let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
     let is_made_for_ours = makers.any(|owner| is_named(&owner.kind, &owner.name));
     // The agent makes its Lease without our label.
-    is_default || (kind, name) == ("Lease", names::LEASE) || is_ours(meta) && (is_own || is_made_for_ours)
+    let is_made = is_made_for_registry(meta) || is_ours(meta) && (is_own || is_made_for_ours);
+    is_default || (kind, name) == ("Lease", names::LEASE) || is_made
 }
 
 #[cfg(test)]
@@ -121,6 +124,18 @@ mod tests {
         check("Endpoints", "mainstay-receivers", None, true);
         check("EndpointSlice", "mainstay-receivers-x", Some(("Service", "mainstay-receivers")), true);
         check("Secret", "mainstay", None, false);
+        let registry = "serverless-docker-registry";
+        check("ReplicaSet", "serverless-docker-registry-6c9f", Some(("Deployment", registry)), true);
+        check(
+            "Pod",
+            "serverless-docker-registry-6c9f-x",
+            Some(("ReplicaSet", "serverless-docker-registry-6c9f")),
+            true,
+        );
+        check("Pod", "theirs-x", Some(("ReplicaSet", "serverless-docker-registry-of-theirs")), false);
+        check("Endpoints", registry, None, true);
+        // It is deleted before the namespace, or stays with it.
+        check("Deployment", registry, None, false);
     }
 
     /// A cluster with a fake server, and the requests that it has received.

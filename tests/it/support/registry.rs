@@ -42,6 +42,16 @@ pub(crate) struct DockerRegistry {
 
 impl DockerRegistry {
     pub(crate) async fn start(served: Served) -> Self {
+        let htpasswd = (served == Served::Safely).then_some(HTPASSWD);
+        Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    /// Over plain HTTP at this address, for those in a file of passwords.
+    pub(crate) async fn letting_in(htpasswd: &str, address: SocketAddr) -> Self {
+        Self::listening(Served::Plainly, Some(htpasswd), address).await
+    }
+
+    async fn listening(served: Served, htpasswd: Option<&str>, address: SocketAddr) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let mut configuration = format!(
@@ -49,11 +59,13 @@ impl DockerRegistry {
             path("images")
         );
         let mut authority = String::new();
-        let mut http = "http:\n  addr: 127.0.0.1:0\n".to_owned();
+        let mut http = format!("http:\n  addr: {address}\n");
         if served == Served::Safely {
             authority = certificates(directory.path());
-            std::fs::write(path("htpasswd"), HTPASSWD).unwrap();
             http += &format!("  tls: {{certificate: {}, key: {}}}\n", path("server.pem"), path("key.pem"));
+        }
+        if let Some(htpasswd) = htpasswd {
+            std::fs::write(path("htpasswd"), htpasswd).unwrap();
             configuration += &format!("auth: {{htpasswd: {{realm: tests, path: {}}}}}\n", path("htpasswd"));
         }
         std::fs::write(path("config.yml"), configuration + &http).unwrap();

@@ -1,0 +1,130 @@
+//! Makes the login of the registry in the cluster for the Secret of the agent's namespace that asks for it by the label
+//! [`GENERATE`], and the Secret `serverless-registry-config-default` with that login, which is copied to all namespaces.
+//!
+//! Invariant: a login is only ever added to a Secret that holds none, and only if the Secret is still as it was read.
+//! Invariant: a default Secret that somebody else made is neither written to nor replaced.
+//! Invariant: nothing of a login is logged.
+//!
+//! Deliberately absent: the copies (`propagation`), and the registry itself, which is a Deployment of `mainstay install`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::select;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::tasks::name_of;
+use crate::api::names::{AGENT_MANAGER, DEFAULT_REGISTRY_SECRET, GENERATE, REGISTRY_LOGIN};
+use crate::cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
+use crate::failure::chain;
+use crate::object::Secret;
+use crate::registry::{InternalRegistry, SEED_BYTES};
+
+/// Wait after a Secret could not be stored.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Watches the Secret that asks for a login, and the default Secret, until `stop`.
+pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
+    let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+    let asking = Selection::labelled(GENERATE, REGISTRY_LOGIN).within(&namespace);
+    let default = Selection::named(Some(&namespace), DEFAULT_REGISTRY_SECRET);
+    loop {
+        let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None };
+        let asked = cluster.watch(&kind, asking.clone()).map(|event| (true, event));
+        let made = cluster.watch(&kind, default.clone()).map(|event| (false, event));
+        let mut events = select(asked, made);
+        while let Some(Some((is_asking, event))) = stop.run_until_cancelled(events.next()).await {
+            maker.observe(is_asking, event);
+            match maker.perform().await {
+                Ok(()) => {}
+                // Somebody else has written: the watch shows what.
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                Err(error) => {
+                    tracing::warn!(why = chain(&error), "the login of the registry in the cluster could not be stored");
+                    break;
+                }
+            }
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+            return;
+        }
+    }
+}
+
+struct Maker<'a> {
+    cluster: &'a Cluster,
+    kind: &'a Arc<Kind>,
+    /// The Secret that asks.
+    asking: Option<Value>,
+    /// The default Secret, once its list is complete: `Some(None)` if there is none.
+    default: Option<Option<Value>>,
+}
+
+impl Maker<'_> {
+    fn observe(&mut self, is_asking: bool, event: WatchEvent) {
+        match (event, is_asking) {
+            (WatchEvent::Initial(secret) | WatchEvent::Applied(secret), true) => self.asking = Some(secret),
+            (WatchEvent::Initial(secret) | WatchEvent::Applied(secret), false) => self.default = Some(Some(secret)),
+            (WatchEvent::Deleted(_), true) => self.asking = None,
+            (WatchEvent::Deleted(_), false) => self.default = Some(None),
+            (WatchEvent::Synced(_), false) => _ = self.default.get_or_insert(None),
+            _ => {}
+        }
+    }
+
+    async fn perform(&mut self) -> Result<(), Error> {
+        let Some(asking) = self.asking.as_ref().filter(|asking| asking["metadata"]["deletionTimestamp"].is_null())
+        else {
+            return Ok(());
+        };
+        let registry = match InternalRegistry::read(asking) {
+            Ok(registry) => registry,
+            Err(problem) => {
+                let name = asking["metadata"]["name"].as_str().unwrap_or_default();
+                tracing::warn!(secret = name, %problem, "no login for the registry in the cluster");
+                return Ok(());
+            }
+        };
+        let mut seed = [0; SEED_BYTES];
+        if SystemRandom::new().fill(&mut seed).is_err() {
+            tracing::error!("the system gives no random numbers: no login is made for the registry in the cluster");
+            return Ok(());
+        }
+        if let Some(missing) = registry.missing(&Secret::new(seed)) {
+            let Some((namespace, name)) = name_of(asking) else { return Ok(()) };
+            let version = &asking["metadata"]["resourceVersion"];
+            let patch = json!({"metadata": {"resourceVersion": version}, "data": missing});
+            self.cluster.patch_merge(self.kind, Some(&namespace), &name, Part::Main, &patch).await?;
+            tracing::info!(secret = name, "made a login for the registry in the cluster");
+            // The watch shows it.
+            return Ok(());
+        }
+        let (Some(live), Some(wanted)) = (&self.default, registry.default_secret(asking)) else { return Ok(()) };
+        let is_ours = |live: &Value| {
+            let entries = live["metadata"]["managedFields"].as_array();
+            entries.into_iter().flatten().any(|e| e["manager"] == AGENT_MANAGER && e["operation"] == "Apply")
+        };
+        match live {
+            Some(live) if !is_ours(live) || holds(live, &wanted) => return Ok(()),
+            _ => {}
+        }
+        let namespace = wanted["metadata"]["namespace"].as_str();
+        let how = Apply::unforced(AGENT_MANAGER);
+        let stored = self.cluster.apply(self.kind, namespace, DEFAULT_REGISTRY_SECRET, &wanted, how).await?;
+        self.default = Some(Some(stored));
+        Ok(())
+    }
+}
+
+/// Whether an object has everything that is wanted of it.
+fn holds(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| live.get(name).is_some_and(|live| holds(live, wanted)))
+        }
+        (live, wanted) => live == wanted,
+    }
+}

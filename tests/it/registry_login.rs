@@ -1,0 +1,97 @@
+//! The registry that `mainstay install` brings: the agent makes its login, which Docker's registry lets in, builds push with it,
+//! and nobody else is let in.
+
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::support::{
+    functions::{DEPLOYMENTS, inline},
+    logs,
+    registry::DockerRegistry,
+    world::{NAMESPACE, World, free_address},
+};
+
+const ASKING: &str = "serverless-docker-registry";
+const DEFAULT: &str = "serverless-registry-config-default";
+
+impl World {
+    /// The Secret of `manifests/registry` that asks for a login, for a registry at this address.
+    fn ask_for_login(&self, address: &str) {
+        let text = include_str!("../../manifests/registry/registry.yaml");
+        let mut secret = Value::deserialize(serde_yaml::Deserializer::from_str(text).next().unwrap()).unwrap();
+        secret["metadata"]["namespace"] = NAMESPACE.into();
+        for annotation in ["mainstay.dev/push-address", "mainstay.dev/pull-address"] {
+            secret["metadata"]["annotations"][annotation] = address.into();
+        }
+        self.create("v1", "secrets", NAMESPACE, secret);
+    }
+
+    /// What a Secret has under a key, in base64; "absent" without it.
+    fn stored(&self, secret: &str, key: &str) -> String {
+        let found = self.get("v1", "secrets", secret);
+        found.and_then(|secret| Some(secret["data"][key].as_str()?.to_owned())).unwrap_or_else(|| "absent".to_owned())
+    }
+
+    fn decoded(&self, secret: &str, key: &str) -> String {
+        use base64::prelude::{BASE64_STANDARD, Engine as _};
+        String::from_utf8(BASE64_STANDARD.decode(self.stored(secret, key)).unwrap()).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn builds_push_to_dockers_registry_with_a_login_that_the_agent_has_made() {
+    logs::keep();
+    let mut world = World::with_processes().await;
+    world.delete("v1", "secrets", DEFAULT);
+    let address = free_address();
+    world.ask_for_login(&address.to_string());
+    world.start();
+    world.until("a login", |w| w.stored(DEFAULT, ".dockerconfigjson") != "absent").await;
+    let registry = DockerRegistry::letting_in(&world.decoded(ASKING, "htpasswd"), address).await;
+    let (user, password) = (world.decoded(DEFAULT, "username"), world.decoded(DEFAULT, "password"));
+    // Fails only if a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ask = || client.get(format!("http://{}/v2/", registry.host()));
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status().as_u16();
+    assert_eq!(status(ask()).await, 401);
+    assert_eq!(status(ask().basic_auth(&user, Some("another"))).await, 401);
+    assert_eq!(status(ask().basic_auth(&user, Some(&password))).await, 200);
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let image = world.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+    assert!(image.as_str().unwrap().starts_with(&registry.host()), "{image}");
+    let found = world.whereabouts(&password);
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_is_made_once_and_the_secret_with_it_comes_back() {
+    let mut world = World::new().await;
+    world.ask_for_login("127.0.0.1:32137");
+    world.start();
+    world.until("a login", |w| w.stored(DEFAULT, "password") != "absent").await;
+    let password = world.stored(DEFAULT, "password");
+    assert_eq!(world.stored(ASKING, "password"), password);
+    world.stop().await;
+    world.start();
+    world.delete("v1", "secrets", DEFAULT);
+    world.until("it is back", |w| w.stored(DEFAULT, "password") == password).await;
+    // Another login, by whoever runs the cluster.
+    world.edit("v1", "secrets", ASKING, json!({"stringData": {"username": "me", "password": "mine"}}));
+    world.until("it is taken over", |w| w.stored(DEFAULT, "password") == w.stored(ASKING, "password")).await;
+    assert_eq!(world.decoded(DEFAULT, "password"), "mine");
+    world.until("the registry lets it in", |w| w.decoded(ASKING, "htpasswd").starts_with("me:$2y$")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_default_secret_of_somebody_else_stays_as_it_is() {
+    let mut world = World::new().await;
+    world.registry_for(NAMESPACE, "registry.example.org", "theirs", "theirs");
+    let before = world.get("v1", "secrets", DEFAULT).unwrap();
+    world.ask_for_login("127.0.0.1:32137");
+    world.start();
+    world.until("a login", |w| w.stored(ASKING, "htpasswd") != "absent").await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(world.get("v1", "secrets", DEFAULT).unwrap(), before);
+}
