@@ -174,19 +174,28 @@ fn set_builds(status: &mut FunctionStatus, record: &Record) {
 pub fn patch(old: &FunctionStatus, new: &FunctionStatus) -> Value {
     let value = |status: &FunctionStatus| serde_json::to_value(status).unwrap_or_default();
     let (old, mut new) = (value(old), value(new));
+    set_null(&old, &mut new);
     if let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) {
-        for key in old.keys() {
-            new.entry(key.clone()).or_insert(Value::Null);
-        }
         new.retain(|key, value| old.get(key) != Some(value));
     }
     serde_json::json!({ "status": new })
 }
 
+/// Sets to null what `new` lacks of `old`, however deep: a merge patch removes nothing else.
+fn set_null(old: &Value, new: &mut Value) {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) else { return };
+    for (key, old) in old {
+        set_null(old, new.entry(key.clone()).or_insert(Value::Null));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::api::FunctionSpec;
+    use crate::api::function::{Built, Inputs};
 
     #[test]
     fn a_warning_is_emitted_until_the_status_has_it() {
@@ -253,6 +262,20 @@ mod tests {
         let both =
             Reconciled { updates: updates(Type::Running, Status::True), confirmed, record, ..Reconciled::default() };
         assert_eq!(next(&both), ["True of 2"; 3]);
+    }
+
+    #[test]
+    fn what_a_build_no_longer_has_is_removed() {
+        let built = |dependencies: &str, requested: &str| {
+            let inputs = Inputs { source: "s".into(), requested: requested.into(), ..Inputs::default() };
+            let built = Built { dependencies: dependencies.into(), inputs, ..Built::default() };
+            FunctionStatus { built: Some(built), ..FunctionStatus::default() }
+        };
+        let patch = patch(&built("d", "r"), &built("", ""));
+        let expected = json!({"dependencies": null, "inputs": {"source": "s", "requested": null}});
+        let sent = &patch["status"]["built"];
+        assert_eq!((&sent["dependencies"], &sent["inputs"]), (&expected["dependencies"], &expected["inputs"]));
+        assert_eq!(super::patch(&built("d", "r"), &built("d", "r")), json!({"status": {}}));
     }
 
     #[test]
