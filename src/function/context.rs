@@ -135,6 +135,8 @@ impl Context {
     /// Other settings hold from now on: every Function is reconciled, and what follows from them changes.
     pub fn set_settings(&self, settings: Settings) {
         self.cache.limit_builds(settings.max_simultaneous_jobs);
+        // One watch for each name, however many Functions there are.
+        self.secrets.add_everywhere(settings.secrets().map(str::to_owned));
         self.settings.send_if_modified(|old| {
             let differ = **old != settings;
             *old = Arc::new(settings);

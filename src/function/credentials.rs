@@ -1,5 +1,5 @@
-//! The Secrets that no Function's code may read: those of its builds, of Git repositories, of Receivers, of ServiceAccounts and
-//! of the agent.
+//! The Secrets that no Function's code may read: those of its builds, of Git repositories, of Receivers, of ServiceAccounts, of
+//! the agent, and those that are copied to all namespaces.
 //!
 //! Who may create a Function can already run code in its namespace; who may change the code of one, in a repository, cannot
 //! read the Secrets there, unless the Function hands them over. These are worth more than the namespace: with them images are
@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::Settings;
 use crate::api::FunctionSpec;
 use crate::api::git_repository::GitRepositorySpec;
-use crate::api::names::GENERATE;
+use crate::api::names::{CONFIG, CREDENTIALS, GENERATE, PROPAGATED_FROM};
 
 /// How the names of bootstrap tokens begin; under other names they are none.
 const BOOTSTRAP_TOKENS: &str = "bootstrap-token-";
@@ -66,7 +66,10 @@ impl Credentials {
 pub(super) fn purpose_of(secret: &ObjectMeta) -> Option<&'static str> {
     let has =
         |all: &Option<BTreeMap<String, String>>, name: &str| all.as_ref().is_some_and(|all| all.contains_key(name));
-    if has(&secret.annotations, SERVICE_ACCOUNT) {
+    let is_for_all = secret.labels.as_ref().and_then(|all| all.get(CONFIG)).is_some_and(|value| value == CREDENTIALS);
+    if is_for_all || has(&secret.labels, PROPAGATED_FROM) {
+        Some("all namespaces")
+    } else if has(&secret.annotations, SERVICE_ACCOUNT) {
         Some("a ServiceAccount")
     } else if has(&secret.labels, GENERATE) {
         Some("a Git repository, which the agent made")

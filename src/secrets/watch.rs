@@ -96,6 +96,14 @@ impl Secrets {
         Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)), of_receivers }
     }
 
+    /// Secrets with these names are watched in all namespaces, too, for those who follow one from now on.
+    pub fn add_everywhere(&self, names: impl IntoIterator<Item = String>) {
+        let mut inner = self.inner.lock();
+        for name in names {
+            inner.everywhere.entry(name).or_default();
+        }
+    }
+
     /// Those that Receivers name.
     pub fn of_receivers(&self) -> &ReceiverSecrets {
         &self.of_receivers

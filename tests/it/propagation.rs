@@ -294,6 +294,25 @@ async fn service_accounts_are_copied_with_what_they_pull_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_code_of_a_function_may_not_read_what_is_for_all_namespaces() {
+    let mut world = World::with_namespaces().await;
+    world.base("shared", "x");
+    world.start();
+    world.until_addresses("shared", [X, X]).await;
+    let mut spec = inline("1");
+    spec["env"] = json!([{"name": "LOGIN", "valueFrom": {"secretKeyRef": {"name": "shared", "key": "password"}}}]);
+    world.function("here", spec.clone());
+    world.function_in(A, "there", spec);
+    let refused = |w: &World, namespace: &str, name: &str| {
+        let function = w.server.object("serverless.kyma-project.io/v1alpha1", "functions", namespace, name);
+        let said = function.map(|f| f["status"]["conditions"].to_string()).unwrap_or_default();
+        said.contains("reads Secret \\\"shared\\\", which holds the credentials for all namespaces")
+    };
+    let both = |w: &World| refused(w, NAMESPACE, "here") && refused(w, A, "there");
+    world.until_function("both are refused", both).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_of_any_namespace_moves_with_the_login_of_the_cluster_and_back() {
     let mut world = World::with_namespaces().await;
     world.delete("v1", "secrets", DEFAULT);
