@@ -37,6 +37,9 @@ pub struct BuildReport {
     /// Digest of the inputs of the dependencies, in hexadecimal digits; empty without dependencies.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
+    /// The base image by its digest, if it was named by a tag.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub base: String,
     /// Duration of the build from the start of its first container, in seconds.
     #[serde(default)]
     pub seconds: f64,
@@ -112,8 +115,13 @@ mod tests {
 
     #[test]
     fn tells_reports_failures_and_logs_apart() {
-        let report =
-            BuildReport { digest: "sha256:ab".into(), reused: true, dependencies: String::new(), seconds: 0.5 };
+        let report = BuildReport {
+            digest: "sha256:ab".into(),
+            reused: true,
+            dependencies: String::new(),
+            base: String::new(),
+            seconds: 0.5,
+        };
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(parse_termination(&text), Termination::Built(report));
         let failure = BuildFailure { reason: FailureReason::BranchMoved, message: "moved".into(), retry: true };

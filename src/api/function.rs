@@ -250,6 +250,9 @@ pub struct Built {
     /// Digest of the inputs of the dependencies.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dependencies: String,
+    /// The base image that the tag in `spec.runtimeImageOverride` named during the build, by its digest.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub base: String,
     /// Digests of the inputs, from which the reason of the next build is determined.
     #[serde(default)]
     pub inputs: Inputs,

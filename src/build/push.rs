@@ -125,6 +125,7 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
         digest: Digest::of(&manifest).to_string(),
         reused: reused == Was::There,
         dependencies: if has_dependencies { inputs } else { String::new() },
+        base: base.resolved.map(|image| image.to_string()).unwrap_or_default(),
         seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
     })
 }
@@ -133,7 +134,7 @@ fn registries(request: &Request) -> Result<Registries, Error> {
     let data: SecretData = workspace::secret(&request.registry)?;
     let access = Access::own(&data, &request.image).map_err(Error::Secret)?;
     let base = match &request.base {
-        Base::Registry(image, _) => {
+        Base::Registry(image) => {
             let same = image.registry == request.image.registry;
             let access = if same { access.clone() } else { Access::foreign(&data, image) };
             let client = Client::new(image, access, Rights::Pull, request.deadlines);

@@ -1,7 +1,7 @@
 //! Base images of Functions.
 //!
-//! Invariant: a base image names its content: nothing, a directory, or an image by its digest. A tag may point to
-//! another image tomorrow.
+//! Invariant: the operator's base images name their content: nothing, a directory, or an image by its digest. A tag may point
+//! to another image tomorrow: a Function may choose one, and its build finds out and reports which image that is.
 
 use std::fmt;
 
@@ -14,6 +14,8 @@ pub enum BaseImage {
     Layout(String),
     /// An image in a registry: `repository@sha256:…`.
     Image(String),
+    /// An image in a registry: `repository:tag`.
+    Tagged(String),
 }
 
 /// Why a text is not a base image.
@@ -25,6 +27,9 @@ pub enum InvalidBaseImage {
     /// It is not pinned by a digest.
     #[error("the image must be pinned by its digest: `repository@sha256:…`")]
     NoDigest,
+    /// It has neither a digest nor a tag.
+    #[error("the image must be named by a digest or by a tag")]
+    NoTag,
 }
 
 impl BaseImage {
@@ -37,10 +42,13 @@ impl BaseImage {
             let plain = path.starts_with('/') && path.len() < 4096 && !path.chars().any(char::is_control);
             return if plain { Ok(Self::Layout(path.to_owned())) } else { Err(InvalidBaseImage::Malformed) };
         }
-        Self::chosen(text)
+        match Self::chosen(text)? {
+            Self::Image(image) => Ok(Self::Image(image)),
+            _ => Err(InvalidBaseImage::NoDigest),
+        }
     }
 
-    /// Parses the choice of a Function: an image in a registry, by its digest.
+    /// Parses the choice of a Function: an image in a registry, by its digest or by a tag.
     pub fn chosen(text: &str) -> Result<Self, InvalidBaseImage> {
         if !is_reference(text) {
             return Err(InvalidBaseImage::Malformed);
@@ -49,7 +57,8 @@ impl BaseImage {
             Some((_, digest)) if digest.len() == 64 && digest.bytes().all(is_lower_hex) => {
                 Ok(Self::Image(text.to_owned()))
             }
-            _ => Err(InvalidBaseImage::NoDigest),
+            None if has_tag(text) => Ok(Self::Tagged(text.to_owned())),
+            _ => Err(InvalidBaseImage::NoTag),
         }
     }
 }
@@ -59,13 +68,21 @@ impl fmt::Display for BaseImage {
         match self {
             Self::Scratch => f.write_str("scratch"),
             Self::Layout(path) => write!(f, "oci:{path}"),
-            Self::Image(name) => f.write_str(name),
+            Self::Image(name) | Self::Tagged(name) => f.write_str(name),
         }
     }
 }
 
 fn is_lower_hex(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
+}
+
+/// Whether an image name ends with a tag, and has no digest of another kind.
+fn has_tag(text: &str) -> bool {
+    let last = text.rsplit('/').next().unwrap_or_default();
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let is_tag = |tag: &str| tag.len() <= 128 && tag.bytes().next().is_some_and(word) && !tag.contains(['@', ':', '[']);
+    !text.contains('@') && last.split_once(':').is_some_and(|(_, tag)| is_tag(tag))
 }
 
 /// Whether it may be an image name. The registry decides.

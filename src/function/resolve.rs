@@ -312,13 +312,13 @@ fn invalid_base_image(image: &str, why: InvalidBaseImage) -> Violation {
     let (path, image) = ("spec.runtimeImageOverride", shown(image));
     match why {
         InvalidBaseImage::Malformed => Violation::invalid(format!("\"{image}\" is not the name of an image"), path),
-        InvalidBaseImage::NoDigest => {
+        InvalidBaseImage::NoDigest | InvalidBaseImage::NoTag => {
             let name = image.split_once('@').map_or(image.as_str(), |(name, _)| name);
             let details = format!(
-                "write it with its digest, as {name}@sha256:…: a tag can name another image tomorrow, and no build would \
-                 know; `skopeo inspect docker://{name}` prints the digest"
+                "write it with its digest, as {name}@sha256:…, or with a tag, as {name}:TAG, which each build resolves; `skopeo \
+                 inspect docker://{name}` prints the digest"
             );
-            Violation::invalid(format!("\"{image}\" is not named by its digest"), path).because(details)
+            Violation::invalid(format!("\"{image}\" is named by neither a digest nor a tag"), path).because(details)
         }
     }
 }

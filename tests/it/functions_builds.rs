@@ -313,3 +313,27 @@ async fn a_build_without_a_pod_is_reported_with_its_reason() {
     }
     world.runs("hello").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_base_image_that_is_named_by_a_tag_is_recorded_by_its_digest() {
+    let mut world = World::with_functions().await;
+    let (tagged, digest) = ("registry.example.org/base:3", "1".repeat(64));
+    let report =
+        |base: &str| json!({"digest": "{digest}", "base": base, "dependencies": "ab", "seconds": 0.1}).to_string();
+    world.builds_end("push", 0, &report(&format!("{tagged}@sha256:{digest}")), Duration::ZERO);
+    world.start();
+    let mut spec = inline("1");
+    spec["runtimeImageOverride"] = json!(tagged);
+    world.function("hello", spec);
+    world.runs("hello").await;
+    let built = |w: &World| w.function_status("hello")["built"]["base"].clone();
+    assert_eq!(built(&world), format!("{tagged}@sha256:{digest}"));
+    let job = world.child("hello", JOBS);
+    let install = &job["spec"]["template"]["spec"]["initContainers"][1];
+    assert_eq!((&install["image"], &install["imagePullPolicy"]), (&json!(tagged), &json!("Always")));
+    // The dependencies may have been installed on another image of that tag; and what is no name is not shown.
+    world.builds_end("push", 0, &report("$(rm)"), Duration::ZERO);
+    world.edit_function("hello", json!({"spec": {"source": "2"}}));
+    world.until_function("built anew", |w| w.is_running("hello") && built(w) == Value::Null).await;
+    assert!(!world.child("hello", JOBS).to_string().contains("--previous="));
+}

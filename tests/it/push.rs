@@ -8,6 +8,7 @@ use std::time::Duration;
 use devcluster::{Cluster as EmbeddedCluster, Options, RegistryOptions, registry::Lookup};
 use mainstay::api::build::{Termination, parse_termination};
 use mainstay::build::image::Bounds;
+use mainstay::build::push::push;
 use serde_json::{Value, json};
 
 use crate::support::image::{Build, outcome, run};
@@ -183,6 +184,13 @@ async fn a_base_comes_from_a_layout_from_another_registry_or_from_the_same_one()
         assert_eq!(outcome(&request).await, digest, "the same base from elsewhere is the same image");
         let mounts = front.take_seen().iter().filter(|seen| seen.line.contains("mount=sha256")).count();
         assert_eq!(mounts, usize::from(host == front.host()), "blobs are shared within a registry only");
+        // A tag leads to the same image, and it is said which one that was.
+        request.base = format!("{host}/bases/node:1").parse().unwrap();
+        let report = push(&request).await.unwrap();
+        assert_eq!((report.digest, report.base), (digest.clone(), format!("{host}/bases/node:1@{}", base.trim())));
+        request.base = format!("{host}/bases/node:none").parse().unwrap();
+        let missing = outcome(&request).await;
+        assert!(missing.contains("its registry knows no digest of that tag"), "{missing}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The base image: empty, an OCI layout on disk, or an image in a registry.
 //!
-//! Invariant: every document of a base is read by its digest, and its layers are those that its configuration lists.
+//! Invariant: every document of a base is read by its digest, and its layers are those that its configuration lists. A tag is
+//! asked for its digest once.
 
 use std::fmt;
 use std::fs;
@@ -26,8 +27,8 @@ pub enum Base {
     Scratch,
     /// An OCI image layout, and optionally the image in it.
     Layout(PathBuf, Option<Digest>),
-    /// An image in a registry, by digest.
-    Registry(Box<ImageRef>, Digest),
+    /// An image in a registry, by digest or tag.
+    Registry(Box<ImageRef>),
 }
 
 /// Why a base image name is invalid.
@@ -36,9 +37,9 @@ pub enum ParseBaseError {
     /// It is not an image reference.
     #[error("the base image is neither `scratch`, nor `oci:DIRECTORY`, nor a reference of an image")]
     Reference(#[source] registry::ParseImageRefError),
-    /// It has no digest.
-    #[error("the base image is not pinned: write it with its digest, as NAME@sha256:…")]
-    Unpinned,
+    /// It has neither a digest nor a tag.
+    #[error("the base image is named by neither a digest nor a tag: write NAME@sha256:… or NAME:TAG")]
+    Unnamed,
 }
 
 impl FromStr for Base {
@@ -55,8 +56,10 @@ impl FromStr for Base {
             });
         }
         let image: ImageRef = text.parse().map_err(ParseBaseError::Reference)?;
-        let digest = image.digest.clone().ok_or(ParseBaseError::Unpinned)?;
-        Ok(Self::Registry(Box::new(image), digest))
+        if image.digest.is_none() && image.tag.is_none() {
+            return Err(ParseBaseError::Unnamed);
+        }
+        Ok(Self::Registry(Box::new(image)))
     }
 }
 
@@ -66,7 +69,7 @@ impl fmt::Display for Base {
             Self::Scratch => f.write_str("scratch"),
             Self::Layout(path, None) => write!(f, "oci:{}", path.display()),
             Self::Layout(path, Some(digest)) => write!(f, "oci:{}@{digest}", path.display()),
-            Self::Registry(image, _) => image.fmt(f),
+            Self::Registry(image) => image.fmt(f),
         }
     }
 }
@@ -91,6 +94,8 @@ pub(in crate::build) enum Error {
 pub(in crate::build) struct Read {
     pub(in crate::build) configuration: Value,
     pub(in crate::build) layers: Vec<LayerOf>,
+    /// Its name with the digest that its tag was resolved to.
+    pub(in crate::build) resolved: Option<ImageRef>,
 }
 
 #[derive(Deserialize)]
@@ -119,15 +124,26 @@ impl Base {
         let documents = match (self, client) {
             (Self::Layout(path, _), _) => Documents::Layout(path),
             (Self::Registry(..), Some(client)) => Documents::Registry(client),
-            _ => return Ok(Read { configuration: Value::Null, layers: Vec::new() }),
+            _ => return Ok(Read { configuration: Value::Null, layers: Vec::new(), resolved: None }),
         };
+        let mut resolved = None;
         let mut digest = match self {
             Self::Layout(path, None) => {
                 let bytes = small_file(&path.join("index.json"))?;
                 let index: Index = serde_json::from_slice(&bytes).map_err(|_| unusable("index.json is no index"))?;
                 self.chosen(&index, platform)?
             }
-            Self::Layout(_, Some(digest)) | Self::Registry(_, digest) => digest.clone(),
+            Self::Layout(_, Some(digest)) => digest.clone(),
+            Self::Registry(image) => match (&image.digest, client) {
+                (Some(digest), _) => digest.clone(),
+                (None, Some(client)) => {
+                    let found = client.points_to(image.reference()).await.map_err(Error::Registry)?;
+                    let digest = found.ok_or_else(|| unusable("its registry knows no digest of that tag"))?;
+                    resolved = Some(image.at(digest.clone()));
+                    digest
+                }
+                (None, None) => return Err(unusable("it has no registry")),
+            },
             Self::Scratch => return Err(unusable("it has no manifest")),
         };
         // An index leads to a manifest or another index; deeper nesting does not occur.
@@ -135,7 +151,7 @@ impl Base {
             let bytes = documents.manifest(&digest).await?.ok_or_else(|| unusable("a manifest has another digest"))?;
             let value: Value = serde_json::from_slice(&bytes).map_err(|_| unusable("its manifest is not JSON"))?;
             if value.get("manifests").is_none() {
-                return self.image(&documents, value, platform).await;
+                return self.image(&documents, value, platform, resolved).await;
             }
             let index: Index = serde_json::from_value(value).map_err(|_| unusable("its index is malformed"))?;
             digest = self.chosen(&index, platform)?;
@@ -159,7 +175,13 @@ impl Base {
         })
     }
 
-    async fn image(&self, documents: &Documents<'_>, manifest: Value, platform: &Platform) -> Result<Read, Error> {
+    async fn image(
+        &self,
+        documents: &Documents<'_>,
+        manifest: Value,
+        platform: &Platform,
+        resolved: Option<ImageRef>,
+    ) -> Result<Read, Error> {
         let unusable = |why: &str| Error::Unusable { base: self.to_string(), why: why.to_owned() };
         let manifest: Manifest = serde_json::from_value(manifest).map_err(|_| unusable("its manifest is malformed"))?;
         if manifest.config.size > MAX_DOCUMENT || manifest.layers.len() > MAX_LAYERS {
@@ -190,7 +212,7 @@ impl Base {
             descriptor.annotations.clear();
             layers.push(LayerOf { descriptor, diff_id });
         }
-        Ok(Read { configuration, layers })
+        Ok(Read { configuration, layers, resolved })
     }
 }
 
@@ -246,14 +268,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_three_kinds_and_wants_a_digest() {
+    fn reads_the_three_kinds_and_wants_a_digest_or_a_tag() {
         let digest = format!("sha256:{}", "a".repeat(64));
-        for text in
-            ["scratch", "oci:/images/node", &format!("oci:/images/node@{digest}"), &format!("h.io/node:22@{digest}")]
-        {
+        let pinned = [format!("oci:/images/node@{digest}"), format!("h.io/node:22@{digest}")];
+        for text in ["scratch", "oci:/images/node", "h.io/node:22", &pinned[0], &pinned[1]] {
             assert_eq!(text.parse::<Base>().map(|base| base.to_string()).as_deref(), Ok(text));
         }
-        assert_eq!("node:22".parse::<Base>(), Err(ParseBaseError::Unpinned));
+        assert_eq!("h.io/node".parse::<Base>(), Err(ParseBaseError::Unnamed));
         assert!(matches!("h.io/A".parse::<Base>(), Err(ParseBaseError::Reference(_))));
     }
 }

@@ -128,7 +128,7 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
     fetch_mounts.extend(code_mounts);
     let install = ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec();
     let install_image = match &function.base {
-        BaseImage::Image(image) => image,
+        BaseImage::Image(image) | BaseImage::Tagged(image) => image,
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
     };
     let builder = &settings.builder_image;
@@ -145,7 +145,11 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
             env.push(json!({ "name": name, "value": literal(value) }));
         }
     }
-    let install = container(INSTALL, install_image, install, &[], install_mounts, function);
+    let mut install = container(INSTALL, install_image, install, &[], install_mounts, function);
+    if is_tagged(function) {
+        // A node may have an older image under that tag than the one that `push` finds.
+        install["imagePullPolicy"] = "Always".into();
+    }
     let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
     let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
     let mut pod = json!({
@@ -221,8 +225,17 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
             args.extend(lfs.then(|| "--lfs".to_owned()));
         }
     }
-    args.extend(build.previous.map(|previous| format!("--known-dependencies={}", previous.dependencies)));
+    args.extend(previous(function, build).map(|previous| format!("--known-dependencies={}", previous.dependencies)));
     args
+}
+
+/// The image whose dependencies may be reused. Under a tag they may have been installed on another base image.
+fn previous<'a>(function: &ResolvedFunction, build: &Build<'a>) -> Option<Previous<'a>> {
+    build.previous.filter(|_| !is_tagged(function))
+}
+
+fn is_tagged(function: &ResolvedFunction) -> bool {
+    matches!(function.base, BaseImage::Tagged(_))
 }
 
 fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
@@ -234,7 +247,7 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
         format!("--base={}", function.base),
         format!("--platform={}", settings.platform),
     ];
-    args.extend(build.previous.map(|previous| format!("--previous={}", previous.image)));
+    args.extend(previous(function, build).map(|previous| format!("--previous={}", previous.image)));
     args
 }
 

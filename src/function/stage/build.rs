@@ -13,6 +13,7 @@ use crate::api::build::{BuildFailure, BuildReport, FailureReason, Termination};
 use crate::api::function::Built;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::failure::Backoff;
+use crate::function::BaseImage;
 use crate::function::build_queue::Admission;
 use crate::function::child_set::ChildKind;
 use crate::function::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, sizes};
@@ -251,9 +252,16 @@ fn finished(resolved: &Resolved<'_>, job: &Job, report: &BuildReport, decision: 
         tag: resolved.recipe.tag.clone(),
         digest: report.digest.clone(),
         dependencies: report.dependencies.clone(),
+        // It is third-party code's neighbour that reports it.
+        base: if is_name(&report.base) { report.base.clone() } else { String::new() },
         inputs: resolved.recipe.inputs.clone(),
     });
     decision.image = Some(image_of(resolved, &report.digest));
+}
+
+/// Whether a base image is reported by a name with a digest.
+fn is_name(base: &str) -> bool {
+    matches!(BaseImage::chosen(base), Ok(BaseImage::Image(_)))
 }
 
 /// The failure from a container's termination.

@@ -23,6 +23,7 @@ fn of(spec: &str) -> Recipe {
 
 fn built(recipe: &Recipe) -> Built {
     Built {
+        base: String::new(),
         repository: "r/default-hello".into(),
         tag: recipe.tag.clone(),
         digest: "sha256:x".into(),

@@ -163,6 +163,11 @@ fn accepts_the_functions_own_base_image_and_refuses_invalid_ones() {
         let image = format!("{name}@sha256:{}", "0a".repeat(32));
         assert_eq!(ok(&format!("{NODE}runtimeImageOverride: '{image}'")).base, BaseImage::Image(image));
     }
+    for tagged in ["registry.local/own:v2", "localhost:5000/a/b:3.12-slim", "node:22"] {
+        let base = ok(&format!("{NODE}runtimeImageOverride: '{tagged}'")).base;
+        assert_eq!(base, BaseImage::Tagged(tagged.to_owned()));
+        assert!(BaseImage::parse(tagged).is_err(), "the operator's are for all, and are what they are");
+    }
     for wrong in ["scratch", "oci:/etc", "--registry=/x", "a b", "a//b", "../x", "$(HOME)"] {
         assert_eq!(
             refused(&format!("{NODE}runtimeImageOverride: '{wrong}'")),
@@ -172,17 +177,17 @@ fn accepts_the_functions_own_base_image_and_refuses_invalid_ones() {
 }
 
 #[test]
-fn refuses_a_base_image_without_digest_and_says_what_to_write() {
+fn refuses_a_base_image_without_digest_and_tag_and_says_what_to_write() {
     let short = format!("registry.local/own@sha256:{}", "0".repeat(63));
-    let name = "registry.local/function-runtime-nodejs16:v2";
+    let name = "registry.local:5000/own";
     for (image, named) in [(name, name), ("registry.local/own", "registry.local/own"), (&*short, "registry.local/own")]
     {
         assert_eq!(
             refused(&format!("{NODE}runtimeImageOverride: '{image}'")),
             format!(
-                "invalid value: \"{image}\" is not named by its digest: spec.runtimeImageOverride\nwrite it with its \
-                 digest, as {named}@sha256:…: a tag can name another image tomorrow, and no build would know; `skopeo \
-                 inspect docker://{named}` prints the digest"
+                "invalid value: \"{image}\" is named by neither a digest nor a tag: spec.runtimeImageOverride\nwrite it with \
+                 its digest, as {named}@sha256:…, or with a tag, as {named}:TAG, which each build resolves; `skopeo inspect \
+                 docker://{named}` prints the digest"
             )
         );
     }
