@@ -69,6 +69,13 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
 pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
     let there = observed.children.autoscalers.iter().collect::<Vec<_>>();
     if !resolved.function.replicas.are_scaled() {
+        if !decision.puts(ChildKind::Deployment)
+            && decision.image.is_none()
+            && !observed.children.deployments.is_empty()
+        {
+            // Its Deployment gets its number of pods with the image that is being built; until then it is scaled as before.
+            return;
+        }
         for identity in &there {
             decision.delete(ChildKind::Autoscaler, identity);
         }

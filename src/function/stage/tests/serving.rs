@@ -47,6 +47,23 @@ fn without_pods_it_is_as_it_should_be_only_if_somebody_wants_that() {
 }
 
 #[test]
+fn an_autoscaler_goes_with_the_number_of_pods_that_replaces_it() {
+    let mut case = Case::new();
+    case.function.spec.replicas = Some(3);
+    case.children.autoscalers =
+        vec![ChildIdentity { name: "hello-hpa".into(), uid: "u".into(), ..ChildIdentity::default() }];
+    let word = "delete Autoscaler hello-hpa".to_owned();
+    assert!(words(&case.decide()).contains(&word), "nothing serves");
+    case.deployment(1, 1, json!([]));
+    assert!(!words(&case.decide()).contains(&word), "the new image is not built yet");
+    case.decide();
+    case.job("j", 1, ended("Complete", "CompletionsReached"));
+    case.pod("j", terminated("push", 0, &json!({"digest": DIGEST}).to_string()));
+    let all = words(&case.decide());
+    assert!(all.contains(&word) && all.contains(&"put Deployment".to_owned()), "{all:?}");
+}
+
+#[test]
 fn replicas_are_handed_over_before_they_are_dropped() {
     let mut case = Case::new();
     case.function.spec.max_replicas = Some(5);
