@@ -31,6 +31,7 @@
 //! - [`function`]: a Function becomes its children; the controller of Functions
 //! - [`listener`]: an HTTP listener whose clients cost a bounded number of connections for a bounded time
 //! - [`receiver`]: webhooks of Git hosts: what was pushed to is looked up at once; the controller of Receivers
+//! - [`admission`]: admission webhooks: Functions and GitRepositories are completed and judged when they are written
 //! - [`agent`]: the long-running process: wiring, leader election, health, metrics
 //! - [`cli`]: the commands
 //!
@@ -101,6 +102,7 @@
 //! | a renderer (Helm) | 3 | a file in `render/` beside `kustomize.rs`, what recognises its directories in `manifest/`, its call in `gitsync/rendering.rs` |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
+pub mod admission;
 #[expect(clippy::disallowed_methods, reason = "it is the process: its tasks, its listener and its deadlines")]
 pub mod agent;
 pub mod api;

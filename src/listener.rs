@@ -6,7 +6,9 @@
 //! Invariant: one connection carries one request.
 //! Invariant: an answer that panics ends its connection with the status 500, and no other.
 //!
-//! Deliberately absent: TLS, which belongs to the ingress; and limits of bodies, which whoever reads them has.
+//! Invariant: where there is TLS, its handshake counts as part of the head.
+//!
+//! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -28,6 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Panicked, caught};
@@ -84,6 +88,35 @@ where
     Answer: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
 {
+    serve_with(listener, None, limits, answer, stop).await;
+}
+
+/// The same over TLS.
+pub async fn serve_tls<F, Answer, B>(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    limits: Limits,
+    answer: F,
+    stop: CancellationToken,
+) where
+    F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
+{
+    serve_with(listener, Some(tls), limits, answer, stop).await;
+}
+
+async fn serve_with<F, Answer, B>(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    answer: F,
+    stop: CancellationToken,
+) where
+    F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
+{
     let (permits, silent) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(Silent::default()));
     let mut tasks = JoinSet::new();
     let mut number = 0;
@@ -95,7 +128,7 @@ where
         let end = stop.child_token();
         silent.0.lock().insert(number, end.clone());
         let entry = Entry { all: Arc::clone(&silent), number };
-        let connection = caught(connection(accepted, limits, answer.clone(), entry, end, permit));
+        let connection = caught(accepted_connection(accepted, tls.clone(), limits, answer.clone(), entry, end, permit));
         tasks.spawn(connection.map(|ended| ended.unwrap_or_else(report)));
     }
     drop(listener);
@@ -141,8 +174,9 @@ async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaph
     Arc::clone(permits).acquire_owned().await.ok()
 }
 
-async fn connection<F, Answer, B>(
+async fn accepted_connection<F, Answer, B>(
     stream: TcpStream,
+    tls: Option<TlsAcceptor>,
     limits: Limits,
     answer: F,
     entry: Entry,
@@ -154,6 +188,26 @@ async fn connection<F, Answer, B>(
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
     let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return connection(TokioIo::new(stream), limits, answer, entry, end, permit).await };
+    let shaken = end.run_until_cancelled(timeout(limits.head, tls.accept(stream))).await;
+    if let Some(Ok(Ok(stream))) = shaken {
+        connection(TokioIo::new(stream), limits, answer, entry, end, permit).await;
+    }
+}
+
+async fn connection<S, F, Answer, B>(
+    stream: S,
+    limits: Limits,
+    answer: F,
+    entry: Entry,
+    end: CancellationToken,
+    permit: Option<OwnedSemaphorePermit>,
+) where
+    S: Read + Write + Unpin,
+    F: Fn(Request<Incoming>) -> Answer,
+    Answer: Future<Output = Response<B>>,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
+{
     let has_begun = AtomicBool::new(false);
     let entry = Mutex::new(Some(entry));
     let service = service_fn(|request| {
@@ -165,7 +219,7 @@ async fn connection<F, Answer, B>(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.head).keep_alive(false);
     http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(http.serve_connection(stream, service));
     // Whatever a connection fails of is the client's.
     tokio::select! {
         _ = timeout(limits.whole, &mut connection) => {}

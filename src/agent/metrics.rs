@@ -23,6 +23,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::serverless_metrics::{ServerlessMetrics, Values, encode_gauge};
+use crate::admission;
 use crate::{
     api::function_conditions::Reason, cluster::Counted, failure::caught_now, function, notification::Message,
     object::Owner, receiver::Count,
@@ -64,6 +65,8 @@ pub struct Gauges {
     pub builds_waiting: u64,
     /// Deliveries to Receivers since the start, by type and outcome.
     pub deliveries: Vec<Count>,
+    /// Questions of the API server since the start, by webhook and outcome.
+    pub reviews: Vec<admission::Count>,
 }
 
 /// The gauges of one GitSync.
@@ -376,6 +379,12 @@ impl Collector for AtScrape {
             let labels = [("type", counted.kind), ("outcome", counted.outcome)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
+        let help = "Writes that the API server asked about";
+        let mut family = encoder.encode_descriptor("admission_reviews", help, None, kind)?;
+        for counted in &gauges.reviews {
+            let labels = [("webhook", counted.webhook), ("outcome", counted.outcome)];
+            ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
+        }
         for (name, help, number) in [
             ("function_builds_running", "Builds of Functions whose pods run or may start", gauges.builds_running),
             ("function_builds_held_up", "Builds of Functions whose pods cannot start", gauges.builds_held_up),
@@ -474,6 +483,7 @@ mod tests {
             builds_held_up: 6,
             builds_waiting: 7,
             deliveries: vec![Count { kind: "github", outcome: "woken", count: 8 }],
+            reviews: vec![admission::Count { webhook: "validate-function", outcome: "denied", count: 4 }],
         });
         let text = metrics.text().unwrap();
         for line in [
@@ -493,6 +503,7 @@ mod tests {
             r#"serverless_reconciliation_time_seconds_bucket{le="1.0"} 1"#,
             r#"mainstay_api_requests_total{verb="apply",resource="configmaps"} 12"#,
             r#"mainstay_receiver_deliveries_total{type="github",outcome="woken"} 8"#,
+            r#"mainstay_admission_reviews_total{webhook="validate-function",outcome="denied"} 4"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,
             r#"mainstay_sync_lag_seconds{sync="a/b"} 1.5"#,
             "# EOF",

@@ -7,12 +7,14 @@
 
 mod bootstrap;
 mod copies;
+mod error;
 mod functions;
 pub mod health;
 mod host_keys;
 mod inputs;
 mod kept;
 mod leader_label;
+mod listening;
 pub mod metrics;
 mod notify;
 mod operator_settings;
@@ -27,4 +29,6 @@ mod shown;
 mod ssh_keys;
 mod tasks;
 
-pub use run::{Error, Nudge, Receive, Settings, run};
+pub use error::Error;
+pub use listening::{Admit, Receive};
+pub use run::{Nudge, Settings, run};

@@ -73,6 +73,57 @@ pub(super) async fn follow(
     }
 }
 
+/// Watches the ConfigMap until `stop` for the webhooks, which every replica answers: `set` gets the settings that the leader has.
+pub(super) async fn follow_for_webhooks(
+    base: Settings,
+    set: impl Fn(Settings),
+    cluster: Cluster,
+    namespace: String,
+    stop: CancellationToken,
+) {
+    let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+    let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), SETTINGS));
+    let (mut listed, mut has_valid) = (None, false);
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        let found = match event {
+            WatchEvent::Begin => {
+                listed = None;
+                continue;
+            }
+            WatchEvent::Initial(map) => {
+                listed = Some(map);
+                continue;
+            }
+            WatchEvent::Synced(_) => listed.take(),
+            WatchEvent::Applied(map) => Some(map),
+            WatchEvent::Deleted(_) => None,
+            // The leader tells of it.
+            WatchEvent::Failed(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed => continue,
+        };
+        let Some(map) = found else {
+            has_valid = false;
+            set(base.clone());
+            continue;
+        };
+        let data = serde_json::from_value::<Data>(map["data"].clone()).unwrap_or_default();
+        match Settings::from_config_map(base.clone(), &data) {
+            Ok((settings, _)) => {
+                has_valid = true;
+                set(settings);
+            }
+            Err(_) if has_valid => {}
+            Err(_) => set(last_valid(&base, &map).unwrap_or_else(|| base.clone())),
+        }
+    }
+}
+
+/// What the ConfigMap remembers of when it was valid.
+fn last_valid(base: &Settings, map: &Value) -> Option<Settings> {
+    let text = map["metadata"]["annotations"][LAST_VALID_SETTINGS].as_str()?;
+    let data = serde_json::from_str::<Data>(text).ok()?;
+    Settings::from_config_map(base.clone(), &data).ok().map(|(settings, _)| settings)
+}
+
 struct Followed {
     base: Settings,
     cluster: Cluster,
@@ -130,7 +181,7 @@ impl Followed {
         }
         let shown = mistakes.iter().take(SHOWN).map(|mistake| printable(&mistake.to_string()).into_owned());
         let shown = shown.collect::<Vec<_>>().join("; ");
-        let before = if self.is_valid { None } else { Some(self.last_valid(map)) };
+        let before = if self.is_valid { None } else { Some(last_valid(&self.base, map)) };
         let stays = match &before {
             None | Some(Some(_)) => "what was valid last holds",
             Some(None) => "the agent's own settings hold",
@@ -138,13 +189,6 @@ impl Followed {
         let note = format!("{} mistakes, so {stays}: {shown}", mistakes.len());
         self.emit(map, EventType::Warning, "SettingsInvalid", note);
         before.map(|before| before.unwrap_or_else(|| self.base.clone()))
-    }
-
-    /// What the ConfigMap remembers of when it was valid.
-    fn last_valid(&self, map: &Value) -> Option<Settings> {
-        let text = map["metadata"]["annotations"][LAST_VALID_SETTINGS].as_str()?;
-        let data = serde_json::from_str::<Data>(text).ok()?;
-        Settings::from_config_map(self.base.clone(), &data).ok().map(|(settings, _)| settings)
     }
 
     /// Has the ConfigMap remember what is valid.

@@ -1,6 +1,5 @@
 //! Wires the components together and runs them.
 
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::error::Error;
+use super::listening::{Admit, Receive};
 use super::metrics::Metrics;
 use super::notify::Notifier;
 use super::shown::{Shown, gauges};
@@ -18,17 +19,18 @@ use super::{
     bootstrap, copies, functions, health, host_keys, inputs, leader_label, operator_settings, pins, receivers,
     registry_login, repositories, ssh_keys,
 };
+use crate::admission::{self, Admission, Registration};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
-use crate::drift::{self, Drift};
+use crate::drift::Drift;
 use crate::failure::{Backoff, chain};
 use crate::function;
 use crate::gitsync::Context;
 use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
-use crate::receiver::{self, BaseUrl, Deliveries};
+use crate::receiver::{self, Deliveries};
 use crate::render::Kustomize;
 use crate::secrets::Secrets;
 use crate::source::{self, Pushes, Repositories, SharedHostKeys, Source};
@@ -51,6 +53,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Where deliveries of webhooks come in, if anywhere.
     pub receive: Option<Receive>,
+    /// Where the API server asks about writes, if anywhere.
+    pub admit: Option<Admit>,
     /// Limits for clients of health, metrics and webhooks.
     pub limits: Limits,
     /// Git.
@@ -68,35 +72,6 @@ pub struct Settings {
     pub nudge: Nudge,
 }
 
-/// Where deliveries of webhooks come in.
-#[derive(Clone, Debug)]
-pub struct Receive {
-    /// The listener.
-    pub listener: Arc<std::net::TcpListener>,
-    /// The address under which hosts reach it.
-    pub base: BaseUrl,
-}
-
-impl Receive {
-    /// Listens on an address. Port 0 takes a free one.
-    ///
-    /// # Errors
-    /// If the address cannot be listened on.
-    pub fn bind(address: SocketAddr, base: BaseUrl) -> Result<Self, Error> {
-        let bound = std::net::TcpListener::bind(address).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        });
-        let listener = bound.map_err(|cause| Error::Receive { address, cause })?;
-        Ok(Self { listener: Arc::new(listener), base })
-    }
-
-    /// The address that is listened on.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.local_addr().ok()
-    }
-}
-
 /// Makes the agent poll every remote at once, because a local repository has a new commit.
 #[derive(Clone, Debug, Default)]
 pub struct Nudge(watch::Sender<u64>);
@@ -105,45 +80,6 @@ impl Nudge {
     /// Polls now.
     pub fn look_now(&self) {
         self.0.send_modify(|count| *count += 1);
-    }
-}
-
-/// Why the agent ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The listener for health and metrics could not be opened, or failed.
-    #[error("could not serve health and metrics on {address}")]
-    Serve {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        #[source]
-        cause: io::Error,
-    },
-    /// The listener for webhooks could not be opened.
-    #[error("could not receive webhooks on {address}")]
-    Receive {
-        /// The address.
-        address: SocketAddr,
-        /// The cause.
-        #[source]
-        cause: io::Error,
-    },
-    /// The drift loop ended.
-    #[error("the drift loop ended")]
-    Drift(#[source] drift::Error),
-    /// A task panicked.
-    #[error("a task of the agent broke")]
-    Task(#[source] JoinError),
-}
-
-impl Error {
-    /// Whether a defect of ours is the cause.
-    fn is_panic(&self) -> bool {
-        match self {
-            Self::Task(ended) | Self::Drift(drift::Error::Task(ended)) => ended.is_panic(),
-            Self::Serve { .. } | Self::Receive { .. } => false,
-        }
     }
 }
 
@@ -196,6 +132,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
             Ok(())
         });
     }
+    let admission = admit(&settings, &cluster, &mut tasks, &stop)?;
     serve(
         &settings,
         &cluster,
@@ -203,6 +140,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         &notifier,
         &shown,
         &deliveries,
+        admission,
         leadership.clone(),
         readiness,
         &liveness,
@@ -226,6 +164,30 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     Ok(())
 }
 
+/// Answers the API server's questions, whether this agent leads or not.
+fn admit(
+    settings: &Settings,
+    cluster: &Cluster,
+    tasks: &mut JoinSet<Result<(), Error>>,
+    stop: &CancellationToken,
+) -> Result<Option<Arc<Admission>>, Error> {
+    let Some(admit) = &settings.admit else { return Ok(None) };
+    let failed = |cause| Error::Admit { address: admit.address().unwrap_or(UNSPECIFIED), cause };
+    let listener = admit.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
+    let webhooks = Arc::new(Admission::default());
+    let serving = Arc::clone(&webhooks).serve(listener, stop.clone());
+    let namespace = settings.namespace.clone();
+    let following = admission::follow(Arc::clone(&webhooks), cluster.clone(), namespace.clone(), stop.clone());
+    let (judging, base) = (Arc::clone(&webhooks), settings.functions.clone());
+    let set = move |settings| judging.set_settings(settings);
+    let setting = operator_settings::follow_for_webhooks(base, set, cluster.clone(), namespace, stop.clone());
+    tasks.spawn(async move {
+        tokio::join!(serving, following, setting);
+        Ok(())
+    });
+    Ok(Some(webhooks))
+}
+
 #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
 async fn serve(
     settings: &Settings,
@@ -234,6 +196,7 @@ async fn serve(
     notifier: &Notifier,
     shown: &Shown,
     deliveries: &Arc<Deliveries>,
+    admission: Option<Arc<Admission>>,
     leadership: Option<Leadership>,
     readiness: watch::Receiver<Result<(), String>>,
     liveness: &Liveness,
@@ -244,7 +207,9 @@ async fn serve(
     let listener = TcpListener::bind(address).await.map_err(|cause| Error::Serve { address, cause })?;
     let (shown, cluster, notifier, deliveries) =
         (shown.clone(), cluster.clone(), notifier.clone(), Arc::clone(deliveries));
-    let metrics = Arc::new(Metrics::new(move || gauges(&shown, &cluster, &notifier, &deliveries, leadership.as_ref())));
+    let metrics = Arc::new(Metrics::new(move || {
+        gauges(&shown, &cluster, &notifier, &deliveries, admission.as_deref(), leadership.as_ref())
+    }));
     let (follower, messages, end) = (Arc::clone(&metrics), emitter.subscribe(), stop.clone());
     tasks.spawn(async move {
         follower.follow(messages, end).await;
@@ -446,6 +411,18 @@ async fn lead(
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
     tasks.spawn(sweep(context.source.clone(), stop.clone()));
+    if let Some(admit) = &settings.admit {
+        let registration = Registration {
+            namespace: settings.namespace.clone(),
+            names: admit.names(&settings.namespace),
+            lifetimes: admit.lifetimes,
+        };
+        let leading = admission::lead(registration, cluster.clone(), stop.clone());
+        tasks.spawn(async move {
+            leading.await;
+            Ok(())
+        });
+    }
     let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), stop.clone());
     let login = registry_login::make(cluster.clone(), settings.namespace.clone(), stop.clone());
     let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), stop.clone());

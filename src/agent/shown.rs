@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::metrics::{Gauges, SyncGauges};
 use super::notify::Notifier;
+use crate::admission::Admission;
 use crate::cluster::{Cluster, Leadership};
 use crate::function;
 use crate::gitsync::Context;
@@ -34,6 +35,7 @@ pub(super) fn gauges(
     cluster: &Cluster,
     notifier: &Notifier,
     deliveries: &Deliveries,
+    admission: Option<&Admission>,
     leadership: Option<&Leadership>,
 ) -> Gauges {
     let (context, functions) = shown.get().unzip();
@@ -73,5 +75,6 @@ pub(super) fn gauges(
         builds_held_up: queue.held_up as u64,
         builds_waiting: queue.waiting as u64,
         deliveries: deliveries.counts(),
+        reviews: admission.map(Admission::counts).unwrap_or_default(),
     }
 }

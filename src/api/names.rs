@@ -96,6 +96,11 @@ pub const LAST_VALID_SETTINGS: &str = "mainstay.dev/last-valid-settings";
 /// Key of [`KNOWN_HOSTS`].
 pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
 
+/// Name of everything about the admission webhooks: their configurations, their Service, and the Secret with their certificates.
+pub const ADMISSION: &str = "mainstay-admission";
+/// Field manager of that Secret, and of `caBundle` in the configurations.
+pub const ADMISSION_MANAGER: &str = "mainstay-admission";
+
 /// Name of the agent's Lease, and the reporting controller of its Events.
 pub const LEASE: &str = "mainstay";
 /// `reportingController` of Events.

@@ -26,6 +26,9 @@ pub(super) struct Arguments {
     /// URL at which Git hosts reach that listener, such as https://hooks.example.com; shown in the status of Receivers
     #[arg(long, value_name = "URL", env = "MAINSTAY_RECEIVER_URL", requires = "receive")]
     receiver_url: Option<BaseUrl>,
+    /// Answer the API server's admission webhooks over HTTPS here, such as 0.0.0.0:9443; by default nowhere
+    #[arg(long, value_name = "ADDR")]
+    admit: Option<SocketAddr>,
     /// Directory of the Git mirrors; only this process may write there
     #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
     data: PathBuf,
@@ -57,6 +60,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     // Invalid variables are reported before anything starts.
     let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
     let receive = arguments.receive.map(|address| agent::Receive::bind(address, base)).transpose()?;
+    let admit = arguments.admit.map(agent::Admit::bind).transpose()?;
     let functions =
         function::Settings::from_env(function::Settings::default(), variables()).map_err(Error::Settings)?;
     let stop = stop::on_signal()?;
@@ -74,6 +78,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         pod: arguments.pod,
         listen: arguments.listen,
         receive,
+        admit,
         limits: Limits::default(),
         source,
         functions,

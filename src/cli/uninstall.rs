@@ -34,13 +34,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const LOOKS_AGAIN: usize = 5;
 /// Label on everything that `mainstay install` prints.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
-/// Kinds and names of the installed cluster-wide objects.
-const CLUSTER_OBJECTS: &[(&str, &str, &str)] = &[
-    ("ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
-    ("ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
-    ("ClusterRole", "clusterroles", "mainstay-agent"),
-    ("ClusterRole", "clusterroles", "mainstay-view"),
+/// Kinds and names of the installed cluster-wide objects. The webhooks come first: nobody answers them any more.
+const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
+    (WEBHOOKS, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", names::ADMISSION),
+    (WEBHOOKS, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", names::ADMISSION),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-agent"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-view"),
 ];
+const WEBHOOKS: &str = "admissionregistration.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// Kinds and names of the objects in the namespace that are installed or created by the agent for itself.
 const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
@@ -48,6 +51,8 @@ const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (RBAC, "Role", "roles", "mainstay-lease"),
     ("v1", "ServiceAccount", "serviceaccounts", "mainstay"),
     ("v1", "Service", "services", "mainstay-receivers"),
+    ("v1", "Service", "services", names::ADMISSION),
+    ("v1", "Secret", "secrets", names::ADMISSION),
     ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", "mainstay"),
     ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "mainstay"),
     ("v1", "ConfigMap", "configmaps", names::BOOTSTRAP),
@@ -153,8 +158,8 @@ impl Uninstall<'_> {
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
-        for (kind, plural, name) in CLUSTER_OBJECTS {
-            let kind = Kind::fixed(RBAC, kind, plural, Scope::Cluster);
+        for (api_version, kind, plural, name) in CLUSTER_OBJECTS {
+            let kind = Kind::fixed(api_version, kind, plural, Scope::Cluster);
             self.delete(&kind, None, name, is_ours).await?;
         }
         self.delete_definitions().await?;

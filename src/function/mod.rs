@@ -21,6 +21,7 @@ pub mod children;
 #[expect(clippy::disallowed_methods, reason = "it is the clock of all Functions")]
 mod context;
 mod credentials;
+mod defaults;
 pub mod git;
 mod log_tail;
 mod name_conflict;
@@ -55,6 +56,7 @@ mod violation;
 pub use base::{BaseImage, InvalidBaseImage};
 pub use context::{Context, FunctionMetrics, Input};
 pub use credentials::Credentials;
+pub use defaults::{complete, same_input};
 pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Settings};

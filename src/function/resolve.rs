@@ -259,12 +259,28 @@ fn pod_labels(
     labels
 }
 
-fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut Findings) -> Option<&'static Runtime> {
+/// The runtime of a Function, which may not exist.
+pub(super) fn runtime_of<'a>(function: &'a Function, settings: &'a Settings) -> &'a str {
     let given = function.spec.runtime.as_deref().filter(|name| !name.is_empty());
     // A Function without a runtime keeps the one that it was built with.
     let kept = function.status.as_ref().and_then(|status| status.runtime.as_deref()).filter(|name| !name.is_empty());
     let name = given.or_else(|| kept.filter(|name| runtimes::find(name).is_some()));
-    let name = name.unwrap_or(&settings.default_runtime);
+    name.unwrap_or(&settings.default_runtime)
+}
+
+/// The number of pods of a Function, valid or not.
+pub(super) fn replicas_of(function: &Function, settings: &Settings) -> Replicas {
+    sizes::replicas(function, settings, &mut Findings::default())
+}
+
+/// The resources of a Function's pods and of its builds, valid or not.
+pub(super) fn resources_of(function: &Function, settings: &Settings) -> [Resources; 2] {
+    let (runtime, mut found) = (runtimes::find(runtime_of(function, settings)), Findings::default());
+    [sizes::of_pod(function, settings, runtime, &mut found), sizes::of_build(function, settings, &mut found)]
+}
+
+fn runtime(function: &Function, settings: &Settings, is_git: bool, found: &mut Findings) -> Option<&'static Runtime> {
+    let name = runtime_of(function, settings);
     let Some(runtime) = runtimes::find(name) else {
         let path = if is_git { "spec.runtime" } else { "spec.deps" };
         let known: Vec<_> = runtimes::all().iter().map(|runtime| runtime.name).collect();

@@ -62,8 +62,9 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
     assert!(output.stderr.is_empty() && output.status.success());
     let documents = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
     let secrets: Vec<Value> = documents.filter(|document| document["kind"] == "Secret").collect();
-    assert_eq!(secrets.len(), 1);
-    assert!(secrets[0].get("data").is_none() && secrets[0].get("stringData").is_none(), "the agent makes the login");
+    assert_eq!(secrets.len(), 2);
+    let is_empty = |secret: &Value| secret.get("data").is_none() && secret.get("stringData").is_none();
+    assert!(secrets.iter().all(is_empty), "the agent makes the login, and the certificates");
     let definitions = mainstay(&["crd"], Path::new("/")).stdout;
     assert!(text.contains(&String::from_utf8(definitions).unwrap()), "the definitions are those of `mainstay crd`");
     // What stands in `manifests/` is found and replaced.

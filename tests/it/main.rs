@@ -3,6 +3,7 @@
 
 mod abbreviations;
 mod addresses;
+mod admission;
 mod agent_restarts;
 mod autoscaled;
 mod bootstrap;

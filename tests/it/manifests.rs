@@ -89,13 +89,54 @@ fn let_only_those_in_who_have_something_to_ask() {
     let [webhooks, metrics] = policy["ingress"].as_array().unwrap().as_slice() else { panic!("{policy}") };
     assert_eq!(
         (&webhooks["ports"], &webhooks["from"]),
-        (&json!([{"port": "receivers", "protocol": "TCP"}]), &Value::Null)
+        (&json!([{"port": "receivers", "protocol": "TCP"}, {"port": "admission", "protocol": "TCP"}]), &Value::Null)
     );
     assert_eq!(metrics["ports"], json!([{"port": "http", "protocol": "TCP"}]));
     let labelled = json!({"namespaceSelector": {"matchLabels": {"mainstay.dev/metrics": "true"}}});
     assert_eq!(metrics["from"], json!([{"podSelector": {}}, labelled]));
     let ports: Vec<_> = pod["spec"]["containers"][0]["ports"].as_array().unwrap().iter().collect();
-    assert!(ports.iter().all(|port| port["name"] == "http" || port["name"] == "receivers"), "each is in the policy");
+    let named = ["http", "receivers", "admission"];
+    assert!(ports.iter().all(|port| named.iter().any(|name| port["name"] == *name)), "each is in the policy");
+}
+
+/// An agent that is away must not keep anybody from writing anything.
+#[test]
+fn register_webhooks_that_stop_nothing() {
+    let documents = built();
+    let service = find(&documents, "Service", "mainstay-admission");
+    let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
+    // Every replica answers.
+    assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
+    let container = &pod["spec"]["containers"][0];
+    let ports = container["ports"].as_array().unwrap();
+    let port = ports.iter().find(|port| port["name"] == service["spec"]["ports"][0]["targetPort"]).unwrap();
+    let argument = format!("--admit=0.0.0.0:{}", port["containerPort"]);
+    assert!(container["args"].as_array().unwrap().contains(&argument.into()));
+    assert!(
+        find(&documents, "Secret", "mainstay-admission")["data"].is_null(),
+        "applied again, it keeps the certificates"
+    );
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        for webhook in find(&documents, kind, "mainstay-admission")["webhooks"].as_array().unwrap() {
+            assert_eq!((&webhook["failurePolicy"], &webhook["sideEffects"]), (&json!("Ignore"), &json!("None")));
+            assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 3);
+            assert!(webhook["clientConfig"]["caBundle"].is_null(), "the agent's");
+            let reached = &webhook["clientConfig"]["service"];
+            assert_eq!(
+                (&reached["name"], &reached["namespace"]),
+                (&service["metadata"]["name"], &service["metadata"]["namespace"])
+            );
+            let rules = webhook["rules"].as_array().unwrap();
+            assert!(rules.iter().all(|rule| rule["operations"] == json!(["CREATE", "UPDATE"])));
+            // Statuses are the agent's, and no other Secret than a labelled one is shown to it.
+            let secrets = rules.iter().any(|rule| rule["resources"] == json!(["secrets"]));
+            assert_eq!(secrets, !webhook["objectSelector"].is_null());
+            assert!(rules.iter().all(|rule| !rule["resources"].to_string().contains(['/', '*'])));
+        }
+    }
+    let rules = find(&documents, "ClusterRole", "mainstay-agent")["rules"].as_array().unwrap();
+    let rule = rules.iter().find(|rule| rule["apiGroups"] == json!(["admissionregistration.k8s.io"])).unwrap();
+    assert_eq!(rule["resourceNames"], json!(["mainstay-admission"]));
 }
 
 #[test]

@@ -43,9 +43,11 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &["source", "runtimes", "registry", "managed", "apply", "cluster", "secrets", "notification", "liveness"],
     ),
     ("receiver", &["source", "cluster", "secrets", "notification", "liveness", "listener"]),
+    ("admission", &["source", "registry", "function", "cluster", "listener"]),
     (
         "agent",
         &[
+            "admission",
             "managed",
             "apply",
             "drift",
@@ -66,6 +68,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "admission",
             "agent",
             "managed",
             "drift",
@@ -88,6 +91,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 /// Files and folders that act: they may wait, read clocks and files, and log. Everything else decides.
 const ACTING: &[&str] = &[
     "src/main.rs",
+    "src/admission/registration.rs",
+    "src/admission/server.rs",
     "src/agent/",
     "src/build/",
     "src/cli/",

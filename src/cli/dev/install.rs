@@ -1,14 +1,17 @@
 //! Installs the definitions, a GitRepository and a GitSync in the embedded cluster.
 
-use serde::Serialize;
+use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
 use super::{FollowedRepository, NAMESPACE};
 use crate::{
+    agent::Admit,
     api::{self, GitRepository, GitRepositorySpec, GitSync, GitSyncSpec, names},
     cli::{Error, connection::own_kind},
     cluster::{Apply, Cluster, Kind},
 };
+
+const WEBHOOKS: &str = include_str!("../../../manifests/webhooks.yaml");
 
 /// Applies the definitions and the two objects.
 pub(super) async fn install(cluster: &Cluster, followed: &FollowedRepository, reference: &str) -> Result<(), Error> {
@@ -35,6 +38,24 @@ pub(super) async fn install(cluster: &Cluster, followed: &FollowedRepository, re
     let spec: GitSyncSpec = serde_json::from_value(spec).map_err(|cause| Error::Understand { what: what(), cause })?;
     let kind = own_kind::<GitSync>(cluster).await?;
     apply(cluster, &kind, Some(NAMESPACE), &followed.name, &GitSync::new(&followed.name, spec)).await
+}
+
+/// Registers the agent's webhooks as in `manifests/`, but by its address: no Service leads to this process.
+pub(super) async fn webhooks(cluster: &Cluster, admit: &Admit) -> Result<(), Error> {
+    let Some(address) = admit.address() else { return Ok(()) };
+    for document in serde_yaml::Deserializer::from_str(WEBHOOKS) {
+        let mut object = Value::deserialize(document).map_err(Error::WriteYaml)?;
+        let Some(webhooks) = object["webhooks"].as_array_mut() else { continue };
+        for webhook in webhooks {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
+            webhook["clientConfig"] = serde_json::json!({"url": format!("https://{address}{path}")});
+        }
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        let found = cluster.kind("admissionregistration.k8s.io/v1", &kind).await?;
+        let kind = found.ok_or(Error::UnknownKind(kind))?;
+        apply(cluster, &kind, None, names::ADMISSION, &object).await?;
+    }
+    Ok(())
 }
 
 async fn apply(

@@ -205,7 +205,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     };
     let origin = Origin::Kubeconfig { path: Some(started.kubeconfig.clone()), context: None };
     let cluster = Cluster::from_origin(&origin).await?;
+    let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     install::install(&cluster, followed, reference).await?;
+    install::webhooks(&cluster, &admit).await?;
 
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
     let emitter = Emitter::default();
@@ -220,6 +222,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         pod: None,
         listen: None,
         receive,
+        admit: Some(admit),
         limits: Limits::default(),
         source,
         functions: functions(),

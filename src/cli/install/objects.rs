@@ -15,6 +15,7 @@ use crate::{
 const NAMESPACE: &str = include_str!("../../../manifests/namespace.yaml");
 const RBAC: &str = include_str!("../../../manifests/rbac.yaml");
 const AGENT: &str = include_str!("../../../manifests/deployment.yaml");
+const WEBHOOKS: &str = include_str!("../../../manifests/webhooks.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../manifests/network-policy.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("../../../manifests/disruption-budget.yaml");
 const REGISTRY: &str = include_str!("../../../manifests/registry/registry.yaml");
@@ -58,6 +59,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
         let here = format!(".{}.svc.", installation.namespace);
         objects.extend(manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?);
     }
+    objects.extend(manifest(WEBHOOKS, installation)?);
     Ok(objects)
 }
 

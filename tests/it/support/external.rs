@@ -38,7 +38,7 @@ pub(crate) const KUBECONFIG: &str = "MAINSTAY_TEST_KUBECONFIG";
 /// Where the agent's ServiceAccount is, as in `manifests/`.
 const AGENT_NAMESPACE: &str = "mainstay-system";
 /// Label of what stays for the next run.
-const SCAFFOLDING: &str = "mainstay.dev/tests";
+pub(crate) const SCAFFOLDING: &str = "mainstay.dev/tests";
 /// API group of the definitions that tests make, and which they may therefore delete.
 const TEST_GROUP: &str = "mainstay-tests.example.org";
 /// ConfigMap in `kube-system` that tells the stand-in of a kubelet how containers end.
@@ -348,6 +348,13 @@ impl Api {
 
     /// Deletes what tests have made.
     async fn clean(&self) {
+        // Webhooks of an agent that is gone; only those of a test have the label.
+        for resource in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            let path = path_of("admissionregistration.k8s.io/v1", resource, "", super::admission::NAME, "");
+            if self.get(&path).await.is_some_and(|live| !live["metadata"]["labels"][SCAFFOLDING].is_null()) {
+                let _ = self.ask(Method::DELETE, &path, "application/json", Vec::new()).await;
+            }
+        }
         let outcomes = path_of("v1", "configmaps", "kube-system", OUTCOMES, "");
         if self.get(&outcomes).await.is_some() {
             let _ = self.ask(Method::DELETE, &outcomes, "application/json", Vec::new()).await;

@@ -20,7 +20,7 @@ use super::{
     world::{NAMESPACE, World, condition_of},
 };
 
-const API: &str = "serverless.kyma-project.io/v1alpha1";
+pub(crate) const API: &str = "serverless.kyma-project.io/v1alpha1";
 /// Label with the name of the Function on its children.
 const NAME: &str = "serverless.kyma-project.io/function-name";
 

@@ -1,6 +1,7 @@
 //! What several integration tests need: a Git server over HTTP, repositories to serve, image registries, and a whole world,
 //! on the embedded cluster or on another one.
 
+pub(crate) mod admission;
 pub(crate) mod build;
 pub(crate) mod canary;
 mod cpu_limit;

@@ -132,12 +132,12 @@ impl Shell {
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let mut arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
         // A pod has these for itself.
-        let own = ["--listen", "--receive", "--data"];
+        let own = ["--listen", "--receive", "--admit", "--data"];
         arguments.retain(|argument| !own.iter().any(|flag| argument.starts_with(flag)));
         let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
         command.args(arguments).arg("--kubeconfig").arg(kubeconfig).args(["-n", self.home, "--identity", name]);
         command
-            .args(["--receive", "127.0.0.1:0", "--data"])
+            .args(["--receive", "127.0.0.1:0", "--admit", "127.0.0.1:0", "--data"])
             .arg(self.path(name))
             .env_clear()
             .env("HOME", self.room.path());
@@ -155,7 +155,8 @@ impl Drop for Shell {
         let script = format!(
             "kubectl delete --ignore-not-found --wait namespace {} {}; \
              mainstay crd | kubectl delete --ignore-not-found --wait -f -; \
-             kubectl delete --ignore-not-found clusterrole,clusterrolebinding -l app.kubernetes.io/name=mainstay",
+             kubectl delete --ignore-not-found clusterrole,clusterrolebinding,mutatingwebhookconfiguration,\
+             validatingwebhookconfiguration -l app.kubernetes.io/name=mainstay",
             self.home,
             self.others.join(" ")
         );

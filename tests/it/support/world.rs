@@ -88,6 +88,8 @@ pub(crate) struct World {
     pub(crate) listen: Option<SocketAddr>,
     /// Where the agent receives webhooks.
     pub(crate) receive: Option<agent::Receive>,
+    /// Where the agent answers the API server.
+    pub(crate) admit: Option<agent::Admit>,
     /// Whether agents know a pod of theirs, which has the name of their identity.
     pub(crate) in_pods: bool,
     /// What clients of the agent may cost.
@@ -181,6 +183,7 @@ impl World {
             stuck_after: liveness::STUCK_AFTER,
             listen: None,
             receive: None,
+            admit: None,
             in_pods: false,
             clients: Limits::default(),
             gate: Gate::default(),
@@ -242,6 +245,7 @@ impl World {
             pod: self.in_pods.then(|| identity.to_owned()),
             listen: self.listen,
             receive: self.receive.clone(),
+            admit: self.admit.clone(),
             limits: self.clients,
             source,
             functions: self.functions.clone(),

@@ -1,0 +1,56 @@
+//! TLS with a certificate that is replaced while connections come in.
+//!
+//! Invariant: a handshake uses the certificate that is current when it begins; connections that have begun go on.
+//! Invariant: without a certificate no handshake succeeds, and nothing is served without TLS.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::object::Secret;
+
+/// The certificate that is served, if there is one.
+#[derive(Default)]
+pub(super) struct Served(RwLock<Option<Arc<CertifiedKey>>>);
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").finish_non_exhaustive()
+    }
+}
+
+impl ResolvesServerCert for Served {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.0.read().clone()
+    }
+}
+
+impl Served {
+    /// From now on, this one is served.
+    pub(super) fn set(&self, certified: Option<CertifiedKey>) {
+        *self.0.write() = certified.map(Arc::new);
+    }
+
+    /// How connections are accepted.
+    pub(super) fn config(self: Arc<Self>) -> Option<ServerConfig> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().ok()?;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(self);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Some(config)
+    }
+}
+
+/// A certificate with its key, both as PEM; `None` if they cannot be used.
+pub(super) fn certified(certificate: &str, key: &Secret<String>) -> Option<CertifiedKey> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok()?;
+    CertifiedKey::from_der(chain.ok()?, key, &ring::default_provider()).ok()
+}
