@@ -75,15 +75,17 @@ pub(crate) enum Deleted<F, K> {
 }
 
 impl Writer {
-    /// Deletes an object that no owner in the store has, if it may be deleted as it is found: `judge` says why not.
+    /// Deletes an object that no owner in the store has, if it may be deleted as it is found: `judge` says why not. What was
+    /// `judged` already is not looked at unless it has changed since.
     pub(crate) async fn delete_unowned<K>(
         &self,
         kind: &Kind,
         key: &Key,
+        judged: Option<Version>,
         judge: impl Fn(&ObjectMeta) -> Result<(), K>,
     ) -> Result<Deleted<ObjectMeta, K>, Error> {
         let _lock = self.lock_object(key).await;
-        self.delete_as_found(kind, key, None, judge).await
+        self.delete_as_found(kind, key, judged, judge).await
     }
 
     /// Deletes an object, if it may be deleted as it is found: `judge` says why not. What was `judged` already is not looked

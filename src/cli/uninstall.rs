@@ -40,7 +40,9 @@ const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (WEBHOOKS, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", names::ADMISSION),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-propagates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-agent"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-propagates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-view"),
 ];
 const WEBHOOKS: &str = "admissionregistration.k8s.io/v1";

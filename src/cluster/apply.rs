@@ -134,6 +134,21 @@ impl Cluster {
         self.write(call.with(Method::POST, JSON, body.to_string())).await
     }
 
+    /// Creates an object, of which this field manager owns everything. Returns it as stored.
+    pub async fn create_as(
+        &self,
+        manager: &str,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+        body: &Value,
+    ) -> Result<Value, Error> {
+        let mut call = Call::object(Attempt::Create, Verb::Create, kind, namespace, name, None)?;
+        call.path = kind.path(namespace, None, None);
+        write_as(&mut call, manager, Persistence::Kept);
+        self.write(call.with(Method::POST, JSON, body.to_string())).await
+    }
+
     /// Replaces an object. With `metadata.resourceVersion` in `body` only if it is still the one there.
     pub async fn replace(
         &self,
@@ -202,7 +217,11 @@ impl Cluster {
 
 /// Query parameters of all writes except applies.
 fn own_write(call: &mut Call, persistence: Persistence) {
-    and(&mut call.path, "fieldManager", AGENT_MANAGER);
+    write_as(call, AGENT_MANAGER, persistence);
+}
+
+fn write_as(call: &mut Call, manager: &str, persistence: Persistence) {
+    and(&mut call.path, "fieldManager", manager);
     and(&mut call.path, "fieldValidation", "Strict");
     if persistence == Persistence::DryRun {
         and(&mut call.path, "dryRun", "All");

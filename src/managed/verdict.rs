@@ -108,8 +108,13 @@ fn break_glass<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp)
 
 /// Whether an object of which only the metadata was read is under break glass at `now`.
 pub fn is_paused(meta: &ObjectMeta, now: Timestamp) -> bool {
+    pause_of(meta, now).is_some()
+}
+
+/// The same, and until when.
+pub(crate) fn pause_of(meta: &ObjectMeta, now: Timestamp) -> Option<PauseEnd> {
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
-    break_glass(annotation, now).is_some()
+    break_glass(annotation, now)
 }
 
 /// Whether a controller owns an object of which only the metadata was read.

@@ -11,12 +11,13 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::api::names::{
-    AGENT_MANAGER, CREDENTIALS, GENERATE, MANAGED_BY, PROPAGATED, PROPAGATED_FROM, PROPAGATION_MANAGER,
-    SERVERLESS_PREFIX, SERVICE_ACCOUNT, SYNC_LABEL, USER,
+    CONFIG, CREDENTIALS, GENERATE, MANAGED_BY, PROPAGATED, PROPAGATED_FROM, PROPAGATION_MANAGER, SERVERLESS_PREFIX,
+    SERVICE_ACCOUNT, SYNC_LABEL, USER,
 };
+use crate::apply::Version;
 use crate::cluster::{Kind, Scope};
-use crate::managed::is_paused;
-use crate::managed::verdict::is_controlled;
+use crate::managed::PauseEnd;
+use crate::managed::verdict::{is_controlled, pause_of};
 
 /// A kind that is copied.
 #[derive(Clone, Debug)]
@@ -50,8 +51,8 @@ pub(super) struct Base {
     pub(super) digest: String,
     /// What every copy is, but for its namespace.
     body: Value,
-    /// Why it is not copied.
-    pub(super) refused: Option<&'static str>,
+    /// Why it is not copied, and which label is to be taken off it.
+    pub(super) refused: Option<(&'static str, &'static str)>,
 }
 
 impl Base {
@@ -92,12 +93,15 @@ impl Base {
     }
 }
 
-/// Why an object is not copied although it is labelled.
-fn refused(live: &Value) -> Option<&'static str> {
+/// Why an object is not copied although it is labelled, and which label is to be taken off it.
+fn refused(live: &Value) -> Option<(&'static str, &'static str)> {
     if matches!(live["type"].as_str(), Some("kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")) {
-        Some("it is a token; copies of it would be valid nowhere or let others act for the agent")
+        Some(("it is a token; copies of it would be valid nowhere or let others act for the agent", CONFIG))
     } else if !live["metadata"]["labels"][GENERATE].is_null() {
-        Some("it is a key that the agent has made for a Git repository")
+        Some(("it is a key that the agent has made for a Git repository", CONFIG))
+    } else if !live["metadata"]["labels"][PROPAGATED_FROM].is_null() {
+        // Left by an agent of another namespace, or made by hand.
+        Some(("it says that it is a copy itself", PROPAGATED_FROM))
     } else {
         None
     }
@@ -108,41 +112,56 @@ fn refused(live: &Value) -> Option<&'static str> {
 pub(super) enum Whose {
     /// A copy of ours.
     Ours,
-    /// It says that it is a copy, which nothing proves: what was created and is not ours by its `managedFields` yet, or
-    /// somebody's.
-    Unproven,
+    /// A copy of ours that is left alone until then.
+    Paused(Timestamp),
     /// Somebody else's, or a copy that somebody keeps.
     Theirs,
 }
 
-/// Whose an object with the name of a base is.
+/// Whose an object is, by its metadata alone.
 pub(super) fn whose(home: &str, meta: &ObjectMeta, now: Timestamp) -> Whose {
     let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     let is_theirs = label(PROPAGATED_FROM) != Some(home)
         || label(MANAGED_BY) == Some(USER)
         || label(SYNC_LABEL).is_some()
-        || is_controlled(meta)
-        || is_paused(meta, now);
-    let is_ours = meta.managed_fields.iter().flatten().any(|entry| {
-        entry.manager.as_deref() == Some(PROPAGATION_MANAGER) && entry.operation.as_deref() == Some("Apply")
-    });
-    match (is_theirs, is_ours) {
-        (true, _) => Whose::Theirs,
-        (false, true) => Whose::Ours,
-        (false, false) => Whose::Unproven,
+        || is_controlled(meta);
+    if is_theirs || entry(meta, "Apply").or(entry(meta, "Update")).is_none() {
+        return Whose::Theirs;
+    }
+    match pause_of(meta, now).map(PauseEnd::time) {
+        None => Whose::Ours,
+        Some(Some(end)) => Whose::Paused(end),
+        Some(None) => Whose::Theirs,
+    }
+}
+
+/// Which of `managedFields` is our own: we create (`Update`), and apply what has changed since.
+fn entry(meta: &ObjectMeta, operation: &str) -> Option<usize> {
+    meta.managed_fields.iter().flatten().position(|entry| {
+        entry.manager.as_deref() == Some(PROPAGATION_MANAGER) && entry.operation.as_deref() == Some(operation)
+    })
+}
+
+/// The version of an object.
+pub(super) fn version(meta: &ObjectMeta) -> Version {
+    Version {
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
     }
 }
 
 /// An object with the name of a base in another namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    pub(super) uid: String,
-    pub(super) version: String,
+    pub(super) version: Version,
     pub(super) whose: Whose,
+    /// Which of its `managedFields` says that we created it, if we have not applied it yet.
+    pub(super) created: Option<usize>,
     /// The digest of the base of which it is a faithful copy.
     pub(super) copy_of: Option<String>,
     /// Its type, if it is a Secret.
     pub(super) of_type: Option<String>,
+    pub(super) is_immutable: bool,
     pub(super) is_terminating: bool,
 }
 
@@ -152,12 +171,13 @@ impl Found {
         let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).unwrap_or_default();
         let is_copy = |base: &&Base| contains(live, &base.body);
         Self {
+            version: version(&meta),
             whose: whose(home, &meta, now),
-            is_terminating: meta.deletion_timestamp.is_some(),
-            uid: meta.uid.unwrap_or_default(),
-            version: meta.resource_version.unwrap_or_default(),
+            created: if entry(&meta, "Apply").is_some() { None } else { entry(&meta, "Update") },
             copy_of: base.filter(is_copy).map(|base| base.digest.clone()),
             of_type: live["type"].as_str().map(str::to_owned),
+            is_immutable: live["immutable"] == true,
+            is_terminating: meta.deletion_timestamp.is_some(),
         }
     }
 }
@@ -175,22 +195,13 @@ fn contains(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// `managedFields` of a copy that we have just created, in which it is ours as if it had been applied; `None` if they are not
-/// as expected, and an apply has to do.
-pub(super) fn applied(created: &Value) -> Option<Value> {
-    let mut entries = created.pointer("/metadata/managedFields")?.as_array()?.clone();
-    let own = entries.iter_mut().find(|entry| entry["manager"] == AGENT_MANAGER && entry["operation"] == "Update")?;
-    (own["manager"], own["operation"]) = (PROPAGATION_MANAGER.into(), "Apply".into());
-    without_dots(own.get_mut("fieldsV1")?);
-    Some(Value::Array(entries))
-}
-
-/// An apply owns what is in a map, and never the map itself.
-fn without_dots(fields: &mut Value) {
-    if let Some(fields) = fields.as_object_mut() {
-        fields.remove(".");
-        fields.values_mut().for_each(without_dots);
-    }
+/// A JSON patch after which what we created is ours as if we had applied it: only then an apply removes what the base has no
+/// more. `created` is its place among the `managedFields` of this version.
+pub(super) fn as_applied(created: usize, resource_version: &str) -> Value {
+    json!([
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
+        {"op": "replace", "path": format!("/metadata/managedFields/{created}/operation"), "value": "Apply"},
+    ])
 }
 
 #[cfg(test)]
@@ -239,7 +250,7 @@ mod tests {
     #[test]
     fn labels_prove_nothing_and_every_sign_of_somebody_else_counts() {
         let ours = json!({
-            "labels": {PROPAGATED_FROM: "home"},
+            "labels": {PROPAGATED_FROM: "home"}, "annotations": {},
             "managedFields": [{"manager": PROPAGATION_MANAGER, "operation": "Apply"}],
         });
         let check = |path: &str, value: Value, expected: Whose| {
@@ -251,9 +262,13 @@ mod tests {
             assert_eq!(whose("home", &meta, Timestamp::UNIX_EPOCH), expected, "{meta:?}");
         };
         check("", Value::Null, Whose::Ours);
-        check("/managedFields", json!([]), Whose::Unproven);
-        check("/managedFields/0/operation", "Update".into(), Whose::Unproven);
-        check("/managedFields/0/manager", "mainstay".into(), Whose::Unproven);
+        check("/managedFields", json!([]), Whose::Theirs);
+        check("/managedFields/0/operation", "Update".into(), Whose::Ours);
+        check("/managedFields/0/manager", "mainstay".into(), Whose::Theirs);
+        let paused = |until: &str| json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until});
+        check("/annotations", paused("1970-01-01T00:00:01Z"), Whose::Paused(Timestamp::from_second(1).unwrap()));
+        check("/annotations", paused("1969-01-01T00:00:00Z"), Whose::Ours);
+        check("/annotations", paused("tomorrow"), Whose::Theirs);
         check("/labels", json!({}), Whose::Theirs);
         check("/labels", json!({PROPAGATED_FROM: "elsewhere"}), Whose::Theirs);
         check("/labels", json!({PROPAGATED_FROM: "home", MANAGED_BY: USER}), Whose::Theirs);

@@ -1,32 +1,36 @@
-//! Watches bases, namespaces and copies, and does what is due.
+//! Watches bases, namespaces and copies, and begins what is due.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{BoxStream, SelectAll};
-use futures::{StreamExt, stream};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, SelectAll};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::copy::{Propagated, Whose, applied, whose};
-use super::state::{Place, State, Step};
-use crate::api::names::{CONFIG, PROPAGATED_FROM, PROPAGATION_MANAGER, REGISTRY_FINALIZER};
-use crate::apply::{Deleted, Writer};
-use crate::cluster::{
-    Apply, Denial, Error, Event, EventType, Kind, Part, Persistence, Regarding, Scope, Selection, WatchEvent,
-};
-use crate::failure::{Backoff, chain};
+use super::copy::{Propagated, Whose, version, whose};
+use super::queue::Queue;
+use super::state::{Copied, Place, State, Step};
+use super::tally::Tally;
+use super::write::Write;
+use crate::api::names::{CONFIG, PROPAGATED_FROM};
+use crate::apply::Writer;
+use crate::cluster::{Denial, Error, Event, EventType, Kind, Regarding, Scope, Selection, WatchEvent};
+use crate::failure::chain;
+use crate::managed::revert_backoff::Shift;
 
-/// Copies that are written at the same time.
-const AT_ONCE: usize = 8;
-/// Wait after a copy could not be written.
-const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-const FAR: Duration = Duration::from_secs(86_400);
+/// What was written is shown by the watch within this time.
+const LAG: Duration = Duration::from_secs(1);
+/// What was written is reported so soon, even while more is being written.
+const REPORT_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait until a time of the wall clock, which may be set.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// One of the watches.
 #[derive(Clone, Debug)]
@@ -41,7 +45,8 @@ enum Watched {
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Copies the bases of a kind in the namespace `home` until `stop`, once it is known which namespaces are `excluded`. `emit` gets Events about them and must not block.
+/// Copies the bases of a kind in the namespace `home` until `stop`, once it is known which namespaces are `excluded`. `emit`
+/// gets Events about them and must not block.
 pub async fn run(
     propagated: Propagated,
     home: String,
@@ -52,6 +57,7 @@ pub async fn run(
 ) {
     let label = propagated.label;
     let mut propagation = Propagation {
+        began: Instant::now(),
         kind: Arc::clone(&propagated.kind),
         state: State::new(propagated, &home),
         home: home.clone(),
@@ -59,7 +65,10 @@ pub async fn run(
         emit: Arc::new(emit),
         watches: SelectAll::new(),
         named: HashMap::new(),
-        failures: BTreeMap::new(),
+        queue: Queue::default(),
+        running: FuturesUnordered::new(),
+        tally: Tally::default(),
+        report_at: None,
     };
     let bases = Selection::labelled(CONFIG, label).within(&home);
     let copies = Selection::labelled(PROPAGATED_FROM, &home).metadata_only();
@@ -69,6 +78,8 @@ pub async fn run(
 }
 
 struct Propagation {
+    /// When the loop's clock began.
+    began: Instant,
     kind: Arc<Kind>,
     home: String,
     state: State,
@@ -77,8 +88,10 @@ struct Propagation {
     watches: Watches,
     /// What ends the watch of a name, for each base; namespaces are watched from the first one on.
     named: HashMap<String, CancellationToken>,
-    /// Copies that could not be written, with the failures in a row and when they are tried again.
-    failures: BTreeMap<Place, (u32, Instant)>,
+    queue: Queue,
+    running: FuturesUnordered<BoxFuture<'static, Outcome>>,
+    tally: Tally,
+    report_at: Option<Duration>,
 }
 
 /// What became of a step.
@@ -88,22 +101,24 @@ impl Propagation {
     async fn reconcile(&mut self, mut excluded: watch::Receiver<Option<Vec<String>>>) {
         excluded.mark_changed();
         loop {
-            let due = self.failures.values().map(|(_, at)| *at).min().unwrap_or_else(|| Instant::now() + FAR);
+            let next = self.queue.next_end().into_iter().chain(self.report_at).min().unwrap_or(self.now() + LONGEST);
             tokio::select! {
-                Some((watched, event)) = self.watches.next() => self.observe(watched, event).await,
+                Some((watched, event)) = self.watches.next() => self.observe(watched, event),
                 Ok(()) = excluded.changed() => {
                     if let Some(excluded) = excluded.borrow_and_update().clone() {
                         self.state.set_excluded(excluded);
                     }
                 }
-                () = sleep_until(due) => {
-                    let now = Instant::now();
-                    let again = self.failures.iter().filter(|(_, (_, at))| *at <= now).map(|(place, _)| place.clone());
-                    again.collect::<Vec<_>>().into_iter().for_each(|place| self.state.set_due(place));
-                }
+                Some((place, outcome)) = self.running.next() => self.finish(place, outcome),
+                () = sleep_until(self.began + next) => {}
             }
-            self.perform().await;
+            self.begin();
+            self.report();
         }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     fn watch(&mut self, watched: Watched, kind: &Arc<Kind>, selection: Selection, until: Option<CancellationToken>) {
@@ -138,12 +153,12 @@ impl Propagation {
         }
     }
 
-    async fn observe(&mut self, watched: Watched, event: WatchEvent) {
+    fn observe(&mut self, watched: Watched, event: WatchEvent) {
         if let WatchEvent::Failed(error) = &event {
             tracing::warn!(why = chain(error), "{}s are not watched, so none may be copied", self.kind.kind);
         }
         match watched {
-            Watched::Bases => self.observe_base(event).await,
+            Watched::Bases => self.observe_base(event),
             Watched::Namespaces => match event {
                 WatchEvent::Begin => self.state.namespaces.begin(),
                 WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
@@ -154,37 +169,40 @@ impl Propagation {
                 WatchEvent::Failed(_) | WatchEvent::Resumed => {}
             },
             Watched::Copies => match event {
-                WatchEvent::Begin => self.state.copies.begin(),
+                WatchEvent::Begin => self.state.copies_begin(),
                 WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
-                    self.state.copies.insert(place_of(&live), ());
-                    self.state.set_due(place_of(&live));
+                    let copied = self.copied(&live);
+                    self.state.set_copy(place_of(&live), copied);
                 }
-                WatchEvent::Deleted(live) => {
-                    let place = place_of(&live);
-                    self.state.copies.remove(&place);
-                    self.failures.remove(&place);
-                }
-                WatchEvent::Synced(_) => _ = self.state.copies.complete(),
+                WatchEvent::Deleted(live) => self.state.remove_copy(&place_of(&live)),
+                WatchEvent::Synced(_) => self.state.copies_complete(),
                 WatchEvent::Failed(_) | WatchEvent::Resumed => {}
             },
             Watched::Named(name) => self.observe_named(&name, event),
         }
     }
 
-    async fn observe_base(&mut self, event: WatchEvent) {
+    /// What has the label of a copy, if it is one.
+    fn copied(&self, live: &Value) -> Option<Copied> {
+        let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).ok()?;
+        let whose = whose(&self.home, &meta, Timestamp::now());
+        let is_ours = whose != Whose::Theirs && meta.deletion_timestamp.is_none();
+        is_ours.then(|| Copied { version: version(&meta), whose })
+    }
+
+    fn observe_base(&mut self, event: WatchEvent) {
+        let now = Timestamp::now();
         match event {
             WatchEvent::Begin => self.state.bases.begin(),
             WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
                 let name = name_of(&live);
-                self.state.set_base(&name, &live);
+                self.state.set_base(&name, &live, now);
                 self.refuse(&name);
-                take_off_finalizer(&self.writer.clone(), &Arc::clone(&self.kind), &self.home.clone(), &name, &live)
-                    .await;
             }
             // What was read of it before is still the best that is known.
             WatchEvent::Unreadable(live, _) => self.state.bases.keep(name_of(&live)),
-            WatchEvent::Deleted(live) => self.state.remove_base(&name_of(&live)),
-            WatchEvent::Synced(_) => self.state.bases_complete(),
+            WatchEvent::Deleted(live) => self.state.remove_base(&name_of(&live), now),
+            WatchEvent::Synced(_) => self.state.bases_complete(now),
             WatchEvent::Failed(_) | WatchEvent::Resumed => {}
         }
         self.watch_named();
@@ -200,69 +218,95 @@ impl Propagation {
             WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
                 self.state.set_named(name, &place_of(&live).0, &live, Timestamp::now());
             }
-            WatchEvent::Deleted(live) => {
-                let place = place_of(&live);
-                if let Some(named) = self.state.named(name) {
-                    named.remove(&place.0);
-                }
-                self.state.set_due(place);
-            }
+            WatchEvent::Deleted(live) => self.state.remove_named(name, &place_of(&live).0),
             WatchEvent::Synced(_) => self.state.named_complete(name),
             WatchEvent::Failed(_) | WatchEvent::Resumed => {}
         }
     }
 
-    /// Does what is due, each copy by itself.
-    async fn perform(&mut self) {
-        let due = self.state.take_due().into_iter().map(|place| (self.state.step(&place), place));
-        let (steps, nothing): (Vec<_>, Vec<_>) = due.partition(|(step, _)| *step != Step::Nothing);
-        for (_, place) in &nothing {
-            self.failures.remove(place);
-        }
-        if steps.is_empty() {
-            return;
-        }
-        let (writer, kind, home) = (&self.writer, &self.kind, &self.home);
-        let written = stream::iter(steps).map(|(step, place)| async move {
-            let outcome = write(writer, kind, home, &place, step).await;
-            (place, outcome)
-        });
-        let outcomes: Vec<Outcome> = written.buffer_unordered(AT_ONCE).collect().await;
-        self.report(outcomes);
-    }
-
-    fn report(&mut self, outcomes: Vec<Outcome>) {
-        let mut failed: BTreeMap<String, (usize, String)> = BTreeMap::new();
-        let mut done: BTreeMap<(String, &'static str), usize> = BTreeMap::new();
-        for (place, outcome) in outcomes {
-            match outcome {
-                Ok(change) => {
-                    self.failures.remove(&place);
-                    if let Some(change) = change {
-                        *done.entry((place.1, change)).or_default() += 1;
-                    }
+    /// Begins as much of what is due as may run at the same time.
+    fn begin(&mut self) {
+        let due = self.state.take_due();
+        due.seen.into_iter().for_each(|place| self.queue.enqueue(place));
+        due.renewed.into_iter().for_each(|place| self.queue.renew(place));
+        let (clock, now) = (self.now(), Timestamp::now());
+        while let Some(place) = self.queue.next(clock) {
+            match self.state.step(&place, now) {
+                Step::Nothing => self.queue.settle(&place),
+                Step::Later(end) => {
+                    let wait = Duration::try_from(end.duration_since(now)).unwrap_or_default().min(LONGEST);
+                    self.queue.hold(place, clock + wait);
                 }
-                // The watch shows what somebody else has done.
-                Err(error) if error.is_already_exists() => _ = self.failures.remove(&place),
-                Err(error) => {
-                    let failures = self.failures.get(&place).map_or(1, |(failures, _)| failures + 1);
-                    self.failures.insert(place.clone(), (failures, Instant::now() + AGAIN.delay(failures)));
-                    if error.is_conflict() || error.is_namespace_terminating() || error.is_namespace_missing() {
-                        continue;
-                    }
-                    let is_unpermitted =
-                        error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-                    let hint = if is_unpermitted { "; manifests/propagation has the rights that it takes" } else { "" };
-                    let why = || format!("{}: {}{hint}", place.0, chain(&error));
-                    failed.entry(place.1.clone()).or_insert_with(|| (0, why())).0 += 1;
+                step => {
+                    self.queue.begin(&place);
+                    let write = Write {
+                        writer: self.writer.clone(),
+                        kind: Arc::clone(&self.kind),
+                        home: self.home.clone(),
+                        base: self.state.base(&place.1).cloned(),
+                        place,
+                    };
+                    let written = async move {
+                        let outcome = write.perform(step).await;
+                        (write.place, outcome)
+                    };
+                    self.running.push(Box::pin(written));
                 }
             }
         }
-        for ((name, change), copies) in done {
-            tracing::info!("{} {}/{name}: copies {change} in {copies} namespaces", self.kind.kind, self.home);
+    }
+
+    fn finish(&mut self, place: Place, outcome: Result<Option<&'static str>, Error>) {
+        let clock = self.now();
+        match outcome {
+            Ok(Some("deleted") | None) => self.queue.ended(&place),
+            Ok(Some(_)) if self.queue.written(&place, clock) == Shift::Contended => {
+                let note = format!(
+                    "somebody keeps changing its copy in {}: it is put back less often from now on; its managedFields name \
+                     who changes it",
+                    place.0
+                );
+                tracing::warn!("{} {}/{}: {note}", self.kind.kind, self.home, place.1);
+                self.emit(&place.1, note);
+            }
+            // The watch shows what somebody else has done.
+            Err(ref error) if error.is_already_exists() => self.queue.ended(&place),
+            Ok(Some(_)) => {}
+            Err(_) => self.queue.failed(&place, clock),
         }
-        for (name, (count, first)) in failed {
-            let note = format!("not copied as wanted to {count} namespaces; {first}");
+        if outcome.is_ok() && self.state.step(&place, Timestamp::now()) != Step::Nothing {
+            self.queue.hold_at_least(place.clone(), clock + LAG);
+        }
+        match outcome {
+            Ok(Some(change)) => self.tally.add(place, change),
+            Ok(None) => {}
+            Err(error) if error.is_already_exists() || error.is_conflict() => {}
+            Err(error) if error.is_namespace_terminating() || error.is_namespace_missing() => {}
+            Err(error) if place.0 == self.home => {
+                tracing::warn!(why = chain(&error), "a finalizer of Kyma's stays on {}/{}", place.0, place.1);
+            }
+            Err(error) => {
+                let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
+                let hint = if is_unpermitted { "; manifests/propagation has the rights that it takes" } else { "" };
+                self.tally.add_failure(place, || format!("{}{hint}", chain(&error)));
+            }
+        }
+    }
+
+    /// Reports what was written, once all is or after a while.
+    fn report(&mut self) {
+        if self.tally.is_empty() {
+            return;
+        }
+        let now = self.now();
+        if !self.queue.is_idle() && *self.report_at.get_or_insert(now + REPORT_EVERY) > now {
+            return;
+        }
+        self.report_at = None;
+        for (name, note) in self.tally.take_done() {
+            tracing::info!("{} {}/{name}: {note}", self.kind.kind, self.home);
+        }
+        for (name, note) in self.tally.take_failed() {
             tracing::warn!("{} {}/{name}: {note}", self.kind.kind, self.home);
             self.emit(&name, note);
         }
@@ -270,8 +314,8 @@ impl Propagation {
 
     /// Says why a base is not copied at all.
     fn refuse(&self, name: &str) {
-        if let Some(why) = self.state.bases.get(name).and_then(|base| base.refused) {
-            let note = format!("not copied to any namespace: {why}; take its label {CONFIG} off");
+        if let Some((why, label)) = self.state.bases.get(name).and_then(|base| base.refused) {
+            let note = format!("not copied to any namespace: {why}; take its label {label} off");
             tracing::warn!("{} {}/{name}: {note}", self.kind.kind, self.home);
             self.emit(name, note);
         }
@@ -292,61 +336,6 @@ impl Propagation {
             note,
             aggregation_key: String::new(),
         });
-    }
-}
-
-/// Takes Kyma's finalizer off a base: it would hold the base for ever where Kyma is not, and here nothing waits for its copies
-/// to go.
-async fn take_off_finalizer(writer: &Writer, kind: &Kind, home: &str, name: &str, live: &Value) {
-    let all = live["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if !all.iter().any(|one| one == REGISTRY_FINALIZER) {
-        return;
-    }
-    let others: Vec<&Value> = all.iter().filter(|one| *one != REGISTRY_FINALIZER).collect();
-    let version = &live["metadata"]["resourceVersion"];
-    let patch = json!({"metadata": {"finalizers": others, "resourceVersion": version}});
-    match writer.cluster().patch_merge(kind, Some(home), name, Part::Main, &patch).await {
-        Ok(_) => {}
-        // The watch shows what has become of it.
-        Err(error) if error.is_conflict() || error.is_not_found() => {}
-        Err(error) => tracing::warn!(why = chain(&error), "a finalizer of Kyma's stays on {home}/{name}"),
-    }
-}
-
-/// Carries a step out. What it changed, if anything.
-async fn write(
-    writer: &Writer,
-    kind: &Kind,
-    home: &str,
-    (namespace, name): &Place,
-    step: Step,
-) -> Result<Option<&'static str>, Error> {
-    let (cluster, at) = (writer.cluster(), Some(namespace.as_str()));
-    match step {
-        Step::Nothing => Ok(None),
-        Step::Create(body) => {
-            // An apply would merge into what somebody else has created meanwhile.
-            let created = cluster.create(kind, at, name, &body, Persistence::Kept).await?;
-            let version = created["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            match applied(&created) {
-                Some(entries) => cluster.rewrite_managed_fields(kind, at, name, version, &entries).await?,
-                None => cluster.apply(kind, at, name, &body, Apply::forced(PROPAGATION_MANAGER)).await?,
-            };
-            Ok(Some("created"))
-        }
-        Step::Apply { mut body, uid, version } => {
-            (body["metadata"]["uid"], body["metadata"]["resourceVersion"]) = (uid.into(), version.into());
-            cluster.apply(kind, at, name, &body, Apply::forced(PROPAGATION_MANAGER)).await?;
-            Ok(Some("changed"))
-        }
-        Step::Delete => {
-            let judge = |meta: &ObjectMeta| match whose(home, meta, Timestamp::now()) {
-                Whose::Ours if meta.deletion_timestamp.is_none() => Ok(()),
-                _ => Err(()),
-            };
-            let deleted = writer.delete_unowned(kind, &kind.key(at, name), judge).await?;
-            Ok(matches!(deleted, Deleted::Done { .. }).then_some("deleted"))
-        }
     }
 }
 

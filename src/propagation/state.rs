@@ -3,13 +3,18 @@
 //! Invariant: nothing is deleted for a base that may be there, and nothing is created where something may be.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::copy::{Base, Found, Propagated, Whose};
 use super::listing::Listing;
-use crate::api::names::{DISABLED, PROPAGATE};
+use crate::api::names::{DISABLED, PROPAGATE, REGISTRY_FINALIZER};
+use crate::apply::Version;
+
+/// How long the copies of a base that is gone stay: it may be about to be replaced (`kubectl replace --force`).
+const LINGER: SignedDuration = SignedDuration::from_secs(5);
 
 /// A place for a copy: a namespace, and the name of a base.
 pub(super) type Place = (String, String);
@@ -25,18 +30,58 @@ pub(super) enum Namespace {
     Terminating,
 }
 
-/// What is to be done about a copy.
+/// What is to be done about a copy. What it is to have is not in it: that may be large, and many may be due.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Nothing,
-    Create(Value),
-    /// Applies, if the object still has this UID and resource version.
+    /// Nothing until then.
+    Later(Timestamp),
+    Create,
+    /// Applies, if it still has this version. `created`: see [`Found::created`].
     Apply {
-        body: Value,
-        uid: String,
-        version: String,
+        version: Version,
+        created: Option<usize>,
     },
-    Delete,
+    /// Deletes and creates: what cannot be changed is to be another.
+    Replace(Version),
+    Delete(Version),
+    /// Takes Kyma's finalizer off a base: it would hold the base for ever where Kyma is not, and here nothing waits for its
+    /// copies to go.
+    TakeOffFinalizer(Finalizers),
+}
+
+/// The finalizers of a base besides Kyma's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finalizers {
+    pub(super) resource_version: String,
+    pub(super) others: Vec<String>,
+}
+
+impl Finalizers {
+    /// Those of a base that has Kyma's.
+    fn read(live: &Value) -> Option<Self> {
+        let all = live["metadata"]["finalizers"].as_array()?;
+        let all: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
+        all.contains(&REGISTRY_FINALIZER).then(|| Self {
+            resource_version: live["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned(),
+            others: all.into_iter().filter(|one| *one != REGISTRY_FINALIZER).map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// A copy that is ours, or will be.
+#[derive(Clone, Debug)]
+pub(super) struct Copied {
+    pub(super) version: Version,
+    pub(super) whose: Whose,
+}
+
+/// Places about which something may have to be done.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) seen: BTreeSet<Place>,
+    /// Something else is wanted there than before: what was tried before counts no more.
+    pub(super) renewed: BTreeSet<Place>,
 }
 
 /// What is known.
@@ -46,13 +91,16 @@ pub(super) struct State {
     home: String,
     /// Namespaces that get no copies; `None` while that is not known.
     excluded: Option<HashSet<String>>,
-    pub(super) bases: Listing<String, Base>,
+    pub(super) bases: Listing<String, Arc<Base>>,
+    /// Bases that are gone, and until when their copies stay.
+    gone: HashMap<String, Timestamp>,
+    finalizers: HashMap<String, Finalizers>,
     pub(super) namespaces: Listing<String, Namespace>,
-    /// Those that say that they are copies, also of bases that are gone.
-    pub(super) copies: Listing<Place, ()>,
+    /// Those that are ours, also of bases that are gone.
+    copies: Listing<Place, Copied>,
     /// What has the name of a base, by that name and by namespace.
     named: HashMap<String, Listing<String, Found>>,
-    due: BTreeSet<Place>,
+    due: Due,
 }
 
 impl State {
@@ -62,64 +110,117 @@ impl State {
             home: home.to_owned(),
             excluded: None,
             bases: Listing::default(),
+            gone: HashMap::new(),
+            finalizers: HashMap::new(),
             namespaces: Listing::default(),
             copies: Listing::default(),
             named: HashMap::new(),
-            due: BTreeSet::new(),
+            due: Due::default(),
         }
     }
 
-    /// The copies about which something may have to be done.
-    pub(super) fn take_due(&mut self) -> BTreeSet<Place> {
+    /// The places about which something may have to be done.
+    pub(super) fn take_due(&mut self) -> Due {
         std::mem::take(&mut self.due)
     }
 
-    /// Something may have to be done about a copy.
-    pub(super) fn set_due(&mut self, place: Place) {
-        self.due.insert(place);
-    }
-
     /// The bases that are copied.
-    pub(super) fn copied(&self) -> impl Iterator<Item = (&String, &Base)> {
+    pub(super) fn copied(&self) -> impl Iterator<Item = (&String, &Arc<Base>)> {
         self.bases.iter().filter(|(_, base)| base.refused.is_none())
     }
 
+    /// A base that is copied.
+    pub(super) fn base(&self, name: &str) -> Option<&Arc<Base>> {
+        self.bases.get(name).filter(|base| base.refused.is_none())
+    }
+
     /// A base is there.
-    pub(super) fn set_base(&mut self, name: &str, live: &Value) {
+    pub(super) fn set_base(&mut self, name: &str, live: &Value, now: Timestamp) {
+        match Finalizers::read(live) {
+            Some(finalizers) => {
+                self.finalizers.insert(name.to_owned(), finalizers);
+                self.due.seen.insert((self.home.clone(), name.to_owned()));
+            }
+            None => _ = self.finalizers.remove(name),
+        }
         match Base::read(&self.propagated, &self.home, live) {
-            None => self.remove_base(name),
-            Some(base) if self.bases.get(name) == Some(&base) => self.bases.keep(name.to_owned()),
+            None => self.lose_base(name, now),
+            Some(base) if self.bases.get(name).is_some_and(|known| **known == base) => self.bases.keep(name.to_owned()),
             Some(base) => {
-                self.bases.insert(name.to_owned(), base);
-                self.set_all_due(name);
+                self.gone.remove(name);
+                self.bases.insert(name.to_owned(), Arc::new(base));
+                self.renew_all(name);
             }
         }
     }
 
     /// A base is gone, or has lost its label.
-    pub(super) fn remove_base(&mut self, name: &str) {
+    pub(super) fn remove_base(&mut self, name: &str, now: Timestamp) {
+        self.finalizers.remove(name);
+        self.lose_base(name, now);
+    }
+
+    fn lose_base(&mut self, name: &str, now: Timestamp) {
         if self.bases.remove(&name.to_owned()).is_some() {
-            self.set_all_due(name);
+            self.gone.retain(|_, end| *end > now);
+            self.gone.insert(name.to_owned(), now + LINGER);
+            self.renew_all(name);
         }
     }
 
     /// All bases have been listed.
-    pub(super) fn bases_complete(&mut self) {
-        let gone = self.bases.complete();
-        for (name, _) in &gone {
-            self.set_all_due(name);
+    pub(super) fn bases_complete(&mut self, now: Timestamp) {
+        for (name, _) in self.bases.complete() {
+            self.finalizers.remove(&name);
+            self.gone.insert(name.clone(), now + LINGER);
+            self.renew_all(&name);
         }
-        let copies = self.copies.iter().map(|(place, ())| place.clone());
-        self.due.extend(copies);
+        let copies = self.copies.iter().map(|(place, _)| place.clone());
+        self.due.seen.extend(copies);
+    }
+
+    /// A copy by its label is there; only those that are ours are kept, for anybody can set a label.
+    pub(super) fn set_copy(&mut self, place: Place, copied: Option<Copied>) {
+        let Some(copied) = copied else { return self.remove_copy(&place) };
+        self.copies.insert(place.clone(), copied);
+        // Of others their names are watched.
+        if self.base(&place.1).is_none() {
+            self.due.seen.insert(place);
+        }
+    }
+
+    /// A list of copies begins.
+    pub(super) fn copies_begin(&mut self) {
+        self.copies.begin();
+    }
+
+    /// All copies have been listed.
+    pub(super) fn copies_complete(&mut self) {
+        self.copies.complete();
+    }
+
+    /// A copy is gone, or is ours no more.
+    pub(super) fn remove_copy(&mut self, place: &Place) {
+        if self.copies.remove(place).is_some() {
+            self.due.seen.insert(place.clone());
+        }
     }
 
     /// All copies of a base.
-    fn set_all_due(&mut self, name: &str) {
+    fn all(&self, name: &str) -> Vec<Place> {
         let at = |namespace: &String| (namespace.clone(), name.to_owned());
-        let copies = self.copies.iter().map(|(place, ())| place).filter(|place| place.1 == name);
-        let all: Vec<Place> =
-            self.namespaces.iter().map(|(namespace, _)| at(namespace)).chain(copies.cloned()).collect();
-        self.due.extend(all);
+        let copies = self.copies.iter().map(|(place, _)| place).filter(|place| place.1 == name);
+        self.namespaces.iter().map(|(namespace, _)| at(namespace)).chain(copies.cloned()).collect()
+    }
+
+    fn set_all_due(&mut self, name: &str) {
+        let all = self.all(name);
+        self.due.seen.extend(all);
+    }
+
+    fn renew_all(&mut self, name: &str) {
+        let all = self.all(name);
+        self.due.renewed.extend(all);
     }
 
     /// These namespaces get no copies.
@@ -149,7 +250,7 @@ impl State {
         self.namespaces.insert(name.to_owned(), namespace);
         if !is_same {
             let bases: Vec<Place> = self.bases.iter().map(|(base, _)| (name.to_owned(), base.clone())).collect();
-            self.due.extend(bases);
+            self.due.renewed.extend(bases);
         }
     }
 
@@ -175,10 +276,18 @@ impl State {
 
     /// An object with the name of a base is there.
     pub(super) fn set_named(&mut self, name: &str, namespace: &str, live: &Value, now: Timestamp) {
-        let found = Found::read(&self.home, self.bases.get(name), live, now);
+        let found = Found::read(&self.home, self.bases.get(name).map(|base| &**base), live, now);
         if let Some(listing) = self.named.get_mut(name) {
             listing.insert(namespace.to_owned(), found);
-            self.due.insert((namespace.to_owned(), name.to_owned()));
+            self.due.seen.insert((namespace.to_owned(), name.to_owned()));
+        }
+    }
+
+    /// An object with the name of a base is gone.
+    pub(super) fn remove_named(&mut self, name: &str, namespace: &str) {
+        if let Some(listing) = self.named.get_mut(name) {
+            listing.remove(&namespace.to_owned());
+            self.due.seen.insert((namespace.to_owned(), name.to_owned()));
         }
     }
 
@@ -190,48 +299,61 @@ impl State {
         }
     }
 
-    /// What is to be done about a copy.
-    pub(super) fn step(&self, (namespace, name): &Place) -> Step {
-        if !self.bases.is_complete() || *namespace == self.home {
+    /// What is to be done about a copy; in the agent's namespace, about a base.
+    pub(super) fn step(&self, place: &Place, now: Timestamp) -> Step {
+        let (namespace, name) = place;
+        if *namespace == self.home {
+            return self.finalizers.get(name).cloned().map_or(Step::Nothing, Step::TakeOffFinalizer);
+        }
+        if !self.bases.is_complete() {
             return Step::Nothing;
         }
-        let base = self.bases.get(name).filter(|base| base.refused.is_none());
-        let Some(base) = base else {
-            let is_copy = self.copies.get(&(namespace.clone(), name.clone())).is_some();
-            return if is_copy { Step::Delete } else { Step::Nothing };
+        let Some(base) = self.base(name) else {
+            let Some(copied) = self.copies.get(place) else { return Step::Nothing };
+            return match self.gone.get(name) {
+                Some(end) if *end > now => Step::Later(*end),
+                _ => unless_paused(copied.whose, now, || Step::Delete(copied.version.clone())),
+            };
         };
         let Some(named) = self.named.get(name).filter(|named| named.is_complete()) else { return Step::Nothing };
         let Some(excluded) = self.excluded.as_ref().filter(|_| self.namespaces.is_complete()) else {
             return Step::Nothing;
         };
-        let found = named.get(namespace);
         let gets_it = match self.namespaces.get(namespace) {
             None | Some(Namespace::Terminating) => return Step::Nothing,
             Some(Namespace::Open) => !excluded.contains(namespace),
             Some(Namespace::OptedOut) => false,
         };
-        match found {
-            None if gets_it => Step::Create(base.copy(namespace)),
-            Some(found) if gets_it => wanted(base, namespace, found),
-            Some(found) if found.whose == Whose::Ours && !found.is_terminating => Step::Delete,
-            _ => Step::Nothing,
+        match named.get(namespace) {
+            None if gets_it => Step::Create,
+            Some(found) if found.is_terminating => Step::Nothing,
+            Some(found) if gets_it => wanted(base, found, now),
+            Some(found) => unless_paused(found.whose, now, || Step::Delete(found.version.clone())),
+            None => Step::Nothing,
         }
     }
 }
 
-/// What is to be done about what is where a copy is wanted.
-fn wanted(base: &Base, namespace: &str, found: &Found) -> Step {
-    let is_faithful = found.copy_of.as_ref() == Some(&base.digest);
-    match found.whose {
-        _ if found.is_terminating => Step::Nothing,
-        Whose::Ours if is_faithful => Step::Nothing,
-        // The type of a Secret cannot change.
-        Whose::Ours if found.of_type.as_deref() != base.of_type() => Step::Delete,
-        // Created by an agent that ended before it was ours: there is nothing in it that we did not write.
-        Whose::Unproven if !is_faithful => Step::Nothing,
+/// A step about an object of ours, which somebody may have asked to leave alone for a while.
+fn unless_paused(whose: Whose, now: Timestamp, step: impl FnOnce() -> Step) -> Step {
+    match whose {
         Whose::Theirs => Step::Nothing,
-        Whose::Ours | Whose::Unproven => {
-            Step::Apply { body: base.copy(namespace), uid: found.uid.clone(), version: found.version.clone() }
-        }
+        Whose::Paused(end) if end > now => Step::Later(end),
+        Whose::Ours | Whose::Paused(_) => step(),
     }
+}
+
+/// What is to be done about what is where a copy is wanted.
+fn wanted(base: &Base, found: &Found, now: Timestamp) -> Step {
+    if found.copy_of.as_ref() == Some(&base.digest) {
+        return Step::Nothing;
+    }
+    unless_paused(found.whose, now, || {
+        // Neither the type of a Secret can change, nor what is in one that somebody has made immutable.
+        if found.is_immutable || found.of_type.as_deref() != base.of_type() {
+            Step::Replace(found.version.clone())
+        } else {
+            Step::Apply { version: found.version.clone(), created: found.created }
+        }
+    })
 }

@@ -84,6 +84,12 @@ impl World {
     }
 }
 
+/// How often the agent has asked something of Secrets, besides lists and watches.
+fn asked(world: &World) -> u64 {
+    let of_secrets = |what: &str| what.ends_with(" secrets") && !what.starts_with("list");
+    world.requests().iter().filter(|(what, _)| of_secrets(what)).map(|(_, count)| count).sum()
+}
+
 /// `x` in base64.
 const X: &str = "eA==";
 /// `y` in base64.
@@ -240,18 +246,11 @@ async fn a_namespace_that_refuses_holds_up_no_other_and_is_told() {
         .until("it is told", |w| w.warned(NAME).iter().any(|note| note.contains("1 namespaces; mainstay-tests-a: ")))
         .await;
     world.until_addresses(NAME, [X, X]).await;
-    // One that ends after it has created a copy finds that it is its own.
-    world.delete("v1", "secrets", NAME);
-    world.until_addresses(NAME, ["absent", "absent"]).await;
+    // A change that is refused at first is made later.
     world.levers().fail_next(refuse("patch", 1));
-    world.base(NAME, "x");
-    world.until_addresses(NAME, [X, X]).await;
-    let is_ours = |w: &World| {
-        let secret = w.secret_in(A, NAME).unwrap();
-        let entries = secret["metadata"]["managedFields"].as_array().unwrap();
-        entries.iter().any(|e| e["manager"] == "mainstay-propagation" && e["operation"] == "Apply")
-    };
-    world.until("it is taken for our own", is_ours).await;
+    world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y, "username": null}}));
+    world.until_addresses(NAME, [Y, Y]).await;
+    world.until("a key is gone", |w| w.secret_in(A, NAME).is_some_and(|s| s["data"].get("username").is_none())).await;
     world.delete("v1", "secrets", NAME);
     world.until_addresses(NAME, ["absent", "absent"]).await;
 }
@@ -349,4 +348,148 @@ async fn a_function_of_any_namespace_moves_with_the_login_of_the_cluster_and_bac
     at(&world, "own.example.org").await;
     world.delete_in(A, NAME);
     at(&world, "second.example.org").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_namespace_whose_admission_hangs_delays_no_other() {
+    let mut world = World::with_namespaces().await;
+    world.base(NAME, "x");
+    world.start();
+    world.until_addresses(NAME, [X, X]).await;
+    let hang = devcluster::fault_injection::Fault {
+        verb: "create".into(),
+        resource: "secrets".into(),
+        namespace: A.into(),
+        delay_millis: 60_000,
+        code: 500,
+        ..Default::default()
+    };
+    world.levers().fail_next(hang);
+    world.base(PACKAGES, "x");
+    let all = |w: &World, address: &str| w.address_in(B, PACKAGES) == address;
+    world.until("the other has it", |w| all(w, X)).await;
+    // What comes later is not held up by what is under way either.
+    world.edit_in(NAMESPACE, PACKAGES, json!({"data": {"registryAddress": Y}}));
+    world.until("the other has the change", |w| all(w, Y)).await;
+    world.edit_in(A, NAME, json!({"data": {"registryAddress": MINE}}));
+    world.until_addresses(NAME, [X, X]).await;
+    assert_eq!(world.address_in(A, PACKAGES), "absent");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_somebody_keeps_changing_is_put_back_less_and_less_often() {
+    let mut world = World::with_namespaces().await;
+    world.base(NAME, "x");
+    world.start();
+    world.until_addresses(NAME, [X, X]).await;
+    let before = asked(&world);
+    let said = |w: &World| w.warned(NAME).iter().filter(|note| note.contains(&format!("its copy in {A}"))).count();
+    let mut edits = 0;
+    while said(&world) == 0 && edits < 1000 {
+        world.edit_in(A, NAME, json!({"data": {"registryAddress": MINE}}));
+        edits += 1;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let written = asked(&world) - before;
+    assert!((5..50).contains(&written), "{written} requests for {edits} edits");
+    assert_eq!(said(&world), 1);
+    world.until_addresses(NAME, [X, X]).await;
+    // What the base says next is not held up by that.
+    world.edit_in(A, NAME, json!({"data": {"registryAddress": MINE}}));
+    world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y}}));
+    world.until_addresses(NAME, [Y, Y]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_says_that_it_is_a_copy_costs_no_request_and_a_change_costs_one() {
+    let mut world = World::with_namespaces().await;
+    for number in 0..50 {
+        world.secret_with(
+            A,
+            &format!("forged-{number}"),
+            json!({"mainstay.dev/propagated-from": NAMESPACE}),
+            json!({}),
+        );
+    }
+    world.start();
+    world.base(PACKAGES, "x");
+    world.until_addresses(PACKAGES, [X, X]).await;
+    world.quiet().await;
+    assert_eq!(asked(&world), 2, "{:?}", world.requests());
+    let before = asked(&world);
+    // One for each new copy.
+    world.base(NAME, "x");
+    world.until_addresses(NAME, [X, X]).await;
+    world.quiet().await;
+    assert_eq!(asked(&world) - before, 2, "{:?}", world.requests());
+    // The first change of each takes its fields over, too.
+    world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y}}));
+    world.until_addresses(NAME, [Y, Y]).await;
+    world.quiet().await;
+    let before = asked(&world);
+    world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": X}}));
+    world.until_addresses(NAME, [X, X]).await;
+    world.quiet().await;
+    assert_eq!(asked(&world) - before, 2, "{:?}", world.requests());
+    // A base that is replaced keeps its copies meanwhile.
+    let uid = world.secret_in(A, NAME).unwrap()["metadata"]["uid"].clone();
+    world.delete("v1", "secrets", NAME);
+    world.quiet().await;
+    world.base(NAME, "y");
+    world.until_addresses(NAME, [Y, Y]).await;
+    assert_eq!(world.secret_in(A, NAME).unwrap()["metadata"]["uid"], uid);
+    // A deletion costs one, too.
+    world.quiet().await;
+    let before = asked(&world);
+    world.delete("v1", "secrets", NAME);
+    world.until_addresses(NAME, ["absent", "absent"]).await;
+    world.quiet().await;
+    assert_eq!(asked(&world) - before, 2, "{:?}", world.requests());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_follows_a_base_that_changes_right_after_an_agent_has_created_it() {
+    let mut world = World::with_namespaces().await;
+    world.base(NAME, "x");
+    world.start();
+    world.until_addresses(NAME, [X, X]).await;
+    world.kill().await;
+    world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": Y, "username": null}}));
+    world.start();
+    world.until_addresses(NAME, [Y, Y]).await;
+    world.until("a key is gone", |w| w.secret_in(A, NAME).is_some_and(|s| s["data"].get("username").is_none())).await;
+    // Somebody has made one immutable.
+    world.edit_in(A, NAME, json!({"immutable": true}));
+    world.edit_in(NAMESPACE, NAME, json!({"data": {"registryAddress": X}}));
+    world.until_addresses(NAME, [X, X]).await;
+    world.edit_in(NAMESPACE, NAME, json!({"immutable": true}));
+    world.quiet().await;
+    assert!([A, B].iter().all(|at| world.secret_in(at, NAME).unwrap()["immutable"].is_null()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_glass_that_ends_is_looked_at_and_a_copy_is_no_base() {
+    let mut world = World::with_namespaces().await;
+    world.base(NAME, "x");
+    world.base(PACKAGES, "x");
+    let labels =
+        json!({"serverless.kyma-project.io/config": "credentials", "mainstay.dev/propagated-from": "old-home"});
+    world.secret_with(NAMESPACE, "copied", labels, json!({"registryAddress": "x"}));
+    world.start();
+    world.until_addresses(NAME, [X, X]).await;
+    world.until_addresses(PACKAGES, [X, X]).await;
+    world.until("it is told", |w| w.warned("copied").iter().any(|note| note.contains("it is a copy itself"))).await;
+    assert!(world.secret_in(A, "copied").is_none());
+    let end = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(8);
+    let pause = json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": end.to_string()});
+    for name in [NAME, PACKAGES] {
+        let edit = json!({"metadata": {"annotations": pause}, "data": {"registryAddress": MINE}});
+        world.edit_in(A, name, edit);
+    }
+    world.delete("v1", "secrets", PACKAGES);
+    world.until_addresses(PACKAGES, [MINE, "absent"]).await;
+    assert_eq!(world.address_in(A, NAME), MINE);
+    world.until_addresses(NAME, [X, X]).await;
+    world.until_addresses(PACKAGES, ["absent", "absent"]).await;
+    assert!(jiff::Timestamp::now() >= end);
 }

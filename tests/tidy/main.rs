@@ -165,6 +165,7 @@ const ACTING: &[&str] = &[
     "src/function/report.rs",
     "src/notification/deliver.rs",
     "src/propagation/reconcile.rs",
+    "src/propagation/write.rs",
     "src/registry/client/",
     "devcluster/apiserver/src/client/",
     "devcluster/controllers/src/",
