@@ -246,7 +246,8 @@ mod tests {
                 shifts += u32::from(queue.written(&next, now) == Shift::Contended);
             }
         }
-        assert!((6..60).contains(&writes), "{writes} writes in ten minutes");
+        // About every six seconds, and less and less often after thirty of them.
+        assert!((6..80).contains(&writes), "{writes} writes in ten minutes");
         assert_eq!(shifts, 1);
         queue.renew(a.clone());
         assert_eq!(begun(&mut queue, 600), "a/x");
