@@ -133,8 +133,9 @@ async fn a_secret_is_watched_once_however_many_need_it() {
         let secrets = counts.iter().filter(|count| count.verb == "watch" && count.resource == "secrets");
         secrets.map(|count| count.count).sum::<u64>()
     };
-    // The agent itself watches for Secrets that ask for an SSH key.
-    let own = 1;
+    // The agent itself watches for Secrets that ask for an SSH key or a login of the registry, the Secret with that login, logins
+    // for all namespaces, and their copies.
+    let own = 5;
     assert_eq!(watches(&world), own + 1, "two GitSyncs need it, and there is no Function that needs a registry");
     for (number, repository) in ["one", "two", "one", "two"].into_iter().enumerate() {
         let name = format!("f{number}");
