@@ -3,7 +3,7 @@
 //! Invariant: no text about a Secret is passed on, except the names of fields that it cannot have. From any other text each
 //! value is removed that [may be secret](super::confidential), and at most [`MAX_SHOWN`] bytes of one line remain.
 //! Invariant: what an admission webhook or policy says in its own words is not passed on: they may be values of the object in any
-//! form. Whose words they are is.
+//! form. Whose words they are is. The words of our own webhooks are passed on: they are those of conditions.
 
 use super::Key;
 use super::confidential::may_be_secret;
@@ -21,6 +21,12 @@ const ADMISSION_WITHHELD: &str =
 /// What API servers write between the name of an admission webhook or policy and its words.
 const ADMISSION: &[(&str, &str)] =
     &[("admission webhook \"", " denied the request: "), ("AdmissionPolicy '", " denied request: ")];
+/// Our own webhooks, and the group of what they judge.
+const OWN_WEBHOOKS: [&str; 2] = [
+    "\"validation.webhook.serverless.kyma-project.io\" denied the request:",
+    "\"gitrepository.validation.webhook.serverless.kyma-project.io\" denied the request:",
+];
+const OWN_GROUP: &str = "serverless.kyma-project.io";
 /// Replaces a value.
 const CUT: &str = "…";
 /// Texts that API servers write before a value.
@@ -38,7 +44,7 @@ pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     if key.is("", "Secret") {
         return unknown_fields(text).map_or_else(|| WITHHELD.to_owned(), |fields| line(&fields));
     }
-    if let Some(who) = admission(text) {
+    if let Some(who) = admission(text).filter(|who| !is_own(key, who)) {
         return line(&format!("{} {ADMISSION_WITHHELD}", with_values(key, field, without_name(key, who))));
     }
     match typed_errors(text) {
@@ -56,6 +62,11 @@ pub fn admission(text: &str) -> Option<&str> {
         let end = named + text[named..].find(denied)?;
         (end - named <= MAX_SHOWN).then_some(text[..end + denied.len()].trim_end())
     })
+}
+
+/// Whether it is our own webhook that denied a request about an object.
+fn is_own(key: &Key, who: &str) -> bool {
+    &*key.group == OWN_GROUP && OWN_WEBHOOKS.iter().any(|name| who.ends_with(name))
 }
 
 /// One line of it, shortened.
@@ -335,6 +346,12 @@ mod tests {
         ] {
             assert_eq!(shown(text), format!("{expected} {ADMISSION_WITHHELD}"), "{text}");
         }
+        let own = "admission webhook \"validation.webhook.serverless.kyma-project.io\" denied the request: validation failed: x";
+        assert!(shown(own).ends_with(ADMISSION_WITHHELD), "it judges no such object");
+        let function = Key::new("serverless.kyma-project.io", "Function", Some("a"), "b");
+        assert_eq!(redact_server_text(&function, own), own);
+        let other = own.replace("validation.webhook", "other.webhook");
+        assert!(redact_server_text(&function, &other).ends_with(ADMISSION_WITHHELD));
         let short = "admission webhook \"v.x.io\" denied the request without explanation";
         assert_eq!(shown(short), short);
         let long = format!("admission webhook \"{}\" denied the request: hunter2", "v".repeat(5000));
