@@ -45,7 +45,7 @@ const LONGEST: usize = 4096;
 impl RemoteUrl {
     /// Reads `https://`, `http://`, `ssh://`, `git://` and `file://` addresses, `user@host:path`, and absolute paths.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        read(text.trim()).map_err(|cause| Error::parse("address of the repository", cause))
+        read(text.trim()).and_then(short_enough).map_err(|cause| Error::parse("address of the repository", cause))
     }
 
     /// Address of a repository in this file system; `path` is absolute.
@@ -197,6 +197,14 @@ fn file_path(url: &Url) -> Result<PathBuf, Fault> {
     if is_path { Ok(path) } else { Err(PLAIN) }
 }
 
+/// An address that is not too long where it is shown: what is written in ASCII is longer, and is read again.
+fn short_enough(url: RemoteUrl) -> Result<RemoteUrl, Fault> {
+    if url.to_string().len() > LONGEST {
+        return Err(Fault::Malformed { why: "an address has at most 4096 bytes in ASCII" });
+    }
+    Ok(url)
+}
+
 fn http(text: &str) -> Result<RemoteUrl, Fault> {
     let mut url =
         Url::parse(text).map_err(|_| Fault::Malformed { why: "an address has the form https://host/path" })?;
@@ -219,10 +227,6 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
     strip(&mut url);
     let path = url.path().trim_end_matches('/').to_owned();
     url.set_path(&path);
-    // What is written in ASCII is longer, and is read again where it is shown.
-    if url.as_str().len() > LONGEST {
-        return Err(Fault::Malformed { why: "an address has at most 4096 bytes in ASCII" });
-    }
     Ok(RemoteUrl::new(Place::Http(url), embedded))
 }
 
@@ -278,7 +282,10 @@ mod tests {
         check("HTTP://Example.org:8080/x", "http://example.org:8080/x");
         check("/srv/git/x", "/srv/git/x");
         check("file:///srv/a%20b", "/srv/a b");
-        check(&format!("https://example.org/{}", "é".repeat(1000)), "an address has at most 4096 bytes in ASCII");
+        for (scheme, piece) in [("https", "é"), ("git", "%/")] {
+            let address = format!("{scheme}://example.org/{}x", piece.repeat(1500));
+            check(&address, "an address has at most 4096 bytes in ASCII");
+        }
         for path in ["/srv/%1b[31ma", "/srv/a%20", "/srv/a?b", "/srv/a#b", "/srv/%ff"] {
             let plain = "the path of a file:// address is plain text, without `?`, `#` or spaces at its ends";
             check(&format!("file://{path}"), plain);
