@@ -7,6 +7,7 @@
 //! [`Lifetimes::announced`], except the first one.
 //! Invariant: the Secret is written only as it was read, so that two leaders do not overwrite each other's certificates.
 //! Invariant: while nothing changes, nothing is requested but the watches.
+//! Invariant: whoever keeps changing what is written here is answered ever less often.
 //! Invariant: only `caBundle` of a configuration is written, and no configuration is created: whoever deletes one switches its
 //! webhooks off.
 
@@ -18,7 +19,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::certificate::{self, Certificates, Lifetimes, Step};
@@ -30,6 +31,8 @@ use crate::failure::{Backoff, chain};
 
 /// Wait after something could not be written.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+/// Without a change by others for so long, nobody keeps changing anything.
+const PEACE: Duration = Duration::from_secs(600);
 /// Longest wait without a look, also where clocks are set.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 
@@ -78,12 +81,16 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
             .map(|kind| cluster.watch(kind, Selection::named(None, ADMISSION)))
             .chain([cluster.watch(&secrets(), Selection::named(Some(&registration.namespace), ADMISSION))]),
     );
-    // In a row.
-    let mut failures = 0;
+    // Failures in a row, and changes that were put back, with the time of the last one.
+    let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
     loop {
         let wait = match advance(&registration, &cluster).await {
-            Ok(due) => {
+            Ok((due, has_written)) => {
                 failures = 0;
+                if has_written && was_changed {
+                    let earlier = if put_back.1.elapsed() > PEACE { 0 } else { put_back.0 };
+                    put_back = (earlier + 1, Instant::now());
+                }
                 Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default().min(LOOK_EVERY)
             }
             Err(error) => {
@@ -107,24 +114,31 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
         tokio::select! {
             () = stop.cancelled() => return,
             // What fails is not tried again with each event, some of which are its own.
-            () = changed, if failures == 0 => {}
-            () = sleep(wait) => {}
+            () = changed, if failures == 0 => {
+                was_changed = true;
+                let (times, last) = put_back;
+                if times > 0 && stop.run_until_cancelled(sleep_until(last + AGAIN.delay(times))).await.is_none() {
+                    return;
+                }
+            }
+            () = sleep(wait) => was_changed = false,
         }
     }
 }
 
-/// Does what is due; when there is more to do.
-async fn advance(registration: &Registration, cluster: &Cluster) -> Result<Timestamp, Error> {
+/// Does what is due; when there is more to do, and whether something was written.
+async fn advance(registration: &Registration, cluster: &Cluster) -> Result<(Timestamp, bool), Error> {
+    let mut has_written = false;
     loop {
         let secret = cluster.get(&secrets(), Some(&registration.namespace), ADMISSION).await?;
         let certificates = Certificates::read(&secret.as_ref().map(data_of).unwrap_or_default());
         let now = Timestamp::now();
         let step = certificates.step(&registration.names, registration.lifetimes, now);
         if matches!(step, Step::Promote | Step::Wait(_)) {
-            announce(cluster, &certificates.bundle(now)).await?;
+            has_written |= announce(cluster, &certificates.bundle(now)).await?;
         }
         if let Step::Wait(due) = step {
-            return Ok(due);
+            return Ok((due, has_written));
         }
         let made = || match certificate::make(&registration.names, registration.lifetimes.valid, now) {
             Ok(pair) => Some(pair),
@@ -134,9 +148,10 @@ async fn advance(registration: &Registration, cluster: &Cluster) -> Result<Times
             }
         };
         let Some(certificates) = certificates.after(step, made) else {
-            return Ok(now.checked_add(LOOK_EVERY).unwrap_or(Timestamp::MAX));
+            return Ok((now.checked_add(LOOK_EVERY).unwrap_or(Timestamp::MAX), has_written));
         };
         store(registration, cluster, secret.as_ref(), &certificates).await?;
+        has_written = true;
     }
 }
 
@@ -162,8 +177,9 @@ async fn store(
     Ok(())
 }
 
-/// Writes the bundle into the configurations that have another one.
-async fn announce(cluster: &Cluster, bundle: &str) -> Result<(), Error> {
+/// Writes the bundle into the configurations that have another one; whether there was one.
+async fn announce(cluster: &Cluster, bundle: &str) -> Result<bool, Error> {
+    let mut has_written = false;
     let bundle = BASE64_STANDARD.encode(bundle);
     for kind in configurations() {
         let Some(live) = cluster.get(&kind, None, ADMISSION).await? else { continue };
@@ -181,9 +197,10 @@ async fn announce(cluster: &Cluster, bundle: &str) -> Result<(), Error> {
             "metadata": {"name": ADMISSION, "uid": live["metadata"]["uid"]},
         });
         cluster.apply(&kind, None, ADMISSION, &body, Apply::forced(ADMISSION_MANAGER)).await?;
+        has_written = true;
         tracing::info!("{} {ADMISSION} trusts the certificates of the webhooks", kind.kind);
     }
-    Ok(())
+    Ok(has_written)
 }
 
 /// The data of a Secret; keys that cannot be read are missing.

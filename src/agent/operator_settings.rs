@@ -43,24 +43,10 @@ pub(super) async fn follow(
     let mut followed = Followed { base, cluster, kind, namespace, notifier, seen: None, is_valid: false };
     let mut listed = None;
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        let found = match event {
-            WatchEvent::Begin => {
-                listed = None;
-                continue;
-            }
-            WatchEvent::Initial(map) => {
-                listed = Some(map);
-                continue;
-            }
-            WatchEvent::Synced(_) => listed.take(),
-            WatchEvent::Applied(map) => Some(map),
-            WatchEvent::Deleted(_) => None,
-            WatchEvent::Failed(error) | WatchEvent::Unreadable(_, error) => {
-                tracing::warn!(why = chain(&error), "the ConfigMap {SETTINGS} cannot be read");
-                continue;
-            }
-            WatchEvent::Resumed => continue,
-        };
+        if let WatchEvent::Failed(error) | WatchEvent::Unreadable(_, error) = &event {
+            tracing::warn!(why = chain(error), "the ConfigMap {SETTINGS} cannot be read");
+        }
+        let Some(found) = found(event, &mut listed) else { continue };
         if let Some(settings) = followed.read(found.as_ref()).await {
             let namespaces = Some(settings.excluded_namespaces.clone());
             functions.set_settings(settings);
@@ -85,21 +71,8 @@ pub(super) async fn follow_for_webhooks(
     let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), SETTINGS));
     let (mut listed, mut has_valid) = (None, false);
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        let found = match event {
-            WatchEvent::Begin => {
-                listed = None;
-                continue;
-            }
-            WatchEvent::Initial(map) => {
-                listed = Some(map);
-                continue;
-            }
-            WatchEvent::Synced(_) => listed.take(),
-            WatchEvent::Applied(map) => Some(map),
-            WatchEvent::Deleted(_) => None,
-            // The leader tells of it.
-            WatchEvent::Failed(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed => continue,
-        };
+        // The leader tells of a ConfigMap that cannot be read.
+        let Some(found) = found(event, &mut listed) else { continue };
         let Some(map) = found else {
             has_valid = false;
             set(base.clone());
@@ -115,6 +88,20 @@ pub(super) async fn follow_for_webhooks(
             Err(_) => set(last_valid(&base, &map).unwrap_or_else(|| base.clone())),
         }
     }
+}
+
+/// The ConfigMap after an event of its watch, `None` inside if there is none; `None` as long as nothing new is known. `listed` is
+/// what the list has shown that is under way.
+fn found(event: WatchEvent, listed: &mut Option<Value>) -> Option<Option<Value>> {
+    match event {
+        WatchEvent::Begin => *listed = None,
+        WatchEvent::Initial(map) => *listed = Some(map),
+        WatchEvent::Synced(_) => return Some(listed.take()),
+        WatchEvent::Applied(map) => return Some(Some(map)),
+        WatchEvent::Deleted(_) => return Some(None),
+        WatchEvent::Failed(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed => {}
+    }
+    None
 }
 
 /// What the ConfigMap remembers of when it was valid.

@@ -14,44 +14,67 @@ use futures::StreamExt;
 use futures::stream::select;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::tasks::name_of;
 use crate::api::names::{AGENT_MANAGER, DEFAULT_REGISTRY_SECRET, GENERATE, REGISTRY_LOGIN};
 use crate::cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
-use crate::failure::chain;
+use crate::failure::{Backoff, chain};
 use crate::object::Secret;
 use crate::registry::{InternalRegistry, SEED_BYTES};
 
-/// Wait after a Secret could not be stored.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Wait after a write: each may be refused, or undone by others.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+/// Without a write for so long, nobody undoes any.
+const PEACE: Duration = Duration::from_secs(600);
 
 /// Watches the Secret that asks for a login, and the default Secret, until `stop`.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let asking = Selection::labelled(GENERATE, REGISTRY_LOGIN).within(&namespace);
     let default = Selection::named(Some(&namespace), DEFAULT_REGISTRY_SECRET);
+    let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None };
+    let asked = cluster.watch(&kind, asking).map(|event| (true, event));
+    let made = cluster.watch(&kind, default).map(|event| (false, event));
+    let mut events = select(asked, made);
+    // Writes in a row, and when the next one may be made: what is refused, or changed by others, waits ever longer.
+    let (mut writes, mut last) = (0, Instant::now());
     loop {
-        let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None };
-        let asked = cluster.watch(&kind, asking.clone()).map(|event| (true, event));
-        let made = cluster.watch(&kind, default.clone()).map(|event| (false, event));
-        let mut events = select(asked, made);
-        while let Some(Some((is_asking, event))) = stop.run_until_cancelled(events.next()).await {
-            maker.observe(is_asking, event);
-            match maker.perform().await {
-                Ok(()) => {}
-                // Somebody else has written: the watch shows what.
-                Err(error) if error.is_conflict() || error.is_not_found() => {}
-                Err(error) => {
-                    tracing::warn!(why = chain(&error), "the login of the registry in the cluster could not be stored");
-                    break;
+        let next = (writes > 0).then(|| last + AGAIN.delay(writes));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some((is_asking, event)) = events.next() => maker.observe(is_asking, event),
+            () = sleep_until(next.unwrap_or(last)), if next.is_some_and(|next| next > Instant::now()) => {}
+        }
+        if next.is_some_and(|next| next > Instant::now()) {
+            continue;
+        }
+        match maker.perform().await {
+            Ok(Performed::Nothing) => {
+                if last.elapsed() > PEACE {
+                    writes = 0;
                 }
+                continue;
+            }
+            Ok(Performed::Written) => {}
+            // Somebody else has written: the watch shows what.
+            Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) => {
+                tracing::warn!(why = chain(&error), "the login of the registry in the cluster could not be stored");
             }
         }
-        if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
-            return;
-        }
+        (writes, last) = (writes + 1, Instant::now());
     }
+}
+
+/// What became of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Performed {
+    /// There was nothing to do.
+    Nothing,
+    /// Something was written.
+    Written,
 }
 
 struct Maker<'a> {
@@ -75,47 +98,49 @@ impl Maker<'_> {
         }
     }
 
-    async fn perform(&mut self) -> Result<(), Error> {
+    async fn perform(&mut self) -> Result<Performed, Error> {
         let Some(asking) = self.asking.as_ref().filter(|asking| asking["metadata"]["deletionTimestamp"].is_null())
         else {
-            return Ok(());
+            return Ok(Performed::Nothing);
         };
         let registry = match InternalRegistry::read(asking) {
             Ok(registry) => registry,
             Err(problem) => {
                 let name = asking["metadata"]["name"].as_str().unwrap_or_default();
                 tracing::warn!(secret = name, %problem, "no login for the registry in the cluster");
-                return Ok(());
+                return Ok(Performed::Nothing);
             }
         };
         let mut seed = [0; SEED_BYTES];
         if SystemRandom::new().fill(&mut seed).is_err() {
             tracing::error!("the system gives no random numbers: no login is made for the registry in the cluster");
-            return Ok(());
+            return Ok(Performed::Nothing);
         }
         if let Some(missing) = registry.missing(&Secret::new(seed)) {
-            let Some((namespace, name)) = name_of(asking) else { return Ok(()) };
+            let Some((namespace, name)) = name_of(asking) else { return Ok(Performed::Nothing) };
             let version = &asking["metadata"]["resourceVersion"];
             let patch = json!({"metadata": {"resourceVersion": version}, "data": missing});
             self.cluster.patch_merge(self.kind, Some(&namespace), &name, Part::Main, &patch).await?;
             tracing::info!(secret = name, "made a login for the registry in the cluster");
             // The watch shows it.
-            return Ok(());
+            return Ok(Performed::Written);
         }
-        let (Some(live), Some(wanted)) = (&self.default, registry.default_secret(asking)) else { return Ok(()) };
+        let (Some(live), Some(wanted)) = (&self.default, registry.default_secret(asking)) else {
+            return Ok(Performed::Nothing);
+        };
         let is_ours = |live: &Value| {
             let entries = live["metadata"]["managedFields"].as_array();
             entries.into_iter().flatten().any(|e| e["manager"] == AGENT_MANAGER && e["operation"] == "Apply")
         };
-        match live {
-            Some(live) if !is_ours(live) || holds(live, &wanted) => return Ok(()),
-            _ => {}
+        if live.as_ref().is_some_and(|live| !is_ours(live) || holds(live, &wanted)) {
+            return Ok(Performed::Nothing);
         }
         let namespace = wanted["metadata"]["namespace"].as_str();
-        let how = Apply::unforced(AGENT_MANAGER);
+        // What is ours is put back; what somebody has made since then is not merged into.
+        let how = if live.is_some() { Apply::forced(AGENT_MANAGER) } else { Apply::unforced(AGENT_MANAGER) };
         let stored = self.cluster.apply(self.kind, namespace, DEFAULT_REGISTRY_SECRET, &wanted, how).await?;
         self.default = Some(Some(stored));
-        Ok(())
+        Ok(Performed::Written)
     }
 }
 

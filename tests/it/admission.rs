@@ -354,6 +354,28 @@ async fn hostile_reviews_are_answered_and_cost_little() {
     drop(silent);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_keeps_changing_a_bundle_is_answered_ever_less_often() {
+    const CONFIGURATIONS: (&str, &str) = ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations");
+    let world = admitting().await;
+    let live = || world.server.object(CONFIGURATIONS.0, CONFIGURATIONS.1, "", NAME).unwrap();
+    let bundle = || live()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    let applies = || {
+        let requests = world.requests();
+        requests.iter().filter(|(what, _)| what.starts_with("apply validatingwebhook")).map(|(_, n)| *n).sum::<u64>()
+    };
+    let (right, before) = (bundle(), applies());
+    for _ in 0..40 {
+        let other = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg=="}]);
+        let action = Action::Patch(devcluster::verbs::patch::Form::Json, other);
+        world.try_as("another", Call::new(CONFIGURATIONS.0, CONFIGURATIONS.1, "", NAME, action)).unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    world.until("it is put back", |_| bundle() == right).await;
+    let put_back = applies() - before;
+    assert!((1..=4).contains(&put_back), "{put_back} writes within 2 s");
+}
+
 /// Prints what the webhooks add to a write. It decides nothing about machines that are slow or busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_waits_little_for_the_webhooks() {

@@ -95,3 +95,26 @@ async fn a_default_secret_of_somebody_else_stays_as_it_is() {
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert_eq!(world.get("v1", "secrets", DEFAULT).unwrap(), before);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_keeps_changing_the_default_secret_is_answered_ever_less_often() {
+    let mut world = World::new().await;
+    // Copies follow each change, as they should.
+    world.functions.excluded_namespaces.push("default".to_owned());
+    world.ask_for_login("127.0.0.1:32137");
+    world.start();
+    world.until("a login", |w| w.stored(DEFAULT, "password") != "absent").await;
+    let password = world.stored(DEFAULT, "password");
+    let applies = |world: &World| {
+        let requests = world.requests();
+        requests.iter().filter(|(what, _)| what == "apply secrets").map(|(_, count)| *count).sum::<u64>()
+    };
+    let before = applies(&world);
+    for number in 0..60 {
+        world.edit("v1", "secrets", DEFAULT, json!({"stringData": {"password": format!("changed-{number}")}}));
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    world.until("it is put back", |w| w.stored(DEFAULT, "password") == password).await;
+    let put_back = applies(&world) - before;
+    assert!((1..=4).contains(&put_back), "{put_back} writes for 60 changes within 3 s");
+}

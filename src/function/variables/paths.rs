@@ -31,7 +31,7 @@ const WEBHOOK_1_14: &str = "webhook.container.envs.";
 const WATCHED: &str = "what was looked at again periodically is watched";
 const POD: &str = "the agent is one Deployment, which its manifest describes";
 const KANIKO: &str = "builds do not run Kaniko";
-const REGISTRY: &str = "no registry is installed";
+const REGISTRY: &str = "the registry that `mainstay install` brings is what its manifest says";
 
 const OF_MANAGER: &[(&str, Path)] = &[
     ("functionBuildMaxSimultaneousJobs", Variable("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS")),

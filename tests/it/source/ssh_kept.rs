@@ -45,7 +45,7 @@ async fn until_ended(bench: &SshBench, connections: usize) {
 
 #[tokio::test]
 async fn lookups_and_fetches_of_all_repositories_of_a_host_share_a_connection() {
-    let (mut bench, _, remotes) = bench(5).await;
+    let (mut bench, _, remotes) = bench(4).await;
     for _ in 0..3 {
         look_up_all(&bench, &remotes).await;
     }

@@ -19,8 +19,9 @@ use crate::source::error::Fault;
 
 /// Conversations on a connection at the same time: OpenSSH allows ten unless its operator says otherwise.
 const CHANNELS: usize = 8;
-/// How long a caller waits for a conversation that is ending, rather than log in: ending takes a server some milliseconds.
-const ENDING: Duration = Duration::from_secs(1);
+/// How long a caller waits for a conversation that is ending, rather than log in. Ending takes a server some milliseconds, or
+/// seconds while it is busy, when a login is the last thing that it needs.
+const ENDING: Duration = Duration::from_secs(5);
 /// The age at which a connection is replaced.
 const AGE: Duration = Duration::from_secs(300);
 
