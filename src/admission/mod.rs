@@ -9,6 +9,7 @@
 //! Deliberately absent: who may write what; that is RBAC.
 
 mod certificate;
+mod convert;
 mod default;
 mod hook;
 #[expect(clippy::disallowed_methods, reason = "certificates end at a time")]
@@ -21,6 +22,7 @@ mod tls;
 mod validate;
 
 pub use certificate::Lifetimes;
+pub use convert::{Version, convert};
 pub use registration::{Registration, follow, lead};
 pub use server::{Admission, Count};
 

@@ -11,6 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Amount;
+use super::git_repository::RepositoryAuth;
 use super::schemas::TimeSchema;
 
 /// Code that answers HTTP requests: source and dependencies are built into an image, which is served and scaled.
@@ -41,7 +42,7 @@ use super::schemas::TimeSchema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSpec {
-    /// Source code; with `type: git`, the name of a GitRepository in the same namespace.
+    /// Source code; with `type: git`, the name of a GitRepository in the same namespace, or empty beside `gitRepository`.
     pub source: String,
     /// `inline` if source and dependencies are in this object, `git` if they are in a Git repository; by default `inline`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +65,9 @@ pub struct FunctionSpec {
     /// With `type: git`: directory of the repository with the handler and the dependency file; `/` is the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_dir: Option<String>,
+    /// With `type: git`: the repository itself, instead of the name of a GitRepository in `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_repository: Option<OwnRepository>,
     /// Environment variables of the running code. If a name occurs twice, the last value is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<Vec<EnvVar>>,
@@ -76,6 +80,12 @@ pub struct FunctionSpec {
     /// `serverless.kyma-project.io/build-resources-preset`, by default `normal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_resources: Option<Resources>,
+    /// Preset of `resources`, instead of the one that the label names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Preset of `buildResources`, instead of the one that the label names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_profile: Option<String>,
     /// Number of pods, instead of `minReplicas` and `maxReplicas`. Written by whoever scales the Function: `kubectl scale`, a
     /// HorizontalPodAutoscaler, a ScaledObject of KEDA. While it is set, the agent does not scale by CPU utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +101,47 @@ pub struct FunctionSpec {
     /// Additional labels of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
+    /// Additional annotations of the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// Deprecated: `labels` and `annotations` by their former names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<PodTemplate>,
+    /// Secrets whose keys are files in the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_mounts: Option<Vec<SecretMount>>,
+}
+
+/// The repository of a Function that names no GitRepository.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnRepository {
+    /// Address of the repository: `https://…`, `http://…`, `ssh://user@host:port/path` or `user@host:path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// How to authenticate; without it the repository is read anonymously.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<RepositoryAuth>,
+}
+
+/// Labels and annotations of the pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PodTemplate {
+    /// Additional labels; those of `spec.labels` come before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Additional annotations; those of `spec.annotations` come before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<BTreeMap<String, String>>,
+}
+
+/// A Secret whose keys are files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretMount {
+    /// Name of the Secret in the Function's namespace.
+    pub secret_name: String,
+    /// Directory of the files in the container, an absolute path.
+    pub mount_path: String,
 }
 
 /// An environment variable: a value, or the source of a value.

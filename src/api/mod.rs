@@ -10,6 +10,7 @@ pub mod conditions;
 pub mod duration;
 pub mod function;
 pub mod function_conditions;
+pub mod function_v1alpha2;
 pub mod git_repository;
 pub mod git_sync;
 pub mod names;
@@ -23,10 +24,39 @@ pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
 pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, WebhookClientConfig, WebhookConversion,
+};
 use kube::CustomResourceExt;
 
-/// Every CRD that Mainstay needs, in the order to apply them.
+/// Every CRD that Mainstay needs, in the order to apply them. `v1alpha2` of Function is served where a webhook converts it
+/// ([`serve_all_versions`]).
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), Function::crd()]
+    vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), function()]
+}
+
+fn function() -> CustomResourceDefinition {
+    let mut definition = Function::crd();
+    for mut newer in function_v1alpha2::Function::crd().spec.versions {
+        (newer.served, newer.storage) = (false, false);
+        definition.spec.versions.push(newer);
+    }
+    definition
+}
+
+/// Serves all versions of a definition, which the webhook of this client converts. One with a single version stays as it is.
+pub fn serve_all_versions(definition: &mut CustomResourceDefinition, client: WebhookClientConfig) {
+    if definition.spec.versions.len() < 2 {
+        return;
+    }
+    for version in &mut definition.spec.versions {
+        version.served = true;
+    }
+    definition.spec.conversion = Some(CustomResourceConversion {
+        strategy: "Webhook".to_owned(),
+        webhook: Some(WebhookConversion {
+            client_config: Some(client),
+            conversion_review_versions: vec!["v1".to_owned()],
+        }),
+    });
 }

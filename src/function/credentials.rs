@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Settings;
+use super::violation::{Violation, shown};
 use crate::api::FunctionSpec;
 use crate::api::git_repository::GitRepositorySpec;
 use crate::api::names::{CONFIG, CREDENTIALS, GENERATE, PROPAGATED_FROM};
@@ -62,6 +63,16 @@ impl Credentials {
     }
 }
 
+impl Credentials {
+    /// What is wrong with a Secret that the code is to read.
+    pub(super) fn refusal(&self, reader: &str, secret: &str, path: &str) -> Option<Violation> {
+        let purpose = self.purpose(secret)?;
+        let what = format!("{reader} reads Secret \"{}\", which holds the credentials for {purpose}", shown(secret));
+        let why = "the code of a Function may not read them; give it a Secret of its own";
+        Some(Violation::invalid(what, path).because(why))
+    }
+}
+
 /// What a Secret is for by its own account, whatever its name is.
 pub(super) fn purpose_of(secret: &ObjectMeta) -> Option<&'static str> {
     let has =
@@ -81,5 +92,6 @@ pub(super) fn purpose_of(secret: &ObjectMeta) -> Option<&'static str> {
 /// The Secrets that a Function's code is to read.
 pub(super) fn named(spec: &FunctionSpec) -> impl Iterator<Item = &str> {
     let sources = spec.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
-    sources.filter_map(|from| from.secret_key_ref.as_ref()).map(|secret| secret.name.as_str())
+    let read = sources.filter_map(|from| from.secret_key_ref.as_ref()).map(|secret| secret.name.as_str());
+    read.chain(spec.secret_mounts.iter().flatten().map(|mount| mount.secret_name.as_str()))
 }

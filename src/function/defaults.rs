@@ -45,10 +45,16 @@ pub fn complete(new: &Function, old: Option<&Function>, settings: &Settings) -> 
         if chosen_anew(names::REPLICAS_PRESET, scale) {
             (spec.min_replicas, spec.max_replicas) = (now.min_replicas, now.max_replicas);
         }
-        if chosen_anew(names::FUNCTION_RESOURCES_PRESET, |a, b| a.resources == b.resources && a.runtime == b.runtime) {
+        let pods = |a: &FunctionSpec, b: &FunctionSpec| {
+            (&a.resources, &a.profile, &a.runtime) == (&b.resources, &b.profile, &b.runtime)
+        };
+        if chosen_anew(names::FUNCTION_RESOURCES_PRESET, pods) {
             spec.resources.clone_from(&now.resources);
         }
-        if chosen_anew(names::BUILD_RESOURCES_PRESET, |a, b| a.build_resources == b.build_resources) {
+        let builds = |a: &FunctionSpec, b: &FunctionSpec| {
+            (&a.build_resources, &a.build_profile) == (&b.build_resources, &b.build_profile)
+        };
+        if chosen_anew(names::BUILD_RESOURCES_PRESET, builds) {
             spec.build_resources.clone_from(&now.build_resources);
         }
     }

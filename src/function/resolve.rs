@@ -9,10 +9,11 @@
 
 mod code;
 mod env;
+mod findings;
+mod pods;
 mod sizes;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use kube::ResourceExt as _;
 
@@ -22,10 +23,13 @@ pub use super::settings::Settings;
 use super::syntax;
 use super::violation::shown;
 pub use super::violation::{Violation, reason, text};
-use crate::api::function::{EnvVar, FunctionSpec, Resources};
+use crate::api::function::{EnvVar, FunctionSpec, Resources, SecretMount};
 use crate::api::{Function, names};
 use crate::runtimes::{self, Runtime};
 use crate::source::{BaseDir, Reference};
+use findings::Findings;
+pub use findings::Warning;
+use pods::is_ours;
 
 /// A valid Function with all defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +46,10 @@ pub struct ResolvedFunction {
     pub labels: BTreeMap<String, String>,
     /// Labels of the serving pods.
     pub pod_labels: BTreeMap<String, String>,
+    /// Annotations that the serving pods have beside ours.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// Secrets whose keys are files in the serving pods.
+    pub secret_mounts: Vec<SecretMount>,
     /// The runtime of the spec, or the default.
     pub runtime: &'static Runtime,
     /// The base image.
@@ -106,21 +114,6 @@ impl Replicas {
     }
 }
 
-/// A problem that does not prevent the Function from working.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Warning {
-    /// Reason of the Event.
-    pub reason: &'static str,
-    /// The problem, and how it is handled.
-    pub message: String,
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.reason, self.message)
-    }
-}
-
 impl ResolvedFunction {
     /// The labels that select all children.
     pub fn selector(&self) -> BTreeMap<String, String> {
@@ -172,7 +165,9 @@ pub fn resolve(
     let env = env::env(spec, (settings, credentials), ours, &mut found);
     let build_resources = sizes::of_build(function, settings, &mut found);
     let internal = internal_labels(&name, &uid);
-    let pod_labels = pod_labels(spec, &internal, &mut found);
+    let pod_labels = pods::labels(spec, &internal, &mut found);
+    let pod_annotations = pods::annotations(spec, &mut found);
+    let secret_mounts = pods::secret_mounts(spec, credentials, &mut found);
     let (Some(runtime), Some(base), Some(code), true) = (runtime, base, code, found.violations.is_empty()) else {
         return Err(found.violations);
     };
@@ -184,6 +179,8 @@ pub fn resolve(
         name,
         uid,
         pod_labels,
+        pod_annotations,
+        secret_mounts,
         runtime,
         base,
         code,
@@ -193,28 +190,6 @@ pub fn resolve(
         replicas,
         warnings: found.warnings,
     })
-}
-
-/// Maximum number of warnings: each is an Event, and a Function can contain very many duplicate variables.
-const MAX_WARNINGS: usize = 20;
-
-/// Violations and warnings found so far.
-#[derive(Default)]
-struct Findings {
-    violations: Vec<Violation>,
-    warnings: Vec<Warning>,
-}
-
-impl Findings {
-    fn wrong(&mut self, violation: Violation) {
-        self.violations.push(violation);
-    }
-
-    fn warn(&mut self, reason: &'static str, message: String) {
-        if self.warnings.len() < MAX_WARNINGS {
-            self.warnings.push(Warning { reason, message });
-        }
-    }
 }
 
 fn internal_labels(name: &str, uid: &str) -> BTreeMap<String, String> {
@@ -230,32 +205,6 @@ fn labels(function: &Function, internal: BTreeMap<String, String>) -> BTreeMap<S
     let own = function.labels().iter().filter(|(key, _)| !is_ours(key) && *key != names::RESOURCE);
     let mut labels: BTreeMap<_, _> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
     labels.extend(internal);
-    labels
-}
-
-fn is_ours(key: &str) -> bool {
-    key.starts_with(names::ANNOTATION_PREFIX)
-}
-
-fn pod_labels(
-    spec: &FunctionSpec,
-    internal: &BTreeMap<String, String>,
-    found: &mut Findings,
-) -> BTreeMap<String, String> {
-    let mut labels = BTreeMap::new();
-    for (key, value) in spec.labels.iter().flatten() {
-        for words in syntax::label(key, value) {
-            found.wrong(Violation::invalid(format!("spec.labels: {words}"), "spec.labels"));
-        }
-        if is_ours(key) || internal.contains_key(key) || key == names::RESOURCE {
-            let message = format!("the label {} of spec.labels belongs to Mainstay and is ignored", shown(key));
-            found.warn("LabelIgnored", message);
-        } else {
-            labels.insert(key.clone(), value.clone());
-        }
-    }
-    labels.extend(internal.clone());
-    labels.insert(names::RESOURCE.to_owned(), names::DEPLOYMENT.to_owned());
     labels
 }
 
@@ -311,10 +260,16 @@ fn base(
     }
     let names = [(runtime.name, runtime.runs_as), (runtime.runs_as, runtime.runs_as), ("*", runtime.runs_as)];
     let others = runtime.served_by().map(|row| (row.name, row.name));
-    let set = names.into_iter().chain(others).find_map(|(name, row)| Some((settings.base_images.get(name)?, row)));
-    warn_of(runtime, set.map_or(runtime.runs_as, |(_, row)| row), found);
-    let shipped = || Some(BaseImage::Image(runtime.base_image().to_owned()));
-    set.map(|(base, _)| base.clone()).or_else(shipped)
+    let base = names.into_iter().chain(others).find_map(|(name, row)| Some((settings.base_images.get(name)?, row)));
+    warn_of(runtime, base.map_or(runtime.runs_as, |(_, row)| row), found);
+    if base.is_none() {
+        let what = format!("no base image is configured for runtime {}", runtime.name);
+        let rows = runtime.served_by().map(|row| row.name).collect::<Vec<_>>().join(", ");
+        let will_do = if runtime.is_deprecated() { format!(" (that of {rows} will do)") } else { String::new() };
+        let details = format!("set MAINSTAY_BASE_IMAGES for the agent{will_do}, or spec.runtimeImageOverride here");
+        found.wrong(Violation::runtime(what, "spec.runtime", details));
+    }
+    base.map(|(base, _)| base.clone())
 }
 
 /// The violation for an invalid base image, with what to write instead.

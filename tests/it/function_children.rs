@@ -41,7 +41,8 @@ const GIT: job::Origin<'static> = job::Origin::Git {
 const CASES: [Case; 4] = [
     Case {
         name: "inline-nodejs",
-        spec: "source: \"module.exports = { main: () => 'hello' }\\n\"\nruntime: nodejs22\nlabels: {app: hello}",
+        spec: "source: \"module.exports = { main: () => 'hello' }\\n\"\nruntime: nodejs22\nlabels: {app: hello}\n\
+               annotations: {team: a}\nsecretMounts: [{secretName: keys, mountPath: /keys}]",
         labels: &[("team", "a")],
         base: "scratch",
         origin: job::Origin::ConfigMap("hello-x"),

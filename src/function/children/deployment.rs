@@ -41,13 +41,24 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
         "terminationGracePeriodSeconds": GRACE,
         "volumes": [{ "name": "tmp-dir", "emptyDir": { "sizeLimit": TMP_SIZE } }]
     });
+    let mounts = &function.secret_mounts;
+    let volumes = mounts.iter().enumerate().map(|(number, mount)| {
+        json!({ "name": secret_volume(number), "secret": { "secretName": mount.secret_name, "defaultMode": 0o444 } })
+    });
+    if let Some(all) = pod["volumes"].as_array_mut() {
+        all.extend(volumes);
+    }
     if let Some(account) = &settings.service_account {
         pod["serviceAccountName"] = account.as_str().into();
     }
+    // The code may make calls as soon as it starts.
+    let mut annotations = json!({ "proxy.istio.io/config": "{ \"holdApplicationUntilProxyStarts\": true }" });
+    for (key, value) in &function.pod_annotations {
+        annotations[key] = value.as_str().into();
+    }
     let template = json!({
         "metadata": {
-            // The code may make calls as soon as it starts.
-            "annotations": { "proxy.istio.io/config": "{ \"holdApplicationUntilProxyStarts\": true }" },
+            "annotations": annotations,
             "labels": function.pod_labels
         },
         "spec": pod
@@ -61,6 +72,10 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
     })
 }
 
+fn secret_volume(number: usize) -> String {
+    format!("secret-{number}")
+}
+
 fn container(function: &ResolvedFunction, image: &str) -> Value {
     json!({
         "name": CONTAINER,
@@ -69,12 +84,19 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
         "env": function.env,
         "resources": function.resources,
         "securityContext": container_security(),
-        "volumeMounts": [{ "name": "tmp-dir", "mountPath": "/tmp" }],
+        "volumeMounts": volume_mounts(function),
         // A slow start has 150 seconds; a start is detected within one. The other probes begin after it.
         "startupProbe": probe(1, 150, 1),
         "readinessProbe": probe(5, 1, 2),
         "livenessProbe": probe(LIVENESS_PERIOD, patience(function), 4)
     })
+}
+
+fn volume_mounts(function: &ResolvedFunction) -> Vec<Value> {
+    let secrets = function.secret_mounts.iter().enumerate().map(
+        |(number, mount)| json!({ "name": secret_volume(number), "mountPath": mount.mount_path, "readOnly": true }),
+    );
+    [json!({ "name": "tmp-dir", "mountPath": "/tmp" })].into_iter().chain(secrets).collect()
 }
 
 /// The failure threshold of the liveness probe: a computing function keeps its server from answering. The server itself

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::{Code, Findings};
 use crate::api::FunctionSpec;
+use crate::api::function::OwnRepository;
 use crate::function::syntax;
 use crate::function::violation::{Violation, shown};
 use crate::runtimes::{Language, Runtime};
@@ -29,8 +30,14 @@ pub(super) fn is_git(spec: &FunctionSpec, found: &mut Findings) -> bool {
 
 /// The source; `None` after a violation.
 pub(super) fn code(spec: &FunctionSpec, is_git: bool, runtime: Option<&Runtime>, found: &mut Findings) -> Option<Code> {
+    let own = spec.git_repository.as_ref().filter(|own| is_git && **own != OwnRepository::default());
+    if own.is_some() {
+        let what = "a repository cannot be named by its address here";
+        let why = "create a GitRepository with this url and auth, and name it (spec.source, in v1alpha2 spec.source.gitRepository.name)";
+        found.wrong(Violation::invalid(what, "spec.gitRepository").because(why));
+    }
     let blank = spec.source.trim().is_empty();
-    if blank {
+    if blank && own.is_none() {
         found.wrong(Violation::missing("spec.source"));
     }
     if is_git {

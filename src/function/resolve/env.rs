@@ -73,12 +73,8 @@ pub(super) fn ours(
 
 fn check_secret(variable: &EnvVar, credentials: &Credentials, found: &mut Findings) {
     let Some(secret) = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref()) else { return };
-    let Some(purpose) = credentials.purpose(&secret.name) else { return };
-    let name = shown(&variable.name);
-    let what =
-        format!("env {name} reads Secret \"{}\", which holds the credentials for {purpose}", shown(&secret.name));
-    let why = "the code of a Function may not read them; give it a Secret of its own";
-    found.wrong(Violation::invalid(what, "spec.env").because(why));
+    let reader = format!("env {}", shown(&variable.name));
+    found.violations.extend(credentials.refusal(&reader, &secret.name, "spec.env"));
 }
 
 fn check_variable(variable: &EnvVar, settings: &Settings, found: &mut Findings) {

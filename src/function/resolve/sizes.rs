@@ -13,7 +13,7 @@ use crate::runtimes::Runtime;
 /// Number of serving pods.
 pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Findings) -> Replicas {
     let spec = &function.spec;
-    let preset = preset(function, names::REPLICAS_PRESET, &settings.replicas, found);
+    let preset = preset(function, (None, names::REPLICAS_PRESET), &settings.replicas, found);
     let fallback = settings.replicas.fallback();
     let of = |pick: fn(&ReplicasPreset) -> Option<i64>| {
         preset.and_then(pick).filter(|n| *n != 0).or_else(|| fallback.and_then(pick)).unwrap_or(1)
@@ -66,7 +66,8 @@ pub(super) fn of_pod(
     runtime: Option<&'static Runtime>,
     found: &mut Findings,
 ) -> Resources {
-    let preset = preset(function, names::FUNCTION_RESOURCES_PRESET, &settings.resources, found);
+    let named = (function.spec.profile.as_ref().map(|name| (name, "spec.profile")), names::FUNCTION_RESOURCES_PRESET);
+    let preset = preset(function, named, &settings.resources, found);
     let mut preset = complete_preset(preset, &settings.resources);
     let given = function.spec.resources.as_ref();
     if let Some(runtime) = runtime {
@@ -87,7 +88,9 @@ pub(super) fn of_pod(
 
 /// CPU and memory of the build.
 pub(super) fn of_build(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
-    let preset = preset(function, names::BUILD_RESOURCES_PRESET, &settings.build_resources, found);
+    let own = function.spec.build_profile.as_ref();
+    let named = (own.map(|name| (name, "spec.buildProfile")), names::BUILD_RESOURCES_PRESET);
+    let preset = preset(function, named, &settings.build_resources, found);
     let preset = complete_preset(preset, &settings.build_resources);
     let given = function.spec.build_resources.as_ref();
     resources::complete(given, &preset, &settings.min_build_resources, "spec.buildResources", &mut found.violations)
@@ -100,13 +103,21 @@ fn complete_preset(preset: Option<&ResourcesPreset>, presets: &Presets<Resources
     }
 }
 
-fn preset<'a, T>(function: &Function, label: &str, presets: &'a Presets<T>, found: &mut Findings) -> Option<&'a T> {
-    let name = function.labels().get(label).map(String::as_str);
+/// The preset that a field of the spec names, else a label.
+fn preset<'a, T>(
+    function: &Function,
+    (own, label): (Option<(&String, &str)>, &str),
+    presets: &'a Presets<T>,
+    found: &mut Findings,
+) -> Option<&'a T> {
+    let own = own.filter(|(name, _)| !name.is_empty());
+    let name = own.map(|(name, _)| name).or_else(|| function.labels().get(label)).map(String::as_str);
     match presets.choose(name)? {
         Chosen::Known(preset) => Some(preset),
         Chosen::Unknown(preset) => {
+            let what = own.map_or_else(|| format!("the label {label}"), |(_, path)| path.to_owned());
             let message = format!(
-                "the label {label} names the preset \"{}\", which does not exist; {} is used. There are: {}",
+                "{what} names the preset \"{}\", which does not exist; {} is used. There are: {}",
                 shown(name.unwrap_or_default()),
                 presets.default,
                 presets.names()

@@ -10,6 +10,7 @@ use crate::function::presets::{ReplicasPreset, ResourcesPreset};
 mod code;
 mod credentials;
 mod env;
+mod pods;
 mod sizes;
 
 const NODE: &str = "source: 'module.exports = { main: () => 1 }'\nruntime: nodejs22\n";
