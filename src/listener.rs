@@ -2,8 +2,8 @@
 //!
 //! Invariant: a client costs at most one connection of a bounded number, for a bounded time, and a head of at most 16 KiB.
 //! Where all are taken, a new client takes the place of the one that has been silent longest, so clients that send nothing
-//! keep nobody out.
-//! Invariant: one connection carries one request.
+//! (yet, or any more) keep nobody out.
+//! Invariant: one connection carries one request, unless connections are [kept](Limits::kept).
 //! Invariant: an answer that panics ends its connection with the status 500, and no other.
 //!
 //! Invariant: where there is TLS, its handshake counts as part of the head.
@@ -16,7 +16,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -50,21 +50,35 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub struct Limits {
     /// Connections at the same time.
     pub connections: usize,
-    /// Until the head of a request is complete.
+    /// Until the head of a request is complete; as long as `kept` where that is longer.
     pub head: Duration,
-    /// From the beginning of a connection to its end.
+    /// From the beginning of a connection, or of a further request, to its end.
     pub whole: Duration,
+    /// How long a connection waits for another request; `None` for one request only.
+    pub kept: Option<Duration>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 128, head: Duration::from_secs(5), whole: Duration::from_secs(30) }
+        Self { connections: 128, head: Duration::from_secs(5), whole: Duration::from_secs(30), kept: None }
     }
 }
 
-/// Connections that have sent no whole head yet, the oldest first.
+/// Connections of which no whole head is there, the one that has been silent longest first.
 #[derive(Default)]
-struct Silent(Mutex<BTreeMap<u64, CancellationToken>>);
+struct Silent {
+    connections: Mutex<BTreeMap<u64, CancellationToken>>,
+    /// How many there have been.
+    entered: AtomicU64,
+}
+
+impl Silent {
+    fn enter(self: &Arc<Self>, end: CancellationToken) -> Entry {
+        let number = self.entered.fetch_add(1, Ordering::Relaxed);
+        self.connections.lock().insert(number, end);
+        Entry { all: Arc::clone(self), number }
+    }
+}
 
 /// One of them, until its head is there.
 struct Entry {
@@ -74,7 +88,7 @@ struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.all.0.lock().remove(&self.number);
+        self.all.connections.lock().remove(&self.number);
     }
 }
 
@@ -119,15 +133,12 @@ async fn serve_with<F, Answer, B>(
 {
     let (permits, silent) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(Silent::default()));
     let mut tasks = JoinSet::new();
-    let mut number = 0;
     loop {
         while tasks.try_join_next().is_some() {}
         let Some(accepted) = stop.run_until_cancelled(accept(&listener)).await else { break };
         let Some(permit) = stop.run_until_cancelled(permit(&permits, &silent)).await else { break };
-        number += 1;
         let end = stop.child_token();
-        silent.0.lock().insert(number, end.clone());
-        let entry = Entry { all: Arc::clone(&silent), number };
+        let entry = silent.enter(end.clone());
         let connection = caught(accepted_connection(accepted, tls.clone(), limits, answer.clone(), entry, end, permit));
         tasks.spawn(connection.map(|ended| ended.unwrap_or_else(report)));
     }
@@ -166,7 +177,7 @@ async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaph
     if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
         return Some(permit);
     }
-    let oldest = silent.0.lock().pop_first();
+    let oldest = silent.connections.lock().pop_first();
     if let Some((_, connection)) = oldest {
         connection.cancel();
     }
@@ -208,23 +219,46 @@ async fn connection<S, F, Answer, B>(
     Answer: Future<Output = Response<B>>,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
-    let has_begun = AtomicBool::new(false);
-    let entry = Mutex::new(Some(entry));
+    let all = Arc::clone(&entry.all);
+    let (is_busy, entry) = (AtomicBool::new(false), Mutex::new(Some(entry)));
+    let deadline = Mutex::new(Instant::now() + limits.whole);
     let service = service_fn(|request| {
-        has_begun.store(true, Ordering::Relaxed);
+        is_busy.store(true, Ordering::Relaxed);
         drop(entry.lock().take());
+        *deadline.lock() = Instant::now() + limits.whole;
         let answered = caught(async { answer(request).await });
-        answered.map(|answered| Ok::<_, Infallible>(answered.unwrap_or_else(internal_error)))
+        let (is_busy, entry, deadline, all, end) = (&is_busy, &entry, &deadline, &all, &end);
+        answered.map(move |answered| {
+            if let Some(kept) = limits.kept {
+                *entry.lock() = Some(all.enter(end.clone()));
+                *deadline.lock() = Instant::now() + kept + limits.whole;
+                is_busy.store(false, Ordering::Relaxed);
+            }
+            Ok::<_, Infallible>(answered.unwrap_or_else(internal_error))
+        })
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.head).keep_alive(false);
+    // It holds between two requests, too.
+    let head = limits.kept.map_or(limits.head, |kept| kept.max(limits.head));
+    http.timer(TokioTimer::new()).header_read_timeout(head).keep_alive(limits.kept.is_some());
     http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
     let mut connection = pin!(http.serve_connection(stream, service));
+    let late = async {
+        loop {
+            let until = *deadline.lock();
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    };
     // Whatever a connection fails of is the client's.
     tokio::select! {
-        _ = timeout(limits.whole, &mut connection) => {}
+        _ = &mut connection => {}
+        () = late => {}
         () = end.cancelled() => {
-            if has_begun.load(Ordering::Relaxed) {
+            if is_busy.load(Ordering::Relaxed) {
+                connection.as_mut().graceful_shutdown();
                 let _ = timeout(FAREWELL, connection).await;
             }
         }
@@ -257,6 +291,40 @@ mod tests {
             assert_ne!(path, "/answer", "injected");
             Response::new(Full::default())
         }
+    }
+
+    /// Sends a request on a connection, and reads the first line of its answer, which has no body.
+    async fn ask_on(stream: &mut TcpStream) -> Option<String> {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.ok()?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(stream.read_u8().await.ok()?);
+        }
+        String::from_utf8(answer).unwrap().lines().next().map(str::to_owned)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_connection_carries_many_requests_and_gives_way_to_whoever_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let kept = Duration::from_secs(60);
+        let limits = Limits { connections: 2, kept: Some(kept), ..Limits::default() };
+        let serving = tokio::spawn(serve(listener, limits, answer, stop.clone()));
+        let ok = Some("HTTP/1.1 200 OK".to_owned());
+        let (mut first, mut second) =
+            (TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap());
+        for _ in 0..20 {
+            assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (ok.clone(), ok.clone()));
+            tokio::time::sleep(kept * 3 / 4).await;
+        }
+        // Both are silent, the first for longer.
+        let mut third = TcpStream::connect(address).await.unwrap();
+        assert_eq!(ask_on(&mut third).await, ok);
+        assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (None, ok.clone()));
+        tokio::time::sleep(kept * 2).await;
+        assert_eq!(ask_on(&mut third).await, None, "it was silent for too long");
+        stop.cancel();
+        assert!(serving.await.is_ok());
     }
 
     #[tokio::test]

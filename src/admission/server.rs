@@ -37,8 +37,13 @@ const ROOM: usize = 8 << 20;
 const UNIT: usize = 1 << 10;
 /// Until there is room, and until a body is there. The API server waits for 3 s.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What clients may cost: an API server makes few connections at a time.
-const LIMITS: Limits = Limits { connections: 64, head: Duration::from_secs(3), whole: Duration::from_secs(10) };
+/// What clients may cost: an API server makes few connections, and closes those that it has not used for 90 s.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(3),
+    whole: Duration::from_secs(10),
+    kept: Some(Duration::from_secs(100)),
+};
 
 /// The webhooks, for as long as the process runs.
 #[derive(Debug)]

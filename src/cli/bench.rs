@@ -14,8 +14,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     if cfg!(debug_assertions) {
         tracing::warn!("this is a debug build, whose numbers say little: cargo run --profile dist -- bench");
     }
-    let product =
-        mainstay_bench::Product { definitions: api::definitions(), builder_image: dev::BUILDER, registry_secret };
+    let product = mainstay_bench::Product {
+        definitions: api::definitions(),
+        builder_image: dev::BUILDER,
+        registry_secret,
+        webhooks: |address| dev::webhooks_at(address).unwrap_or_default(),
+    };
     let report = mainstay_bench::run(&product, &arguments).await?;
     output::print(&report.table)?;
     Ok(if report.held { Exit::Fine } else { Exit::Differs })

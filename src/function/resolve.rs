@@ -260,16 +260,10 @@ fn base(
     }
     let names = [(runtime.name, runtime.runs_as), (runtime.runs_as, runtime.runs_as), ("*", runtime.runs_as)];
     let others = runtime.served_by().map(|row| (row.name, row.name));
-    let base = names.into_iter().chain(others).find_map(|(name, row)| Some((settings.base_images.get(name)?, row)));
-    warn_of(runtime, base.map_or(runtime.runs_as, |(_, row)| row), found);
-    if base.is_none() {
-        let what = format!("no base image is configured for runtime {}", runtime.name);
-        let rows = runtime.served_by().map(|row| row.name).collect::<Vec<_>>().join(", ");
-        let will_do = if runtime.is_deprecated() { format!(" (that of {rows} will do)") } else { String::new() };
-        let details = format!("set MAINSTAY_BASE_IMAGES for the agent{will_do}, or spec.runtimeImageOverride here");
-        found.wrong(Violation::runtime(what, "spec.runtime", details));
-    }
-    base.map(|(base, _)| base.clone())
+    let set = names.into_iter().chain(others).find_map(|(name, row)| Some((settings.base_images.get(name)?, row)));
+    warn_of(runtime, set.map_or(runtime.runs_as, |(_, row)| row), found);
+    let shipped = || Some(BaseImage::Image(runtime.base_image().to_owned()));
+    set.map(|(base, _)| base.clone()).or_else(shipped)
 }
 
 /// The violation for an invalid base image, with what to write instead.

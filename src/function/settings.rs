@@ -28,7 +28,7 @@ const EXCLUDED_NAMESPACES: [&str; 9] = [
 pub struct Settings {
     /// Image with the program `mainstay`, for the containers of build Jobs.
     pub builder_image: String,
-    /// Base images by runtime; `*` is for all others.
+    /// Base images by runtime, over those that are [shipped](runtimes::Runtime::base_image); `*` is for all others.
     pub base_images: BTreeMap<String, BaseImage>,
     /// Platform of the images, as `linux/amd64`.
     pub platform: String,

@@ -79,6 +79,9 @@ const TABLE: &[Runtime] = &[
     row("python314", Language::Python, "3.14", "python314"),
 ];
 
+/// `RUNTIME IMAGE` in each line.
+const BASE_IMAGES: &str = include_str!("base-images.txt");
+
 /// The row with this name.
 pub fn find(name: &str) -> Option<&'static Runtime> {
     TABLE.iter().find(|runtime| runtime.name == name)
@@ -101,6 +104,13 @@ impl Runtime {
         let (language, deprecated, first) = (self.language, self.is_deprecated(), self.runs_as);
         let maintained = TABLE.iter().filter(move |row| row.language == language && !row.is_deprecated());
         maintained.skip_while(move |row| row.name != first).take(if deprecated { usize::MAX } else { 1 })
+    }
+
+    /// The base image that it has without a setting, by its digest: that of the maintained row that it
+    /// [runs as](Self::runs_as), from Docker's official images.
+    pub fn base_image(&self) -> &'static str {
+        let lines = BASE_IMAGES.lines().filter_map(|line| line.split_once(' '));
+        lines.filter(|(runtime, _)| *runtime == self.runs_as).map(|(_, image)| image).next().unwrap_or_default()
     }
 
     /// Name of the file with the function, below [`CODE_DIR`].
@@ -215,6 +225,20 @@ mod tests {
         assert_eq!(served("nodejs22"), ["nodejs22"]);
         assert_eq!(served("python38"), ["python311", "python312", "python313", "python314"]);
         assert_eq!(served("python312"), ["python312"]);
+    }
+
+    #[test]
+    fn every_maintained_row_has_one_base_image_of_its_version_by_digest() {
+        let lines = BASE_IMAGES.lines().filter(|line| !line.starts_with('#'));
+        let maintained = all().iter().filter(|row| !row.is_deprecated());
+        assert!(lines.map(|line| line.split(' ').next().unwrap()).eq(maintained.map(|row| row.name)));
+        for runtime in all() {
+            let version = find(runtime.runs_as).unwrap().version;
+            let name = if runtime.language == Language::NodeJs { "node" } else { "python" };
+            let image = runtime.base_image();
+            let digest = image.strip_prefix(&format!("docker.io/library/{name}:{version}-slim@sha256:")).unwrap();
+            assert!(digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()), "{image}");
+        }
     }
 
     #[test]

@@ -298,7 +298,7 @@ async fn send(world: &World, method: &str, path: &str, head: &str, body: &[u8]) 
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
     let mut stream = connector.connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{head}\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}\r\n");
     let _ = stream.write_all(request.as_bytes()).await;
     let _ = stream.write_all(body).await;
     let _ = stream.flush().await;

@@ -34,7 +34,7 @@ async fn failures_of_a_registry_are_reported_and_the_old_image_serves() {
         (Method::POST, "/uploads/", Fault::Status(401), "answered 401 to these credentials"),
         (Method::POST, "/uploads/", Fault::Code(403, "DENIED"), "a quota is used up"),
         (Method::PATCH, "/uploads/", Fault::Status(413), "takes no uploads of this size"),
-        (Method::PATCH, "/uploads/", Fault::Status(507), "its disk is full"),
+        (Method::PATCH, "/uploads/", Fault::Status(507), "its volume is full"),
         (
             Method::POST,
             "/uploads/",

@@ -33,6 +33,7 @@ mod edits;
 mod explain_commands;
 mod first_hour;
 mod forgeries;
+mod full_registries;
 mod function_children;
 mod function_samples;
 mod functions;

@@ -3,6 +3,8 @@
 //! `kubectl` and `sshd` are the real ones, the agent is the program itself, and it runs as the ServiceAccount that
 //! `mainstay install` makes. The cluster is embedded, or another one that `MAINSTAY_TEST_KUBECONFIG` names.
 
+mod samples;
+
 use std::fs;
 
 use serde_json::json;

@@ -47,7 +47,7 @@ async fn refusals_are_reported_by_kind() {
     place.check(Method::POST, "/uploads/", Fault::Status(401), denied, "answered 401 to these credentials").await;
     place.check(Method::POST, "/uploads/", Fault::Status(403), denied, "answered 403 to these credentials").await;
     place.check(Method::PATCH, "/uploads/", Fault::Status(413), "Registry: ", "takes no uploads of this size").await;
-    place.check(Method::PATCH, "/uploads/", Fault::Status(507), "Registry, again: ", "its disk is full").await;
+    place.check(Method::PATCH, "/uploads/", Fault::Status(507), "Registry, again: ", "its volume is full").await;
     place.check(Method::PUT, "/manifests/", Fault::Status(500), "Registry, again: ", "it answered 500").await;
     let unknown = Fault::Code(404, "NAME_UNKNOWN");
     place

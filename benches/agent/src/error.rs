@@ -32,6 +32,8 @@ pub enum Error {
     NotHandled { seconds: u64 },
     #[error("no Receiver was ready within {seconds} s")]
     NotReceiving { seconds: u64 },
+    #[error("the API server did not ask the agent about a write within {seconds} s")]
+    NotAsked { seconds: u64 },
     #[error("could not deliver a push")]
     Deliver(#[source] reqwest::Error),
     #[error("could not tell the embedded cluster what to simulate")]

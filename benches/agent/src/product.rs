@@ -1,5 +1,7 @@
 //! The parameters that the measuring program gets from the product.
 
+use std::net::SocketAddr;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
@@ -12,4 +14,6 @@ pub struct Product {
     pub builder_image: &'static str,
     /// Makes the Secret that leads Functions to the registry at an address, with a token as its password.
     pub registry_secret: fn(&str, &str) -> Value,
+    /// The webhook configurations that lead to the agent at an address.
+    pub webhooks: fn(SocketAddr) -> Vec<Value>,
 }

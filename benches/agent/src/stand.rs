@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -49,6 +49,8 @@ pub(super) struct Stand {
     port: u16,
     /// Where webhooks are received.
     receive: u16,
+    /// Where it answers the API server's questions about writes; `None` if nobody asks.
+    admit: Option<SocketAddr>,
     environment: Vec<(OsString, OsString)>,
     agent: Option<Process>,
     /// The limit of the agent's memory, if it has one.
@@ -87,6 +89,7 @@ impl Stand {
             kubeconfig,
             port,
             receive,
+            admit: None,
             // As in `manifests/deployment.yaml`.
             environment: vec![
                 ("MALLOC_ARENA_MAX".into(), "1".into()),
@@ -115,6 +118,24 @@ impl Stand {
         self.environment.push((name.into(), value.into()));
     }
 
+    /// From now on the API server asks the agent, once that runs, about writes.
+    pub(super) async fn admit(&mut self, product: &Product) -> Result<(), Error> {
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let how = PatchParams::apply(MANAGER).force();
+        for configuration in (product.webhooks)(address) {
+            let kind = GroupVersionKind::gvk(
+                "admissionregistration.k8s.io",
+                "v1",
+                configuration["kind"].as_str().unwrap_or_default(),
+            );
+            let api = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+            let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
+            api.patch(name, &how, &Patch::Apply(&configuration)).await.map_err(Error::Ask)?;
+        }
+        self.admit = Some(address);
+        Ok(())
+    }
+
     /// Starts the agent; returns how long it took until it said that it is ready.
     pub(super) async fn start_agent(&mut self) -> Result<Duration, Error> {
         let mut arguments: Vec<OsString> = ["agent", "--allow-local", "-n", NAMESPACE].map(Into::into).to_vec();
@@ -122,6 +143,7 @@ impl Stand {
         arguments.push(format!("--receive=127.0.0.1:{}", self.receive).into());
         arguments.extend(["--kubeconfig".into(), self.kubeconfig.clone().into()]);
         arguments.extend(["--data".into(), self.directory.path().join("agent").into()]);
+        arguments.extend(self.admit.map(|address| format!("--admit={address}").into()));
         let mut agent = Process::start(&arguments, &self.environment, self.directory.path())?;
         let ready = agent.answers(&format!("http://127.0.0.1:{}/readyz", self.port)).await?;
         self.agent = Some(agent);

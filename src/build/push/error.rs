@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::super::image::{base, layer};
 use crate::api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
+use crate::api::names::INTERNAL_REGISTRY;
 use crate::failure::{Class, chain};
 use crate::object::is_unprintable;
 use crate::registry::{self, Fault, Problem};
@@ -104,6 +105,14 @@ impl Error {
         BuildFailure { reason, message: message(self), retry }
     }
 
+    /// What to do about it, where the error itself does not say.
+    fn way_out(&self) -> String {
+        match self {
+            Self::Registry(registry::Error { fault: Fault::Full { .. }, registry, .. }) => room(registry),
+            _ => String::new(),
+        }
+    }
+
     fn meaning(&self) -> (FailureReason, bool) {
         let passes = |error: &registry::Error| error.fault.class() == Class::Unavailable;
         match self {
@@ -128,10 +137,49 @@ impl Error {
     }
 }
 
-/// The chain of causes on one line that fits into the termination message.
+/// How a registry gets room. That of `mainstay install` has a Service and a claim of one name.
+fn room(registry: &str) -> String {
+    let host = registry.split(':').next().unwrap_or_default();
+    let mut labels = host.split('.');
+    match (labels.next(), labels.next(), labels.next()) {
+        (Some(name @ INTERNAL_REGISTRY), Some(namespace), Some("svc")) => {
+            format!("; enlarge it with `kubectl edit pvc -n {namespace} {name}`, or let fewer images be kept")
+        }
+        _ => "; make room there".to_owned(),
+    }
+}
+
+/// The chain of causes, and what to do, on one line that fits into the termination message.
 fn message(error: &Error) -> String {
-    let mut text: String = chain(error).chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect();
+    let text = chain(error) + &error.way_out();
+    let mut text: String = text.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect();
     let end = (0..=MAX_MESSAGE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text.truncate(end.unwrap_or_default());
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_registry_is_reported_with_the_way_out() {
+        let full = |registry: &str| {
+            let (registry, attempt) = (registry.to_owned(), "could not push a layer to");
+            Error::Registry(registry::Error { attempt, registry, fault: Fault::Full { status: 500 } }).failure()
+        };
+        let ours = full("serverless-docker-registry.mainstay-system.svc.cluster.local:5000");
+        assert_eq!((ours.reason, ours.retry), (FailureReason::Registry, true));
+        assert_eq!(
+            ours.message,
+            "could not push a layer to serverless-docker-registry.mainstay-system.svc.cluster.local:5000: its volume is full \
+             (it answered 500); enlarge it with `kubectl edit pvc -n mainstay-system serverless-docker-registry`, or let \
+             fewer images be kept"
+        );
+        for other in
+            ["registry.example.com", "other.mainstay-system.svc:5000", "serverless-docker-registry.example.com"]
+        {
+            assert!(full(other).message.ends_with("its volume is full (it answered 500); make room there"));
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Installs the definitions, a GitRepository and a GitSync in the embedded cluster.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
@@ -40,9 +42,21 @@ pub(super) async fn install(cluster: &Cluster, followed: &FollowedRepository, re
     apply(cluster, &kind, Some(NAMESPACE), &followed.name, &GitSync::new(&followed.name, spec)).await
 }
 
-/// Registers the agent's webhooks as in `manifests/`, but by its address: no Service leads to this process.
+/// Registers the agent's webhooks.
 pub(super) async fn webhooks(cluster: &Cluster, admit: &Admit) -> Result<(), Error> {
     let Some(address) = admit.address() else { return Ok(()) };
+    for object in webhooks_at(address)? {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        let found = cluster.kind("admissionregistration.k8s.io/v1", &kind).await?;
+        let kind = found.ok_or(Error::UnknownKind(kind))?;
+        apply(cluster, &kind, None, names::ADMISSION, &object).await?;
+    }
+    Ok(())
+}
+
+/// The webhook configurations of `manifests/`, but by address: no Service leads to a process outside of the cluster.
+pub(in crate::cli) fn webhooks_at(address: SocketAddr) -> Result<Vec<Value>, Error> {
+    let mut configurations = Vec::new();
     for document in serde_yaml::Deserializer::from_str(WEBHOOKS) {
         let mut object = Value::deserialize(document).map_err(Error::WriteYaml)?;
         let Some(webhooks) = object["webhooks"].as_array_mut() else { continue };
@@ -50,12 +64,9 @@ pub(super) async fn webhooks(cluster: &Cluster, admit: &Admit) -> Result<(), Err
             let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
             webhook["clientConfig"] = serde_json::json!({"url": format!("https://{address}{path}")});
         }
-        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-        let found = cluster.kind("admissionregistration.k8s.io/v1", &kind).await?;
-        let kind = found.ok_or(Error::UnknownKind(kind))?;
-        apply(cluster, &kind, None, names::ADMISSION, &object).await?;
+        configurations.push(object);
     }
-    Ok(())
+    Ok(configurations)
 }
 
 async fn apply(

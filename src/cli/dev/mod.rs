@@ -40,6 +40,7 @@ use crate::{
 };
 pub(super) use embedded::BUILDER;
 use embedded::PodMode;
+pub(super) use install::webhooks_at;
 pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
 use room::Room;

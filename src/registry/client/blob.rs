@@ -153,11 +153,25 @@ impl Client {
         ask.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         ask.body = Some(&content);
         let sent = self.ask(&ask, &at).await?;
-        let mut at = if sent.headers().contains_key(header::LOCATION) { self.upload_at(&sent)? } else { at };
-        at.query_pairs_mut().append_pair("digest", digest.as_str());
+        let at = if sent.headers().contains_key(header::LOCATION) { self.upload_at(&sent)? } else { at };
         let empty = Bytes::new();
-        let nothing = Content::Bytes(&empty);
-        let done = self.ask(&Ask { body: Some(&nothing), ..Ask::new(Method::PUT) }, &at).await?;
+        match self.complete(at, digest, Content::Bytes(&empty)).await {
+            // It accepted the part and lost it since then: if there is no room, it says so to both in one request.
+            Err(fault) if fault.is_about_upload() => {
+                let begun = self.begin(&self.address("blobs", "uploads/")).await?;
+                self.complete(self.upload_at(&begun)?, digest, content).await
+            }
+            done => done,
+        }
+    }
+
+    /// Ends an upload with what it still lacks.
+    async fn complete(&self, mut at: Url, digest: &Digest, rest: Content<'_>) -> Result<(), Fault> {
+        at.query_pairs_mut().append_pair("digest", digest.as_str());
+        let mut ask = Ask::new(Method::PUT);
+        ask.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        ask.body = Some(&rest);
+        let done = self.ask(&ask, &at).await?;
         self.same_digest(&done, digest, "the layer that it keeps")
     }
 

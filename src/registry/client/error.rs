@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::failure::Class;
 
 /// A failed attempt; the cause is its source.
@@ -45,12 +47,18 @@ pub enum Fault {
         anonymous: bool,
     },
     /// Another error status.
-    #[error("it answered {status}{}{}", code.as_ref().map(|code| format!(" {code}")).unwrap_or_default(), meaning(*status))]
+    #[error("it answered {status}{}{}", code.as_ref().map(|code| format!(" {code}")).unwrap_or_default(), meaning(*status, code.as_deref()))]
     Status {
         /// Status.
         status: u16,
         /// Code of the distribution specification.
         code: Option<String>,
+    },
+    /// There is no room for what was to be stored.
+    #[error("its volume is full (it answered {status})")]
+    Full {
+        /// Status.
+        status: u16,
     },
     /// A redirect that is not followed.
     #[error("it leads to {to}, which is not followed: {why}")]
@@ -100,12 +108,12 @@ fn refusal(status: u16, anonymous: bool) -> &'static str {
     }
 }
 
-fn meaning(status: u16) -> &'static str {
+fn meaning(status: u16, code: Option<&str>) -> &'static str {
     match status {
+        _ if code.is_some_and(is_lost_upload) => " (it has lost the upload: it was restarted, or its volume is full)",
         404 => " (there is no such repository or image, or this account does not see it)",
         413 => " (it or a proxy before it takes no uploads of this size)",
         429 => " (too many requests)",
-        507 => " (its disk is full)",
         _ => "",
     }
 }
@@ -115,10 +123,14 @@ impl Fault {
     pub fn class(&self) -> Class {
         match self {
             Self::Denied { .. } => Class::Denied,
-            Self::Network { .. } | Self::Timeout { .. } | Self::Digest { .. } | Self::Content(_) => Class::Unavailable,
+            Self::Network { .. }
+            | Self::Timeout { .. }
+            | Self::Digest { .. }
+            | Self::Full { .. }
+            | Self::Content(_) => Class::Unavailable,
             Self::Status { status, code } => match status {
                 429 | 500.. => Class::Unavailable,
-                _ if code.as_deref().is_some_and(forgotten) => Class::Unavailable,
+                _ if code.as_deref().is_some_and(|code| forgotten(code) || is_lost_upload(code)) => Class::Unavailable,
                 _ => Class::Invalid,
             },
             Self::Redirect { .. } | Self::TooLarge { .. } | Self::Protocol { .. } | Self::Authorities => Class::Invalid,
@@ -126,9 +138,10 @@ impl Fault {
         }
     }
 
-    /// Whether the same request may succeed soon: a full disk stays full, and a forgotten blob has to be pushed again.
+    /// Whether the same request may succeed soon: a full volume stays full, and gets no emptier by what each attempt leaves
+    /// there; a forgotten blob has to be pushed again.
     pub fn may_pass(&self) -> bool {
-        !matches!(self, Self::Status { status: 507, .. } | Self::Content(_)) && !self.lacks_parts()
+        !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.lacks_parts()
     }
 
     /// Whether the registry says that the bytes do not match the digest.
@@ -140,6 +153,11 @@ impl Fault {
         }
     }
 
+    /// Whether the registry does not know the upload any more, or not as it was.
+    pub(super) fn is_about_upload(&self) -> bool {
+        matches!(self, Self::Status { code: Some(code), .. } if is_lost_upload(code))
+    }
+
     /// Whether the registry lacks a blob of the manifest.
     pub fn lacks_parts(&self) -> bool {
         matches!(self, Self::Status { code: Some(code), .. } if forgotten(code))
@@ -148,4 +166,57 @@ impl Fault {
 
 fn forgotten(code: &str) -> bool {
     matches!(code, "MANIFEST_BLOB_UNKNOWN" | "BLOB_UNKNOWN")
+}
+
+/// Whether an upload has to begin anew. `distribution` answers so when it was restarted, and when the last bytes of a part found
+/// no room after the part was accepted.
+fn is_lost_upload(code: &str) -> bool {
+    matches!(code, "BLOB_UPLOAD_INVALID" | "BLOB_UPLOAD_UNKNOWN")
+}
+
+/// What Linux says to a write without room: of the volume, of a quota, of the largest file.
+const NO_ROOM: [(u64, &str); 3] =
+    [(28, "no space left on device"), (122, "disk quota exceeded"), (27, "file too large")];
+
+/// Whether a refusal is about a full volume. `distribution` answers 500 and what the system said, as text or as number; its
+/// words are used for nothing else.
+pub(super) fn is_about_room(status: u16, body: &Value) -> bool {
+    fn says_so(detail: &Value, depth: u8) -> bool {
+        match detail {
+            Value::String(text) => NO_ROOM.iter().any(|(_, words)| text.contains(words)),
+            Value::Object(fields) => fields.iter().any(|(name, value)| {
+                let number = if name == "Err" { value.as_u64() } else { None };
+                NO_ROOM.iter().any(|(error, _)| number == Some(*error)) || (depth > 0 && says_so(value, depth - 1))
+            }),
+            _ => false,
+        }
+    }
+    let errors = || body["errors"].as_array().into_iter().flatten();
+    status == 507 || (status >= 500 && errors().any(|error| says_so(error, 4)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn recognises_a_full_volume() {
+        let check = |status, detail: Value, expected| {
+            let body = json!({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": detail}]});
+            assert_eq!(is_about_room(status, &body), expected, "{status} {body}");
+        };
+        // As distribution 2.8 and 3 answer to a PATCH, and to a POST or PUT.
+        check(500, json!("write /var/lib/registry/docker/registry/v2/…/data: no space left on device"), true);
+        let written =
+            |error| json!({"DriverName": "filesystem", "Enclosed": {"Op": "write", "Path": "/v", "Err": error}});
+        check(500, written(28), true);
+        check(500, written(122), true);
+        check(500, written(13), false);
+        check(400, written(28), false);
+        check(500, json!("filesystem: mkdir /v: permission denied"), false);
+        check(503, Value::Null, false);
+        assert!(is_about_room(507, &Value::Null) && !is_about_room(500, &json!({"errors": "no space left on device"})));
+        assert!(!is_about_room(500, &json!([{"Err": 28}])));
+    }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::blob::Progress;
-use super::{Client, Fault, challenge::challenge};
+use super::{Client, Fault, challenge::challenge, error::is_about_room};
 use crate::failure::network_error;
 
 const REDIRECTS: usize = 5;
@@ -130,7 +130,7 @@ impl Client {
         read(response, what, limit, self.deadlines.silence).await
     }
 
-    /// The fault of a refusal. Of its body, only a code of the specification is used.
+    /// The fault of a refusal. Of its body, only a code of the specification is used, and whether it is about room.
     pub(super) async fn refused(&self, response: Response, by: &'static str) -> Fault {
         let status = response.status();
         if matches!(status.as_u16(), 401 | 403 | 407) {
@@ -138,6 +138,9 @@ impl Client {
         }
         let body = read(response, "a refusal", MAX_REFUSAL, self.deadlines.silence).await.unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if is_about_room(status.as_u16(), &body) {
+            return Fault::Full { status: status.as_u16() };
+        }
         let code = body["errors"][0]["code"].as_str().filter(|code| is_code(code));
         Fault::Status { status: status.as_u16(), code: code.map(str::to_owned) }
     }

@@ -1,8 +1,6 @@
-//! Image registries: Docker's own as a process, and a server in front of it that misbehaves on demand.
+//! A server in front of a registry that misbehaves on demand.
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,119 +11,8 @@ use axum::http::{HeaderMap, Method, Response, StatusCode, header};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
 
-/// User name and password that registries with authentication let in.
-pub(crate) const USER: &str = "builder";
-pub(crate) const PASSWORD: &str = "sesame-5f2";
-/// The same for Apache's password file: bcrypt, of few rounds.
-const HTPASSWD: &str = "builder:$2b$04$tSTRDEot/N2HJd5rGnQqiuTsd0I4HEZw35z8aANhHsJYkuEdLKbMu\n";
-
-/// How Docker's registry is to be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Served {
-    /// Over plain HTTP, for everyone.
-    Plainly,
-    /// With a certificate of a private authority, for [`USER`].
-    Safely,
-}
-
-/// Docker's registry; it ends when it is dropped.
-pub(crate) struct DockerRegistry {
-    address: SocketAddr,
-    /// PEM of the authority of its certificate.
-    authority: String,
-    directory: tempfile::TempDir,
-    _process: Child,
-}
-
-impl DockerRegistry {
-    pub(crate) async fn start(served: Served) -> Self {
-        let htpasswd = (served == Served::Safely).then_some(HTPASSWD);
-        Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0))).await
-    }
-
-    /// Over plain HTTP at this address, for those in a file of passwords.
-    pub(crate) async fn letting_in(htpasswd: &str, address: SocketAddr) -> Self {
-        Self::listening(Served::Plainly, Some(htpasswd), address).await
-    }
-
-    async fn listening(served: Served, htpasswd: Option<&str>, address: SocketAddr) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name).display().to_string();
-        let mut configuration = format!(
-            "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\n  delete: {{enabled: true}}\n",
-            path("images")
-        );
-        let mut authority = String::new();
-        let mut http = format!("http:\n  addr: {address}\n");
-        if served == Served::Safely {
-            authority = certificates(directory.path());
-            http += &format!("  tls: {{certificate: {}, key: {}}}\n", path("server.pem"), path("key.pem"));
-        }
-        if let Some(htpasswd) = htpasswd {
-            std::fs::write(path("htpasswd"), htpasswd).unwrap();
-            configuration += &format!("auth: {{htpasswd: {{realm: tests, path: {}}}}}\n", path("htpasswd"));
-        }
-        std::fs::write(path("config.yml"), configuration + &http).unwrap();
-        let mut process = Command::new("docker-registry")
-            .args(["serve", &path("config.yml")])
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("`docker-registry` is installed (apt-get install docker-registry)");
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        let listening = async {
-            while let Some(line) = lines.next_line().await.unwrap() {
-                if let Some((_, rest)) = line.split_once("listening on ") {
-                    return rest.split([',', '"', ' ']).next().unwrap().parse().unwrap();
-                }
-            }
-            panic!("docker-registry ended");
-        };
-        let address = tokio::time::timeout(Duration::from_secs(20), listening).await.expect("it listens in time");
-        // It must not block on a full pipe.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { address, authority, directory, _process: process }
-    }
-
-    /// `127.0.0.1:PORT`, as in names of images.
-    pub(crate) fn host(&self) -> String {
-        self.address.to_string()
-    }
-
-    /// PEM of the authority.
-    pub(crate) fn authority(&self) -> &str {
-        &self.authority
-    }
-
-    /// A directory with the authority, as skopeo wants it.
-    pub(crate) fn certificates(&self) -> String {
-        self.directory.path().join("authorities").display().to_string()
-    }
-}
-
-/// Writes a key and a certificate for 127.0.0.1, and gives the PEM of the authority that signed it.
-fn certificates(directory: &Path) -> String {
-    let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    parameters.distinguished_name.push(rcgen::DnType::CommonName, "private authority");
-    let key = rcgen::KeyPair::generate().unwrap();
-    let authority = parameters.self_signed(&key).unwrap();
-    let issuer = rcgen::Issuer::new(parameters, key);
-    let server = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let server_key = rcgen::KeyPair::generate().unwrap();
-    let certificate = server.signed_by(&server_key, &issuer).unwrap();
-    std::fs::write(directory.join("server.pem"), certificate.pem()).unwrap();
-    std::fs::write(directory.join("key.pem"), server_key.serialize_pem()).unwrap();
-    std::fs::create_dir(directory.join("authorities")).unwrap();
-    std::fs::write(directory.join("authorities/ca.crt"), authority.pem()).unwrap();
-    authority.pem()
-}
+pub(crate) use super::docker_registry::{DockerRegistry, PASSWORD, Served, USER};
 
 /// What the server in front does instead of asking the registry.
 #[derive(Clone, Debug)]

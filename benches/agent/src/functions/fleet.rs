@@ -26,6 +26,7 @@ use super::{
     stand::{DEADLINE, MANAGER, NAMESPACE, Stand},
     table::{Row, Target, duration},
     versions::Versions,
+    writes,
 };
 use crate::{
     Product,
@@ -53,8 +54,12 @@ struct Fleet {
 /// Measures all situations, in a cluster of their own.
 pub(super) async fn all(product: &Product, functions: usize, idle_seconds: u64) -> Result<Vec<Row>, Error> {
     let mut fleet = Fleet::start(product, functions).await?;
+    progress("writes that nobody is asked about");
+    let unasked = writes::measure(&fleet.stand).await?;
+    fleet.stand.admit(product).await?;
     fleet.stand.start_agent().await?;
-    let mut rows = Vec::new();
+    progress("writes that the agent is asked about");
+    let mut rows = vec![writes::asked(&fleet.stand, &unasked).await?];
     progress("Functions created");
     rows.push(fleet.created().await?);
     progress("idle");

@@ -13,6 +13,7 @@ mod readiness;
 mod servers;
 mod serving;
 mod versions;
+mod writes;
 
 use super::{Error, Product, counters, embedded, git_server, observer, process, progress, stand, table};
 
