@@ -23,7 +23,7 @@ use crate::api::build::BuildReport;
 use crate::api::names;
 use crate::failure::Class;
 use crate::registry::{Access, Client, Content, Deadlines, Digest, Fault, ImageRef, Mounted, Rights, SecretData};
-use crate::runtimes::{CODE_DIR, Runtime, SERVER_DIR};
+use crate::runtimes::{CODE_DIR, Runtime, SERVER_DIR, libraries};
 
 mod error;
 mod workspace;
@@ -48,6 +48,8 @@ pub struct Request {
     pub image: ImageRef,
     /// The base image.
     pub base: Base,
+    /// Where the packages of the runtime servers are.
+    pub libraries: std::path::PathBuf,
     /// The platform.
     pub platform: Platform,
     /// The previous image, by digest, whose dependencies may be reused.
@@ -176,9 +178,13 @@ impl Ours {
 
 async fn make(request: &Request, with_dependencies: bool) -> Result<Ours, Error> {
     let (runtime, workspace, bounds) = (request.runtime, request.workspace.clone(), request.bounds);
+    let libraries = request.libraries.clone();
     let making = tokio::task::spawn_blocking(move || {
         let (code, server) = (CODE_DIR.trim_start_matches('/'), SERVER_DIR.trim_start_matches('/'));
-        let server = layer::of_server(runtime.server_files(), server).map_err(Error::of(error::Part::Server))?;
+        let packages = libraries::find(runtime.language, &libraries).map_err(Error::Libraries)?;
+        let packages = (packages.as_path(), libraries::name(runtime.language));
+        let made = layer::of_server(runtime.server_files(), packages, server);
+        let server = made.map_err(Error::of(error::Part::Server))?;
         let folder = workspace::dependency_folder(&workspace, runtime).filter(|_| with_dependencies);
         let at = format!("{code}/{}", runtime.dependency_dir());
         let dependencies = folder.map(|folder| layer::of_folder(&folder, &at, bounds)).transpose();

@@ -74,6 +74,8 @@ pub(super) enum Error {
     #[cfg(feature = "dev")]
     #[error(transparent)]
     Bench(#[from] mainstay_bench::Error),
+    #[error(transparent)]
+    Libraries(crate::runtimes::libraries::Error),
     #[error("{}", .0.message)]
     Build(crate::api::build::BuildFailure),
     #[error("no agent has performed the request within {seconds} s")]

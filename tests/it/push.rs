@@ -34,7 +34,7 @@ async fn a_registry_with_tls_and_a_password_gets_an_image_that_others_can_read()
     let expected = json!({
         "User": "1000:1000",
         "Env": ["KUBELESS_INSTALL_VOLUME=/kubeless"],
-        "Entrypoint": ["node", "/kubeless_rt/server.js"],
+        "Entrypoint": ["node", "--max-semi-space-size=2", "/kubeless_rt/server.js"],
         "WorkingDir": "/kubeless",
     });
     assert_eq!(config["config"], expected);
@@ -303,6 +303,7 @@ fn command(build: &Build, image: &str) -> tokio::process::Command {
         .arg(build.path("registry"))
         .env_clear()
         .env("MAINSTAY_TERMINATION_LOG", build.path("termination"))
+        .env("MAINSTAY_LIBRARIES", crate::support::libraries::place())
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .kill_on_drop(true);

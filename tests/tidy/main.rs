@@ -104,6 +104,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/rendering.rs",
     "src/render/kustomize.rs",
     "src/render/tool.rs",
+    "src/runtimes/libraries.rs",
     "src/secrets/repository.rs",
     "src/secrets/watch.rs",
     "src/source/lookup.rs",

@@ -104,7 +104,7 @@ mod tests {
             "Env": ["PATH=/bin", "KUBELESS_INSTALL_VOLUME=/kubeless"],
             "User": "1000:1000",
             "WorkingDir": "/kubeless",
-            "Entrypoint": ["node", "/kubeless_rt/server.js"],
+            "Entrypoint": ["node", "--max-semi-space-size=2", "/kubeless_rt/server.js"],
             "StopSignal": "SIGINT",
         });
         assert_eq!(document["config"], expected);

@@ -82,8 +82,8 @@ pub(in crate::build) fn of_folder(root: &Path, at: &str, bounds: Bounds) -> Resu
     archive.map(Archive::finish).transpose()
 }
 
-/// The files of a runtime server as a layer, with their content at `at`.
-pub(in crate::build) fn of_server(files: &[ServerFile], at: &str) -> Result<Made, Error> {
+/// The files of a runtime server and its packages, a directory with its name beside them, as a layer with its content at `at`.
+pub(in crate::build) fn of_server(files: &[ServerFile], packages: (&Path, &str), at: &str) -> Result<Made, Error> {
     let mut archive = Archive::begin(at)?;
     let mut folders = std::collections::BTreeSet::new();
     for file in files {
@@ -96,6 +96,10 @@ pub(in crate::build) fn of_server(files: &[ServerFile], at: &str) -> Result<Made
         }
         archive.entry(&path, EntryType::Regular, 0o644, file.contents.len() as u64, file.contents)?;
     }
+    let (packages, name) = packages;
+    let at = Path::new(at).join(name);
+    archive.entry(&at, EntryType::Directory, 0o755, 0, io::empty())?;
+    tree::walk(packages, &mut |on_disk: &Path, entry: Entry| archive.add(on_disk, &at.join(&entry.path), &entry.kind))?;
     archive.finish()
 }
 
@@ -315,10 +319,15 @@ mod tests {
             ServerFile { path: "lib/deep/b.js", contents: b"b" },
             ServerFile { path: "server.js", contents: b"s" },
         ];
-        let made = of_server(&files, "kubeless_rt").unwrap();
+        let packages = tempfile::tempdir().unwrap();
+        std::fs::create_dir(packages.path().join("express")).unwrap();
+        std::fs::write(packages.path().join("express/index.js"), "e").unwrap();
+        let made = of_server(&files, (packages.path(), "node_modules"), "kubeless_rt").unwrap();
         let names: Vec<_> = listing(&made).iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
         let expected = ["kubeless_rt", "kubeless_rt/lib", "kubeless_rt/lib/a.js", "kubeless_rt/lib/deep"];
         assert_eq!(names[..4], expected);
-        assert_eq!(made.layer, of_server(&files, "kubeless_rt").unwrap().layer);
+        assert_eq!(names.last().unwrap(), "kubeless_rt/node_modules/express/index.js");
+        let again = of_server(&files, (packages.path(), "node_modules"), "kubeless_rt").unwrap();
+        assert_eq!(made.layer, again.layer);
     }
 }

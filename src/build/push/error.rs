@@ -70,6 +70,9 @@ pub enum Error {
         #[source]
         cause: LayerError,
     },
+    /// The packages of the runtime server are missing.
+    #[error(transparent)]
+    Libraries(crate::runtimes::libraries::Error),
     /// The workspace of `fetch` is missing.
     #[error("there is no source in the workspace")]
     NoSource,
@@ -132,7 +135,7 @@ impl Error {
                 _ => (FailureReason::Internal, true),
             },
             Self::PreviousGone { .. } => (FailureReason::PreviousGone, true),
-            Self::NoSource | Self::Broke(_) => (FailureReason::Internal, false),
+            Self::NoSource | Self::Libraries(_) | Self::Broke(_) => (FailureReason::Internal, false),
         }
     }
 }

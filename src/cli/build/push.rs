@@ -11,6 +11,7 @@ use crate::build::push;
 use crate::cli::output;
 use crate::failure::chain;
 use crate::registry::{Deadlines, ImageRef};
+use crate::runtimes::libraries;
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct Push {
@@ -32,6 +33,9 @@ pub(in crate::cli) struct Push {
     /// Operating system and architecture of the image
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
     platform: String,
+    /// Directory with the packages of the runtime servers, if not that of the image or of this user
+    #[arg(long, value_name = "DIRECTORY", env = libraries::VARIABLE, hide_env_values = true)]
+    libraries: Option<PathBuf>,
     /// Previous image, by digest, whose dependencies are reused if `fetch` has found them unchanged
     #[arg(long, value_name = "IMAGE")]
     previous: Option<String>,
@@ -60,6 +64,7 @@ fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
             message: format!("{:?}: {}", arguments.base, chain(&error)),
             retry: false,
         })?,
+        libraries: libraries::place(arguments.libraries),
         platform: arguments.platform.parse::<Platform>().map_err(|error| internal(&error))?,
         previous: arguments.previous.as_deref().map(image).transpose()?,
         bounds: Bounds::default(),

@@ -11,6 +11,7 @@ use devcluster::{NodeOptions, Options, RegistryOptions, Serving, Simulation};
 
 use super::{Error, kubeconfig};
 use crate::api::build::TERMINATION_LOG_ENV;
+use crate::runtimes::libraries;
 
 /// Image whose programs are those of this machine, including this one.
 pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
@@ -87,6 +88,8 @@ fn options(directory: &Path, pods: PodMode) -> io::Result<Options> {
     let own: PathBuf = env::current_exe()?;
     let mut node = NodeOptions::new(std::path::absolute(directory.join("node"))?)
         .host_image(BUILDER, [("mainstay".to_owned(), own)]);
+    let libraries = std::path::absolute(libraries::place(env::var_os(libraries::VARIABLE).map(PathBuf::from)))?;
+    node.host_env = vec![(libraries::VARIABLE.to_owned(), libraries.to_string_lossy().into_owned())];
     let variables = [
         ("FUNC_HOST", "{podIP}"),
         // The cluster's proxy knows at once which pods terminate.

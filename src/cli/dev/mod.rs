@@ -31,11 +31,13 @@ use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop};
 use crate::{
     agent,
     cluster::{Cluster, Origin},
+    failure::chain,
     function,
     listener::Limits,
     liveness,
     notification::Emitter,
     receiver::BaseUrl,
+    runtimes::libraries,
     source,
 };
 pub(super) use embedded::BUILDER;
@@ -184,6 +186,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let pods = pods(followed.as_ref(), arguments.run_code);
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
     let token = token(&arguments)?;
+    if pods == PodMode::Processes {
+        fetch_libraries().await;
+    }
     let embedded = embedded::start(embedded::EmbeddedOptions {
         listen: arguments.listen,
         token: &token,
@@ -251,6 +256,16 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         Some(Ok(result)) => result.map(|()| Exit::Fine),
         Some(Err(panicked)) => Err(CommandError::Task(panicked)),
         None => Ok(Exit::Fine),
+    }
+}
+
+/// The packages of the runtime servers, before the first build asks for them: the first time on this machine. Without them
+/// everything but the builds of Functions works.
+async fn fetch_libraries() {
+    let named = std::env::var_os(libraries::VARIABLE).map(PathBuf::from);
+    let fetched = tokio::task::spawn_blocking(|| libraries::fetch_all(&libraries::place(named))).await;
+    if let Ok(Err(error)) = fetched {
+        tracing::warn!("{}; builds of Functions fail until `mainstay runtimes fetch` has succeeded", chain(&error));
     }
 }
 

@@ -10,7 +10,7 @@ use super::VARIABLES;
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
 /// Variables with such a prefix that the command line reads.
-const COMMAND_LINE: [&str; 2] = ["MAINSTAY_IDENTITY", "MAINSTAY_DEV_TOKEN"];
+const COMMAND_LINE: [&str; 3] = ["MAINSTAY_IDENTITY", "MAINSTAY_DEV_TOKEN", "MAINSTAY_LIBRARIES"];
 
 /// Known variables without an effect, and why.
 pub(super) const REFUSED: [(&str, &str); 4] = [

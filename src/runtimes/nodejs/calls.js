@@ -43,7 +43,7 @@ class Calls {
   answer(request, response, expectsContinue) {
     if (this.settings.accessLog) reply.logAccess(request, response);
     if (this.draining) response.shouldKeepAlive = false;
-    request.res = response; // as Express links the two
+    request.res = response; // as Express links the two, the other way round than Node.js
     this.open.add(response);
     response.on('close', this.onClose);
     const { method, url } = request;
@@ -97,9 +97,9 @@ class Calls {
     response.call.started = performance.now();
     this.metrics.called(request.method);
     const { target } = this;
-    const callback = target.length < 3 ? undefined : (result, status, headers) => {
-      this.callBack(response, result, status, headers);
-    };
+    // Who names a callback and returns nothing will call it; others may have found it among their arguments.
+    const waits = target.length >= 3;
+    const callback = (value, status, headers) => this.callBack(response, value, status, headers);
     let result;
     try {
       result = target(input, this.context(), callback);
@@ -108,11 +108,13 @@ class Calls {
       return;
     }
     if (result && typeof result.then === 'function') {
-      Promise.resolve(result).then((value) => this.settle(response, value), (error) => this.settleFailed(response, error));
-    } else if (result !== undefined || callback === undefined) {
+      const settle = (value) => {
+        if (value !== undefined || !waits) this.settle(response, value);
+      };
+      Promise.resolve(result).then(settle, (error) => this.settleFailed(response, error));
+    } else if (result !== undefined || !waits) {
       this.settle(response, result);
     }
-    // Who takes a callback and returns nothing will call it.
   }
 
   context() {
@@ -164,7 +166,7 @@ class Calls {
   fail(response, error) {
     this.metrics.failed(response.req.method);
     this.log(`Function failed to execute: ${error instanceof Error ? error.stack : String(error)}`);
-    reply.fail(response);
+    reply.fail(response, error);
   }
 
   /** Answers the calls that have run out of time, which covers the whole response. */

@@ -1,8 +1,9 @@
 'use strict';
 // A request becomes the event that a function is called with.
 
+const express = require('./express');
+
 const { Refusal } = require('./body');
-const media = require('./media');
 const { publish, build } = require('./publish');
 const { Tracer } = require('./tracer');
 
@@ -10,6 +11,10 @@ const ATTRIBUTES = ['ce-type', 'ce-source', 'ce-eventtypeversion', 'ce-specversi
 const REQUIRED = ['specversion', 'type', 'source', 'id'];
 const NOTHING = Buffer.alloc(0);
 const STRUCTURED = 'application/cloudevents+json';
+const FORM = 'application/x-www-form-urlencoded';
+const TEXT = /^text\/|[/+](json|xml|javascript|yaml|graphql)$/;
+// As the parser of forms that Express' users know.
+const MOST_FIELDS = 1000;
 
 class Event {
   #publisher;
@@ -19,7 +24,7 @@ class Event {
     this.#publisher = publisher;
     const { headers } = request;
     for (const name of ATTRIBUTES) this[name] = headers[name];
-    this.data = {};
+    this.data = undefined; // without a body
     this.extensions = { request, response };
   }
 
@@ -67,7 +72,7 @@ class Event {
 
 /** Throws a `Refusal` for what only the caller can mend. `body` is `null` when there is none to read. */
 function make(request, response, body, settings) {
-  const kind = media.essence(request.headers['content-type']);
+  const kind = essence(request.headers['content-type']);
   const event = new Event(request, response, settings.publisher);
   request.rawBody = body || NOTHING;
   if (kind === STRUCTURED) {
@@ -76,11 +81,33 @@ function make(request, response, body, settings) {
   }
   if (event['ce-type'] !== undefined && event['ce-source'] !== undefined) binary(event, request);
   if (body !== null && body.length > 0) {
-    const text = body.toString('utf8');
-    event.data = kind === 'application/json' ? parsed(text) : text;
+    event.data = valueOf(kind, body);
   }
   request.body = event.data;
   return event;
+}
+
+/** The type without its parameters, in lower case. */
+function essence(contentType) {
+  return contentType ? contentType.split(';', 1)[0].trim().toLowerCase() : '';
+}
+
+/** JSON and forms are parsed, text is a string, and everything else is bytes. */
+function valueOf(kind, body) {
+  if (kind === 'application/json') return parsed(body.toString('utf8'));
+  if (kind === FORM) return form(body.toString('utf8'));
+  return TEXT.test(kind) ? body.toString('utf8') : body;
+}
+
+function form(text) {
+  let fields = 1;
+  for (let at = text.indexOf('&'); at !== -1; at = text.indexOf('&', at + 1)) fields += 1;
+  if (fields > MOST_FIELDS) throw new Refusal(413, `the form has more than ${MOST_FIELDS} fields`);
+  try {
+    return express.parseForm(text);
+  } catch (_) {
+    throw new Refusal(400, 'the names in the form nest too deep');
+  }
 }
 
 function parsed(text) {

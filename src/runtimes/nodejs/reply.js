@@ -58,15 +58,16 @@ function finish(response) {
   response.end();
 }
 
-/** The function failed. */
-function fail(response) {
+/** The function failed; a text that it has thrown is for the caller. */
+function fail(response, error) {
   if (response.writableEnded || response.destroyed) return;
   if (response.headersSent) {
     response.destroy(); // the client must not take half an answer for a whole one
     return;
   }
   bare(response);
-  plain(response, 500, 'text/html; charset=utf-8', FAILED);
+  if (typeof error === 'string') plain(response, 500, 'text/plain; charset=utf-8', error);
+  else plain(response, 500, 'text/html; charset=utf-8', FAILED);
 }
 
 /** The function has not answered in time. */

@@ -118,9 +118,19 @@ fn the_content_type_decides_how_data_is_parsed() {
     assert_eq!(data("application/json", r#"{"a":1}"#), r#"{"kind":"object","data":{"a":1}}"#);
     assert_eq!(data("application/json; charset=utf-8", "42"), r#"{"kind":"number","data":42}"#);
     assert_eq!(data("text/plain", "é"), r#"{"kind":"string","data":"é"}"#);
-    assert_eq!(data("application/x-www-form-urlencoded", "a=1&b=2"), r#"{"kind":"string","data":"a=1&b=2"}"#);
-    assert_eq!(data("multipart/form-data; boundary=x", "--x--"), r#"{"kind":"object","data":{}}"#);
-    assert_eq!(node.get("/").body, r#"{"kind":"object","data":{}}"#);
+    assert_eq!(data("application/xml", "<a/>"), r#"{"kind":"string","data":"<a/>"}"#);
+    let form = r#"{"kind":"object","data":{"a":["1","3"],"b":{"c":"é 2"}}}"#;
+    assert_eq!(data("application/x-www-form-urlencoded", "a=1&b[c]=%C3%A9+2&a=3"), form);
+    let bytes = r#"{"kind":"object","data":{"type":"Buffer","data":[97,98]}}"#;
+    assert_eq!(data("application/octet-stream", "ab"), bytes);
+    assert_eq!(node.ask("POST", "/", &[], b"ab").body, bytes);
+    for nothing in [data("multipart/form-data; boundary=x", "--x--"), data("text/plain", ""), node.get("/").body] {
+        assert_eq!(nothing, r#"{"kind":"undefined"}"#);
+    }
+    let nested = format!("a{}=1", "[b]".repeat(40));
+    assert!(data("application/x-www-form-urlencoded", &nested).starts_with("Bad Request: the names in the form"));
+    let status = node.post("application/x-www-form-urlencoded", &"a&".repeat(1001)).status;
+    assert_eq!(status, 413, "more fields than Express' parser takes");
     let python = Server::start(MANY[1].0, MANY[1].1, &[]);
     let data = |kind: &str, body: &str| python.post(kind, body).body;
     assert_eq!(data("application/json", r#"{"a":1}"#), r#"{"kind": "dict", "data": {"a": 1}}"#);

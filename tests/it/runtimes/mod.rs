@@ -1,6 +1,7 @@
 //! The language runtimes: real Node.js and Python run the embedded servers, and real HTTP goes over real sockets.
 
 mod contract;
+mod express;
 mod hostile;
 mod memory;
 mod nodejs;

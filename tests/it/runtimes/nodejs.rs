@@ -312,5 +312,5 @@ fn a_stream_may_be_answered() {
     let server = Server::start("nodejs22", source, &[]);
     assert_eq!(server.get("/").short(), "200 ab");
     let file = server.get("/file");
-    assert_eq!((file.body.as_str(), file.header("content-type")), (source, "application/javascript; charset=utf-8"));
+    assert_eq!((file.body.as_str(), file.header("content-type")), (source, "application/javascript; charset=UTF-8"));
 }

@@ -11,8 +11,10 @@ use std::{
     time::Duration,
 };
 
-use mainstay::runtimes::{self, Language};
+use mainstay::runtimes::{self, Language, libraries};
 use parking_lot::{Condvar, Mutex};
+
+use crate::support::libraries::place;
 
 /// How long anything may take that has to happen.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -79,7 +81,22 @@ impl Reply {
 impl Server {
     /// Starts a function of the runtime and waits until it serves. `files` are what a build puts below `/kubeless`.
     pub(crate) fn with(runtime: &str, files: &[(&str, &str)], env: &[(&str, &str)]) -> Self {
-        let mut server = Self::launch(runtime, files, env);
+        Self::launch(runtime, files, env).listening()
+    }
+
+    /// Starts another program that serves HTTP and says where, with these files beside each other; the first one is it.
+    pub(crate) fn judge(program: &str, files: &[(&str, &str)], env: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, contents) in files {
+            write(dir.path(), path, contents.as_bytes());
+        }
+        let mut command = Command::new(program);
+        command.arg(dir.path().join(files[0].0)).envs(env.iter().copied());
+        Self::spawn(command, dir).unwrap_or_else(|error| panic!("{program}: {error}")).listening()
+    }
+
+    fn listening(self) -> Self {
+        let mut server = self;
         let line = server.await_log("Listening on");
         let at = line.lines().find(|line| line.contains("Listening on")).unwrap();
         server.port = at.rsplit(' ').next().unwrap().parse().unwrap();
@@ -99,13 +116,16 @@ impl Server {
         for file in runtime.server_files() {
             write(&server_dir, file.path, file.contents);
         }
+        let packages = libraries::find(runtime.language, Path::new(place())).unwrap();
+        std::os::unix::fs::symlink(packages, server_dir.join(libraries::name(runtime.language))).unwrap();
         for (path, contents) in files {
             write(&code_dir, path, contents.as_bytes());
         }
-        let [program, script] = runtime.entrypoint() else { panic!("a program and a script") };
+        let [program, flags @ .., script] = runtime.entrypoint() else { panic!("a program and a script") };
         let script = script.strip_prefix(runtimes::SERVER_DIR).unwrap().trim_start_matches('/');
         let mut command = Command::new(program);
         command
+            .args(flags)
             .arg(server_dir.join(script))
             .current_dir(&code_dir)
             .env_clear()
@@ -116,19 +136,21 @@ impl Server {
             .env("FUNC_PORT", "0")
             .env("FUNC_DRAIN_DELAY", "0")
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .envs(env.iter().copied());
         let hint = match runtime.language {
             Language::NodeJs => "apt-get install nodejs",
             Language::Python => "apt-get install python3",
         };
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}; install it with `{hint}`"));
+        Self::spawn(command, dir).unwrap_or_else(|error| panic!("{program}: {error}; install it with `{hint}`"))
+    }
+
+    fn spawn(mut command: Command, dir: tempfile::TempDir) -> std::io::Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
         let log = Arc::new(Log::default());
         follow(child.stdout.take().unwrap(), &log);
         follow(child.stderr.take().unwrap(), &log);
-        Self { child, log, port: 0, _dir: dir }
+        Ok(Self { child, log, port: 0, _dir: dir })
     }
 
     /// What has been printed so far, once it contains `text`.
@@ -225,7 +247,10 @@ impl Drop for Server {
 
 /// The bytes of a request after which the server closes the connection.
 pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut text = format!("{method} {path} HTTP/1.1\r\nHost: fn.example.com\r\nConnection: close\r\n");
+    let mut text = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        text += "Host: fn.example.com\r\n";
+    }
     for (name, value) in headers {
         text += &format!("{name}: {value}\r\n");
     }

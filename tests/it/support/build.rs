@@ -9,10 +9,12 @@ use std::{
 };
 
 use mainstay::api::build::{BuildFailure, BuildReport, FetchReport};
+use mainstay::runtimes::libraries::VARIABLE;
 use tempfile::TempDir;
 
 use super::{
     git_server::GitServer,
+    libraries,
     remote::{NAME, Remote},
 };
 
@@ -79,7 +81,7 @@ impl Job {
         variables: &[(&str, &str)],
     ) -> (String, Output) {
         let mut command = self.command(env!("CARGO_BIN_EXE_mainstay"));
-        command.envs(variables.iter().copied());
+        command.env(VARIABLE, libraries::place()).envs(variables.iter().copied());
         command.args(["build", step, "--runtime", runtime, "--workspace"]).arg(self.path("workspace")).args(arguments);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (fs::read_to_string(self.path("message")).unwrap_or_default(), output)

@@ -39,6 +39,7 @@ impl Dev {
             .args(arguments)
             .env_clear()
             .env("HOME", home)
+            .env(mainstay::runtimes::libraries::VARIABLE, super::libraries::place())
             // Pods run the programs of this machine.
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .current_dir(home)

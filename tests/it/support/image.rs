@@ -58,6 +58,7 @@ impl Build {
             workspace: self.path("workspace"),
             registry: self.path("registry"),
             image: image.parse().unwrap(),
+            libraries: super::libraries::place().into(),
             base: "scratch".parse().unwrap(),
             platform: "linux/amd64".parse::<Platform>().unwrap(),
             previous: None,

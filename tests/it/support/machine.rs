@@ -4,13 +4,13 @@ use std::{io::Read as _, path::Path, time::Duration};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use devcluster::{Cluster as EmbeddedCluster, NodeOptions, Options, RegistryOptions, Serving};
-use mainstay::api::build::TERMINATION_LOG_ENV;
+use mainstay::{api::build::TERMINATION_LOG_ENV, runtimes::libraries::VARIABLE as LIBRARIES};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
     functions::{AUTOSCALERS, CONFIG_MAPS, DEPLOYMENTS, JOBS, PODS, SERVICES},
-    logs,
+    libraries, logs,
     world::{NAMESPACE, World},
 };
 
@@ -91,6 +91,7 @@ impl World {
             ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
         ];
         node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        node.host_env = vec![(LIBRARIES.to_owned(), libraries::place().to_owned())];
         change(&mut node);
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
         let mut options = Options { node: Some(node), registry, ..Options::default() };

@@ -17,6 +17,7 @@ pub(crate) mod golden;
 pub(crate) mod image;
 pub(crate) mod kubectl;
 pub(crate) mod large_files;
+pub(crate) mod libraries;
 pub(crate) mod limited_agent;
 pub(crate) mod listener;
 pub(crate) mod logs;

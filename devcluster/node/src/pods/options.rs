@@ -25,6 +25,8 @@ pub struct NodeOptions {
     /// Variables for every container, below those of its pod. `{podIP}` becomes the pod's address, `{terminationLog}`
     /// the file for its termination message; a path that the container has a mount for becomes the place of that.
     pub env: Vec<(String, String)>,
+    /// The same for places of this machine, which stay as they are.
+    pub host_env: Vec<(String, String)>,
     /// Limit of the bytes that a pod may write, even if its volumes allow more; 4 GiB.
     pub pod_disk: u64,
     /// How long Services still lead to a pod that is being deleted, as the proxies of a cluster do until they have heard
@@ -42,6 +44,7 @@ impl NodeOptions {
             directory: directory.into(),
             path: std::env::var("PATH").unwrap_or_default(),
             env: Vec::new(),
+            host_env: Vec::new(),
             pod_disk: 4 << 30,
             endpoint_delay: Duration::ZERO,
             tasks: 512,

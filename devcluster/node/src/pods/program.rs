@@ -107,6 +107,9 @@ fn environment(
         // These are places of this machine already.
         set(name, value.replace("{podIP}", &sandbox.address.to_string()).replace("{terminationLog}", &termination));
     }
+    for (name, value) in &options.host_env {
+        set(name, value.clone());
+    }
     for variable in variables {
         // A path in a Secret is data, not a place.
         let value = if variable.secret { variable.value.clone() } else { paths.rewrite(&variable.value) };
