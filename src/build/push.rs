@@ -249,7 +249,7 @@ async fn deliver(
     let own = &registries.own;
     let tag = request.image.reference();
     let was = send_all(registries, parts, config, Trust::Registry).await?;
-    if was == Was::There && again(|| own.points_to(tag)).await? == Some(Digest::of(manifest)) {
+    if was == Was::There && known(again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest)) {
         return Ok(Was::There);
     }
     match again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
@@ -275,7 +275,7 @@ async fn send_all(registries: &Registries, parts: &[Part], config: &Bytes, trust
     let sending = stream::iter(parts).map(|part| send(registries, part, trust)).buffer_unordered(AT_ONCE);
     let mut were: Vec<Was> = sending.try_collect().await?;
     let digest = Digest::of(config);
-    if trust == Trust::Nothing || !again(|| own.has_blob(&digest)).await? {
+    if trust == Trust::Nothing || !has(own, &digest).await? {
         again(|| own.push_blob(&digest, Content::Bytes(config))).await?;
         were.push(Was::Missing);
     }
@@ -286,7 +286,7 @@ async fn send(registries: &Registries, part: &Part, trust: Trust) -> Result<Was,
     let own = &registries.own;
     let descriptor = &part.layer.descriptor;
     let digest = &descriptor.digest;
-    if trust == Trust::Registry && again(|| own.has_blob(digest)).await? {
+    if trust == Trust::Registry && has(own, digest).await? {
         return Ok(Was::There);
     }
     let content = match (&part.at, &registries.base) {
@@ -308,6 +308,20 @@ async fn send(registries: &Registries, part: &Part, trust: Trust) -> Result<Was,
             Err(Error::BrokenLayout { path: path.clone(), cause: error })
         }
         (sent, _) => sent.map(|()| Was::Missing),
+    }
+}
+
+/// Whether the registry has a blob.
+async fn has(own: &Client, digest: &Digest) -> Result<bool, Error> {
+    known(again(|| own.has_blob(digest)).await)
+}
+
+/// What the registry cannot say is not there, and pushed: a kill in the middle of a push leaves Docker's registry with an empty
+/// link, about which it answers 500 until the same is pushed again.
+fn known<T: Default>(answer: Result<T, Error>) -> Result<T, Error> {
+    match answer {
+        Err(Error::Registry(error)) if matches!(error.fault, Fault::Status { status: 500, .. }) => Ok(T::default()),
+        other => other,
     }
 }
 

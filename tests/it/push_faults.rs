@@ -73,7 +73,9 @@ async fn wrong_digests_are_detected() {
     place
         .check(Method::PUT, "/manifests/", Fault::OtherDigest, again, "the image that it keeps has not the digest")
         .await;
-    place.check(Method::HEAD, "/manifests/sha256", Fault::Status(404), "Registry: ", "it answered 404").await;
+    place.check(Method::GET, "/manifests/sha256", Fault::Status(404), "Registry: ", "it answered 404").await;
+    let other = "the image that it keeps has not the digest";
+    place.check(Method::GET, "/manifests/sha256", Fault::OtherBytes, again, other).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

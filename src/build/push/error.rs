@@ -146,7 +146,7 @@ fn room(registry: &str) -> String {
     let mut labels = host.split('.');
     match (labels.next(), labels.next(), labels.next()) {
         (Some(name @ INTERNAL_REGISTRY), Some(namespace), Some("svc")) => {
-            format!("; enlarge it with `kubectl edit pvc -n {namespace} {name}`, or let fewer images be kept")
+            format!("; enlarge it with `kubectl edit pvc -n {namespace} {name}`")
         }
         _ => "; make room there".to_owned(),
     }
@@ -176,8 +176,7 @@ mod tests {
         assert_eq!(
             ours.message,
             "could not push a layer to serverless-docker-registry.mainstay-system.svc.cluster.local:5000: its volume is full \
-             (it answered 500); enlarge it with `kubectl edit pvc -n mainstay-system serverless-docker-registry`, or let \
-             fewer images be kept"
+             (it answered 500); enlarge it with `kubectl edit pvc -n mainstay-system serverless-docker-registry`"
         );
         for other in
             ["registry.example.com", "other.mainstay-system.svc:5000", "serverless-docker-registry.example.com"]

@@ -121,6 +121,16 @@ impl DockerRegistry {
     pub(crate) fn make_room(&self) {
         std::fs::remove_file(self.images().join("ballast")).unwrap();
     }
+
+    /// Ends it as `kill -9` does.
+    pub(crate) async fn kill(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// Starts it again after [`kill`](Self::kill), at the same address and with the same images.
+    pub(crate) async fn restart(&mut self) {
+        (self.process, _) = serve(self.directory.path(), self.address, self.volume).await;
+    }
 }
 
 /// Runs the registry whose configuration is in a directory, and waits until it listens.
