@@ -98,6 +98,7 @@ mod receivers;
 mod receivers_bad_input;
 mod references;
 mod refusals;
+mod registry_conformance;
 mod registry_kills;
 mod registry_login;
 mod runtimes;
