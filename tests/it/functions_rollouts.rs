@@ -16,7 +16,8 @@ use tokio::{
 };
 
 use crate::support::{
-    functions::PODS,
+    functions::{PODS, inline},
+    machine::REGISTRY_PASSWORD,
     world::{NAMESPACE, World},
 };
 
@@ -86,6 +87,39 @@ async fn call(address: String, connections: Connections, seen: Arc<Seen>) {
     }
 }
 
+/// Callers of a Function.
+struct Load {
+    seen: Arc<Seen>,
+    callers: JoinSet<()>,
+}
+
+impl Load {
+    fn on(world: &World, name: &str) -> Self {
+        let url = world.server.embedded().service_urls(NAMESPACE, name).remove(0);
+        let address = url.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
+        let address = if address.contains(':') { address } else { address + ":80" };
+        let (seen, mut callers) = (Arc::new(Seen::default()), JoinSet::new());
+        for at in 0..8 {
+            let connections = if at % 2 == 0 { Connections::New } else { Connections::KeptAlive };
+            callers.spawn(call(address.clone(), connections, Arc::clone(&seen)));
+        }
+        Self { seen, callers }
+    }
+
+    fn answered(&self) -> usize {
+        self.seen.answered.load(Ordering::Relaxed)
+    }
+
+    /// Ends the calls, none of which may have failed.
+    async fn ends(self, name: &str) {
+        let answered = self.answered();
+        self.seen.over.store(true, Ordering::Relaxed);
+        self.callers.join_all().await;
+        let failures = self.seen.failures.lock().clone();
+        assert!(failures.is_empty(), "{name}: {} of {answered} failed: {failures:?}", failures.len());
+    }
+}
+
 /// UIDs of the pods that serve a Function, which are not those of its builds.
 fn serving(world: &World, name: &str) -> Vec<Value> {
     let all = world.children(name, PODS).into_iter();
@@ -112,29 +146,62 @@ async fn no_request_fails_during_a_rollout_with_slow_proxies() {
     for name in ["node", "snake"] {
         world.runs(name).await;
         world.answers(name, "200 here").await;
-        let url = world.server.embedded().service_urls(NAMESPACE, name).remove(0);
-        let address = url.strip_prefix("http://").unwrap().trim_end_matches('/').to_owned();
-        let address = if address.contains(':') { address } else { address + ":80" };
-        let (seen, mut callers) = (Arc::new(Seen::default()), JoinSet::new());
-        for at in 0..8 {
-            let connections = if at % 2 == 0 { Connections::New } else { Connections::KeptAlive };
-            callers.spawn(call(address.clone(), connections, Arc::clone(&seen)));
-        }
+        let load = Load::on(&world, name);
         for round in ["1", "2"] {
-            let before = seen.answered.load(Ordering::Relaxed);
+            let before = load.answered();
             let old = serving(&world, name);
             world.edit_function(name, json!({"spec": {"env": [{"name": "ROUND", "value": round}]}}));
             world.runs(name).await;
             // The old pod has ended, and callers went on for a while.
             let is_gone = |w: &World| !serving(w, name).iter().any(|pod| old.contains(pod));
             world.until_function("the old pod is gone", is_gone).await;
-            let went_on = |_: &World| seen.answered.load(Ordering::Relaxed) > before + 100;
+            let went_on = |_: &World| load.answered() > before + 100;
             world.until_function("callers are answered", went_on).await;
         }
-        seen.over.store(true, Ordering::Relaxed);
-        callers.join_all().await;
-        let failures = seen.failures.lock().clone();
-        let answered = seen.answered.load(Ordering::Relaxed);
-        assert!(failures.is_empty(), "{name}: {} of {answered} failed: {failures:?}", failures.len());
+        load.ends(name).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_while_a_function_moves_to_another_registry_and_back() {
+    let mut world = World::with_node(|node| {
+        node.endpoint_delay = LATE;
+        node.env.retain(|(name, _)| name != "FUNC_DRAIN_DELAY");
+    })
+    .await;
+    // Another registry for builds and for the agent: another address, and other repositories.
+    let password = || REGISTRY_PASSWORD.to_owned();
+    let other = world.server.embedded().serve("127.0.0.1:0".parse().unwrap(), Some(password())).await.unwrap();
+    let (home, other) = (world.machine().registry(), other.address().to_string());
+    let secret = json!({
+        "registryAddress": format!("{other}/team"), "serverAddress": other, "username": "anyone", "password": password(),
+    });
+    let builds = world.builds();
+    world.start();
+    world.function("hello", inline("exports.main = () => 'here'"));
+    world.runs("hello").await;
+    world.answers("hello", "200 here").await;
+    let image = |w: &World| w.function_status("hello")["image"].as_str().unwrap_or_default().to_owned();
+    let digest = |image: &str| image.split_once('@').map(|(_, digest)| digest.to_owned());
+    let first = image(&world);
+    let load = Load::on(&world, "hello");
+    for address in [format!("{other}/team/"), format!("{home}/")] {
+        let (before, old) = (load.answered(), serving(&world, "hello"));
+        if address.contains("team") {
+            world.secret("serverless-registry-config", secret.clone());
+        } else {
+            world.delete("v1", "secrets", "serverless-registry-config");
+        }
+        let moved = |w: &World| image(w).starts_with(&address) && w.is_running("hello");
+        world.until_function(&format!("an image of {address}"), moved).await;
+        assert_eq!(digest(&image(&world)), digest(&first), "the same image, of which it is known what it is made of");
+        assert!(world.said("hello", "BuildReady").contains("REGISTRY"), "{}", world.said("hello", "BuildReady"));
+        let is_gone = |w: &World| !serving(w, "hello").iter().any(|pod| old.contains(pod));
+        world.until_function("the old pod is gone", is_gone).await;
+        world.until_function("callers are answered", |_| load.answered() > before + 100).await;
+    }
+    assert_eq!(image(&world), first);
+    load.ends("hello").await;
+    let built: Vec<usize> = builds.all().values().map(Vec::len).collect();
+    assert_eq!(built.iter().sum::<usize>(), 3, "one build each way: {:?}", builds.all());
 }
