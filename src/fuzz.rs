@@ -4,7 +4,7 @@
 
 use jiff::{Timestamp, tz::TimeZone};
 
-use crate::gitsync::cron::Cron;
+use crate::cron::Cron;
 
 pub use crate::managed::fuzz::inventory;
 pub use crate::manifest::fuzz::{ignore, manifest};

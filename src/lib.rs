@@ -11,6 +11,7 @@
 //!
 //! - [`api`]: the custom resources, their conditions, and every well-known name
 //! - [`failure`]: the class of a failure, and the backoff of retries
+//! - [`cron`](mod@cron): cron expressions in a time zone become instants
 //! - [`liveness`]: detects tasks of the agent that are stuck, for its liveness probe
 //! - [`object`]: identity, content, order and health of any Kubernetes object
 //! - [`cluster`]: the client for the Kubernetes API: discovery, reads, applies, watches, Events, leader election
@@ -113,6 +114,7 @@ pub mod build;
 pub mod cli;
 #[expect(clippy::disallowed_methods, reason = "it speaks to the API server, with deadlines")]
 pub mod cluster;
+pub mod cron;
 pub mod drift;
 pub mod failure;
 pub mod function;

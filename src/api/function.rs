@@ -283,6 +283,10 @@ pub struct FunctionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub retry_at: Option<Time>,
+    /// Time at which it is built on the base image that its runtime has by now (`MAINSTAY_BASE_SCHEDULE` of the agent).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub moves_at: Option<Time>,
     /// The last image that was built, with digests of its inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<Built>,

@@ -424,7 +424,8 @@ impl Task {
             Source::Git(found) => (Some(&found.0), Some(&found.1)),
         };
         let content = tree.map(super::git::Tree::content);
-        let recipe = tag::recipe(&spec, content.as_deref(), &settings.platform);
+        let since = tag::resolved_since(&spec.base, &settings, jiff::Timestamp::now());
+        let recipe = tag::recipe(&spec, content.as_deref(), &settings.platform, since);
         let resolved = Resolved {
             function: &spec,
             recipe: &recipe,

@@ -54,6 +54,8 @@ pub struct ResolvedFunction {
     pub runtime: &'static Runtime,
     /// The base image.
     pub base: BaseImage,
+    /// Whether its user names the base image, and not the operator.
+    pub has_own_base: bool,
     /// The source.
     pub code: Code,
     /// Environment of the serving pods, in order, with unique names.
@@ -183,6 +185,7 @@ pub fn resolve(
         secret_mounts,
         runtime,
         base,
+        has_own_base: own_base(spec).is_some(),
         code,
         env,
         resources,
@@ -248,13 +251,17 @@ fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     }
 }
 
+fn own_base(spec: &FunctionSpec) -> Option<&str> {
+    spec.runtime_image_override.as_deref().filter(|image| !image.is_empty())
+}
+
 fn base(
     spec: &FunctionSpec,
     settings: &Settings,
     runtime: &'static Runtime,
     found: &mut Findings,
 ) -> Option<BaseImage> {
-    if let Some(image) = spec.runtime_image_override.as_deref().filter(|image| !image.is_empty()) {
+    if let Some(image) = own_base(spec) {
         warn_of(runtime, runtime.runs_as, found);
         return BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok();
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::base::BaseImage;
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::api::{Amount, names};
+use crate::cron::Cron;
 use crate::runtimes;
 
 /// Namespaces of the cluster itself, and of what Kyma brought along.
@@ -30,6 +31,8 @@ pub struct Settings {
     pub builder_image: String,
     /// Base images by runtime, over those that are [shipped](runtimes::Runtime::base_image); `*` is for all others.
     pub base_images: BTreeMap<String, BaseImage>,
+    /// When Functions move to another base image, and find out what a tag of theirs names; `None`: at once, and never.
+    pub base_schedule: Option<Cron>,
     /// Platform of the images, as `linux/amd64`.
     pub platform: String,
     /// Default runtime.
@@ -103,6 +106,7 @@ impl Default for Settings {
         Self {
             builder_image: concat!("mainstay:", env!("CARGO_PKG_VERSION")).into(),
             base_images: BTreeMap::new(),
+            base_schedule: None,
             platform: "linux/amd64".into(),
             default_runtime: runtimes::DEFAULT.into(),
             replicas: presets::replicas(),

@@ -198,6 +198,8 @@ pub struct Record {
     pub building: Option<(String, i64)>,
     /// When a failed build is retried.
     pub retry_at: Option<Timestamp>,
+    /// When it moves to another base image.
+    pub moves_at: Option<Timestamp>,
     /// Position in the queue.
     pub queue: Option<usize>,
     /// The image that serves.

@@ -160,6 +160,7 @@ fn set_builds(status: &mut FunctionStatus, record: &Record) {
     (status.replicas, status.pod_selector) = (Some(*pods), Some(selector.clone()));
     status.queue = record.queue.and_then(|queue| i64::try_from(queue).ok());
     status.retry_at = record.retry_at.map(Time);
+    status.moves_at = record.moves_at.map(Time);
     match &record.building {
         Some((tag, attempt)) => {
             status.building = Some(tag.clone());

@@ -8,9 +8,10 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::{Code, ResolvedFunction};
+use super::{BaseImage, Code, ResolvedFunction, Settings};
 use crate::api::build::IMAGE_FORMAT;
 use crate::api::function::{Built, Inputs};
 
@@ -57,8 +58,8 @@ impl fmt::Display for BuildCause {
 }
 
 /// The recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits, with what else its files
-/// depend on; `None` for inline Functions.
-pub fn recipe(function: &ResolvedFunction, tree: Option<&str>, platform: &str) -> Recipe {
+/// depend on; `None` for inline Functions. `since` is when it was last found out what the tag of a base image names.
+pub fn recipe(function: &ResolvedFunction, tree: Option<&str>, platform: &str, since: Option<Timestamp>) -> Recipe {
     let (source, deps): (Vec<&str>, Vec<&str>) = match &function.code {
         Code::Inline { source, dependencies } => (vec!["inline", source], vec![dependencies]),
         Code::Git { .. } => (vec!["git", tree.unwrap_or_default()], Vec::new()),
@@ -68,7 +69,8 @@ pub fn recipe(function: &ResolvedFunction, tree: Option<&str>, platform: &str) -
     let base = function.base.to_string();
     let requested: Vec<&str> = function.rebuild.as_deref().into_iter().collect();
     let runtime = [function.runtime.runs_as, server.as_str(), format.as_str()];
-    let base = [base.as_str(), platform];
+    let since = since.map(|since| since.to_string());
+    let base: Vec<&str> = [base.as_str(), platform].into_iter().chain(since.as_deref()).collect();
     let identity = [function.namespace.as_str(), function.name.as_str()];
     let parts: [&[&str]; 6] = [&identity, &source, &deps, &runtime, &base, &requested];
     let mut whole = Sha256::new();
@@ -99,6 +101,12 @@ fn prefixed(parts: &[&str]) -> Vec<u8> {
         bytes.extend(part.as_bytes());
     }
     bytes
+}
+
+/// Since when it is known what the tag of this base image names: [`recipe`]'s `since`.
+pub fn resolved_since(base: &BaseImage, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
+    let schedule = settings.base_schedule.as_ref().filter(|_| matches!(base, BaseImage::Tagged(_)))?;
+    schedule.previous(now)
 }
 
 /// Why this recipe has to be built for this repository although `built` exists; empty if it need not be.

@@ -11,12 +11,14 @@ pub use config_map::WithoutEffect;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::presets::{Presets, ResourcesPreset};
 use super::quantity::Quantity;
 use super::{BaseImage, Settings};
 use crate::api::{Amount, Span};
+use crate::cron::Cron;
 use crate::runtimes;
 
 /// An invalid variable.
@@ -41,6 +43,10 @@ const SHORTEST_TTL: Duration = Duration::from_secs(60);
 pub const VARIABLES: &[(&str, Set)] = &[
     ("MAINSTAY_BUILDER_IMAGE", |s, v| text(&mut s.builder_image, v)),
     ("MAINSTAY_BASE_IMAGES", |s, v| base_images(&mut s.base_images, v)),
+    ("MAINSTAY_BASE_SCHEDULE", |s, v| {
+        s.base_schedule = Some(Cron::parse(v, TimeZone::UTC)?);
+        Ok(())
+    }),
     ("MAINSTAY_PLATFORM", |s, v| platform(&mut s.platform, v)),
     ("MAINSTAY_GIT_INTERVAL", |s, v| duration(&mut s.git_interval, v)),
     ("MAINSTAY_BUILD_DEADLINE", |s, v| long_enough(&mut s.build_deadline, v, SHORTEST_DEADLINE)),

@@ -13,10 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
-use super::cron::Cron;
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{GitSyncSpec, GitSyncStatus, UNKNOWN, Window, WindowKind};
 use crate::api::names::{OVERRIDE_WINDOW, OVERRIDE_WINDOW_BY};
+use crate::cron::Cron;
 
 /// Reasons of Ready while a commit is applied in part.
 const IN_PART: [Reason; 5] =

@@ -62,6 +62,17 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
     let repository = &resolved.repository.push;
     let causes = tag::causes(resolved.recipe, repository, built);
     let image = format!("{repository}:{}", resolved.recipe.tag);
+    tag_is_resolved_again(resolved, now, decision);
+    let wait = until_move(resolved, observed, &causes, now, decision);
+    if let (Some(built), Some(at)) = (built, wait) {
+        let digest = short(&built.digest);
+        let message = format!("Image {digest} was built before; it is built on another base image at {at:.0}");
+        decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);
+        let name = format!("{}:{}@{}", resolved.repository.pull, built.tag, built.digest);
+        decision.image = Some(Image { name });
+        decision.requeue_within(Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        return;
+    }
     if let Some(built) = built.filter(|_| causes.is_empty()) {
         for other in observed.children.jobs.iter().filter(|job| job.progress == Progress::Running) {
             decision.delete(ChildKind::Job, &other.identity);
@@ -72,7 +83,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
             let message = format!("Image {} was built before", short(&built.digest));
             decision.set_condition(SUBJECT, Status::True, Reason::JobFinished, message);
         }
-        decision.image = Some(image_of(resolved, &built.digest));
+        decision.image = Some(image_of(resolved, observed, &built.digest));
         return;
     }
     let situation = &Situation { resolved, observed, now, causes: &causes };
@@ -100,7 +111,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
         }
         Progress::Complete => match end.map(|end| &end.termination) {
             Some(Termination::Built(report)) if is_digest(&report.digest) => {
-                finished(resolved, job, report, decision);
+                finished(situation, job, report, decision);
             }
             Some(_) => {
                 let failure = Failure::of("the build reported no image", true);
@@ -162,8 +173,46 @@ impl Failure {
     }
 }
 
-fn image_of(resolved: &Resolved<'_>, digest: &str) -> Image {
-    Image { name: format!("{}:{}@{digest}", resolved.repository.pull, resolved.recipe.tag) }
+/// The image with this digest, under the name that serves already: another build may give the same image, and no pod has to
+/// be replaced by its equal.
+fn image_of(resolved: &Resolved<'_>, observed: &Observed<'_>, digest: &str) -> Image {
+    let (pull, tag) = (&resolved.repository.pull, &resolved.recipe.tag);
+    let is_same = |name: &&String| {
+        let rest = name.strip_prefix(pull.as_str()).and_then(|rest| rest.strip_prefix(':'));
+        rest.is_some_and(|rest| rest.split_once('@').is_some_and(|(_, of)| of == digest))
+    };
+    let known = observed.status.image.as_ref().filter(is_same).cloned();
+    Image { name: known.unwrap_or_else(|| format!("{pull}:{tag}@{digest}")) }
+}
+
+/// When a Function of which only the base image is another one may be built; `None` if now. A base image that its user
+/// names is built at once.
+fn until_move(
+    resolved: &Resolved<'_>,
+    observed: &Observed<'_>,
+    causes: &[BuildCause],
+    now: Timestamp,
+    decision: &mut Decision,
+) -> Option<Timestamp> {
+    let schedule = resolved.settings.base_schedule.as_ref()?;
+    if *causes != [BuildCause::Base] || resolved.function.has_own_base {
+        return None;
+    }
+    let next = schedule.next(now)?;
+    let at = observed.status.moves_at.as_ref().map_or(next, |known| known.0.min(next));
+    // It stays when its time has come, until the image is built.
+    decision.record.moves_at = Some(at);
+    let is_building = observed.status.building.as_deref() == Some(&resolved.recipe.tag);
+    (at > now && !is_building).then_some(at)
+}
+
+/// What a tag names is found out again by a build, at the next time of the schedule.
+fn tag_is_resolved_again(resolved: &Resolved<'_>, now: Timestamp, decision: &mut Decision) {
+    let is_tagged = matches!(resolved.function.base, BaseImage::Tagged(_));
+    let schedule = resolved.settings.base_schedule.as_ref().filter(|_| is_tagged);
+    if let Some(next) = schedule.and_then(|schedule| schedule.next(now)) {
+        decision.requeue_within(Duration::try_from(next.duration_since(now)).unwrap_or_default());
+    }
 }
 
 fn is_digest(text: &str) -> bool {
@@ -235,7 +284,8 @@ fn await_report(situation: &Situation<'_>, job: &Job, decision: &mut Decision) {
     decision.set_condition(SUBJECT, Status::Unknown, Reason::JobRunning, message);
 }
 
-fn finished(resolved: &Resolved<'_>, job: &Job, report: &BuildReport, decision: &mut Decision) {
+fn finished(situation: &Situation<'_>, job: &Job, report: &BuildReport, decision: &mut Decision) {
+    let Situation { resolved, observed, .. } = *situation;
     let why = &job.causes;
     let from = match resolved.git {
         Some((tree, _)) => {
@@ -246,7 +296,7 @@ fn finished(resolved: &Resolved<'_>, job: &Job, report: &BuildReport, decision: 
     };
     let message = format!("Job {} finished ({:.1} s: {why}{from})", job.identity.name, report.seconds.max(0.0));
     decision.report_action(SUBJECT, Status::True, Reason::JobFinished, message);
-    decision.record.building = None;
+    (decision.record.building, decision.record.moves_at) = (None, None);
     decision.record.built = Some(Built {
         repository: resolved.repository.push.clone(),
         tag: resolved.recipe.tag.clone(),
@@ -256,7 +306,7 @@ fn finished(resolved: &Resolved<'_>, job: &Job, report: &BuildReport, decision: 
         base: if is_name(&report.base) { report.base.clone() } else { String::new() },
         inputs: resolved.recipe.inputs.clone(),
     });
-    decision.image = Some(image_of(resolved, &report.digest));
+    decision.image = Some(image_of(resolved, observed, &report.digest));
 }
 
 /// Whether a base image is reported by a name with a digest.

@@ -22,6 +22,7 @@ struct Case {
     admission: Admission,
     /// Whether what scales the Deployment may scale it to 0.
     may_rest: bool,
+    settings: Settings,
     now: Timestamp,
 }
 
@@ -39,26 +40,26 @@ impl Case {
             state: ReconcileState::default(),
             admission: Admission::Admitted,
             may_rest: false,
+            settings: Settings {
+                base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
+                ..Settings::default()
+            },
             now: "2026-01-01T00:10:00Z".parse().unwrap(),
         }
     }
 
     /// The decision, with no child managed yet.
     fn decide(&self) -> Decision {
-        let settings = Settings {
-            base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
-            ..Settings::default()
-        };
-        let spec = resolve(&self.function, &settings, &Credentials::new(&settings, [])).unwrap();
-        let recipe = tag::recipe(&spec, None, &settings.platform);
+        let settings = &self.settings;
+        let spec = resolve(&self.function, settings, &Credentials::new(settings, [])).unwrap();
+        let recipe = tag::recipe(&spec, None, &settings.platform, tag::resolved_since(&spec.base, settings, self.now));
         let repository = Repository {
             push: "r/default-hello".into(),
             pull: "p/default-hello".into(),
             secret: "s".into(),
             no_pull: None,
         };
-        let resolved =
-            Resolved { function: &spec, recipe: &recipe, repository: &repository, git: None, settings: &settings };
+        let resolved = Resolved { function: &spec, recipe: &recipe, repository: &repository, git: None, settings };
         let observed = Observed {
             children: &self.children,
             status: &self.status,
@@ -71,12 +72,9 @@ impl Case {
     }
 
     fn tag(&self) -> String {
-        let settings = Settings {
-            base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
-            ..Settings::default()
-        };
-        let spec = resolve(&self.function, &settings, &Credentials::new(&settings, [])).unwrap();
-        tag::recipe(&spec, None, &settings.platform).tag
+        let settings = &self.settings;
+        let spec = resolve(&self.function, settings, &Credentials::new(settings, [])).unwrap();
+        tag::recipe(&spec, None, &settings.platform, tag::resolved_since(&spec.base, settings, self.now)).tag
     }
 
     fn job(&mut self, name: &str, attempt: i64, status: Value) -> &mut Self {

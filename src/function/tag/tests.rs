@@ -18,7 +18,7 @@ fn resolved(spec: &str, change: impl FnOnce(&mut Function)) -> ResolvedFunction 
 }
 
 fn of(spec: &str) -> Recipe {
-    recipe(&resolved(spec, |_| ()), None, PLATFORM)
+    recipe(&resolved(spec, |_| ()), None, PLATFORM, None)
 }
 
 fn built(recipe: &Recipe) -> Built {
@@ -63,11 +63,11 @@ fn every_input_changes_the_tag_and_says_why() {
         assert_ne!(first.tag, next.tag, "{spec}");
         assert_eq!(why(&first, &next), cause, "{spec}");
     }
-    let again = recipe(&resolved(INLINE, annotate("1")), None, PLATFORM);
+    let again = recipe(&resolved(INLINE, annotate("1")), None, PLATFORM, None);
     assert_eq!(why(&first, &again), "REQUESTED");
-    let other = recipe(&resolved(INLINE, annotate("2")), None, PLATFORM);
+    let other = recipe(&resolved(INLINE, annotate("2")), None, PLATFORM, None);
     assert_eq!((why(&again, &other), again.tag == other.tag), ("REQUESTED".into(), false));
-    let arm = recipe(&resolved(INLINE, |_| ()), None, "linux/arm64");
+    let arm = recipe(&resolved(INLINE, |_| ()), None, "linux/arm64", None);
     assert_eq!((why(&first, &arm), first.tag == arm.tag), ("BASE".into(), false));
     assert_eq!(causes(&first, "other/default-hello", Some(&built(&first))), [BuildCause::Registry]);
     assert_eq!(causes(&first, "r/default-hello", None), [BuildCause::Source]);
@@ -90,12 +90,12 @@ fn inputs_that_are_not_in_the_image_change_nothing() {
         function.metadata.uid = Some("u".into());
         function.metadata.generation = Some(9);
     });
-    assert_eq!(recipe(&labelled, None, PLATFORM), first);
+    assert_eq!(recipe(&labelled, None, PLATFORM, None), first);
 }
 
 #[test]
 fn the_source_of_a_git_function_is_its_tree_not_its_location() {
-    let tree = |spec: &str, tree: &str| recipe(&resolved(spec, |_| ()), Some(tree), PLATFORM);
+    let tree = |spec: &str, tree: &str| recipe(&resolved(spec, |_| ()), Some(tree), PLATFORM, None);
     let first = tree(GIT, "aaaa");
     assert_eq!(why(&first, &tree(GIT, "bbbb")), "SOURCE");
     assert_eq!(tree(&GIT.replace("main", "other"), "aaaa"), first);
@@ -113,12 +113,12 @@ fn different_sequences_of_parts_have_different_encodings() {
             function.metadata.namespace = Some(namespace.into());
             function.metadata.name = Some(name.into());
         };
-        recipe(&resolved(INLINE, place), None, PLATFORM).tag
+        recipe(&resolved(INLINE, place), None, PLATFORM, None).tag
     };
     // Both have the repository `a-b-c`.
     assert_ne!(placed("a-b", "c"), placed("a", "b-c"));
-    let inline = recipe(&resolved("{source: aaaa, runtime: python312}", |_| ()), None, PLATFORM);
-    let git = recipe(&resolved(&GIT.replace("nodejs22", "python312"), |_| ()), Some("aaaa"), PLATFORM);
+    let inline = recipe(&resolved("{source: aaaa, runtime: python312}", |_| ()), None, PLATFORM, None);
+    let git = recipe(&resolved(&GIT.replace("nodejs22", "python312"), |_| ()), Some("aaaa"), PLATFORM, None);
     assert_ne!(inline.tag, git.tag);
 }
 

@@ -108,6 +108,11 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
             r#"{"nodejs22":"node:22"}"#,
             "nodejs22: \"node:22\": the image must be pinned by its digest: `repository@sha256:…`",
         ),
+        (
+            "MAINSTAY_BASE_SCHEDULE",
+            "sometimes",
+            "it has 1 fields; write five: minute, hour, day of the month, month, day of the week",
+        ),
         ("MAINSTAY_BASE_IMAGES", r#"{"cobol85":"scratch"}"#, "there is no runtime \"cobol85\""),
         ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", "XXL", "the preset \"XXL\" does not exist"),
     ] {

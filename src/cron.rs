@@ -35,7 +35,7 @@ const MONTH: Field = Field { name: "month", first: 1, last: 12, names: &MONTHS }
 const WEEKDAY: Field = Field { name: "day of the week", first: 0, last: 7, names: &DAYS };
 
 /// A cron expression in a time zone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cron {
     /// One schedule, or two of which either counts.
     schedules: Vec<cron::Schedule>,
