@@ -1,5 +1,6 @@
 //! The language runtimes: real Node.js and Python run the embedded servers, and real HTTP goes over real sockets.
 
+mod bottle;
 mod contract;
 mod express;
 mod hostile;

@@ -7,9 +7,8 @@ import threading
 import time
 import traceback
 
-from . import bottle, event, message, reply
-from .request import BaseRequest
-from .response import BaseResponse, error_page
+from . import event, framework, message, reply
+from .reply import error_page
 from .settings import log
 
 
@@ -140,9 +139,7 @@ class Calls:
     def _outcome(self, call):
         """The bytes to answer with, and whether the function failed; `None` when it was not called."""
         head = call.head
-        request = BaseRequest(head, call.body, call.connection.remote, call.connection.local)
-        response = BaseResponse()
-        bottle.enter(request, response)
+        request, response = framework.enter(head, call.body, call.connection.remote, call.connection.local)
         call.started = time.monotonic()
         try:
             argument = event.make(request, response, head, call.body, self._settings.publisher)
@@ -151,7 +148,7 @@ class Calls:
             return message.simple(refusal.status, text, "text/plain; charset=UTF-8", head, head.keep_alive), None
         self._metrics.called(head.method)
         try:
-            return self._rendered(call, self._invoke(argument), response, request), False
+            return self._rendered(call, self._invoke(argument), response), False
         except OutOfTime:
             raise
         except SystemExit as error:
@@ -160,7 +157,7 @@ class Calls:
         except BaseException as error:  # noqa: BLE001 whatever the function raises is an answer
             try:
                 if reply.is_response(error):
-                    return self._rendered(call, error, response, request), error.status_code >= 500
+                    return self._rendered(call, error, response), error.status_code >= 500
             except Exception as second:  # noqa: BLE001
                 error = second
             log_failure(error)
@@ -184,8 +181,8 @@ class Calls:
         return result
 
     @staticmethod
-    def _rendered(call, result, response, request):
-        status_line, headers, body = reply.render(result, response, request.url)
+    def _rendered(call, result, response):
+        status_line, headers, body = reply.render(result, response, call.head.method)
         return message.build(status_line, headers, body, call.head, call.head.keep_alive)
 
     @staticmethod

@@ -15,7 +15,7 @@ from . import connection, message
 from .calls import Call, Calls
 from .connection import BUSY, LINGERING, READING, WRITING, Connection
 from .metrics import CONTENT_TYPE
-from .response import error_page
+from .reply import error_page
 from .settings import log
 
 MOST_CONNECTIONS = 1024

@@ -10,8 +10,8 @@ import threading
 import time
 import traceback
 
+from . import framework, termination
 from . import settings as environment
-from . import termination
 from .loop import Loop
 from .metrics import Metrics
 from .settings import log
@@ -28,6 +28,7 @@ def load(settings):
         if folder in sys.path:
             sys.path.remove(folder)
         sys.path.insert(0, folder)
+    framework.choose(settings.function_name, settings.body_limit)
     environ = dict(os.environ)  # before the module can change it
     try:
         module = importlib.import_module(settings.module_name)

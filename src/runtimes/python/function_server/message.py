@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 LONGEST_HEAD = 16 * 1024  # bytes, as Node.js has it
 MOST_HEADERS = 128
+MOST_TRAILERS = 32
 LONGEST_CHUNK_LINE = 1024
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
 _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+\Z")
@@ -118,6 +119,7 @@ class Body:
         self._missing = 0 if head.chunked else head.length  # bytes of this chunk, or of the whole
         self._state = "size" if head.chunked else "plain"
         self._data = bytearray()
+        self._trailers = 0
 
     def take(self, buffer):
         """Consumes what belongs to the body; true when that was all of it."""
@@ -141,6 +143,8 @@ class Body:
                 self._start_chunk(line)
             elif not line:  # the trailer has ended
                 return True
+            else:
+                self._trailer(line)
 
     def bytes(self):
         return bytes(self._data)
@@ -162,9 +166,16 @@ class Body:
         del buffer[: end + 2]
         return line
 
+    def _trailer(self, line):
+        """What comes after a body is dropped, but has to be headers, and not without end."""
+        self._trailers += 1
+        if self._trailers > MOST_TRAILERS:
+            raise Malformed(431, "too many trailers")
+        _headers([line])
+
     def _start_chunk(self, line):
-        size = line.partition(b";")[0].strip()
-        if not re.match(rb"[0-9a-fA-F]{1,12}\Z", size):
+        size = line.partition(b";")[0].strip(b" \t")
+        if not re.match(rb"[0-9a-fA-F]{1,12}\Z", size) or not _VALUE.match(line):
             raise Malformed(400, "malformed chunk")
         self._missing = int(size, 16)
         if len(self._data) + self._missing > self._limit:
@@ -196,7 +207,9 @@ def _now():
 def build(status_line, headers, body, head=None, keep_alive=False):
     """The bytes of one response. `head` is the request's, `headers` is a list of pairs."""
     code = int(status_line[:3])
-    lines = ["HTTP/1.1 " + status_line, "Date: " + _now()]
+    lines = ["HTTP/1.1 " + status_line]
+    if not any(name.lower() == "date" for name, _ in headers):
+        lines.append("Date: " + _now())
     for name, value in headers:
         lines.append(name + ": " + value)
     if code >= 200 and code not in (204, 304):

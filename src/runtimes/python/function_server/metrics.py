@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 
+from .settings import log
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
@@ -52,8 +54,8 @@ class Metrics:
     def text(self):
         with self._lock:
             lines = self._function_lines()
-        lines += _process_lines()
-        return "\n".join(lines) + "\n"
+        text = "\n".join(lines) + "\n"
+        return text + (_of_the_function() or "\n".join(_process_lines()) + "\n")
 
     def _function_lines(self):
         methods = sorted(self._methods.items())
@@ -77,6 +79,18 @@ class Metrics:
             lines += ['%s_total{method="%s"} %s' % (family, name, float(read(of))) for name, of in methods]
             lines += _created(family, text, methods)
         return lines
+
+
+def _of_the_function():
+    """What the function has registered with `prometheus_client`, which knows the process, too; `None` unless it uses that."""
+    client = sys.modules.get("prometheus_client")
+    if client is None:
+        return None
+    try:
+        return client.generate_latest(client.REGISTRY).decode("utf8")
+    except Exception as error:  # noqa: BLE001 a collector of the function's
+        log("The metrics of the function cannot be read: %r" % (error,))
+        return None
 
 
 def _created(family, text, methods):

@@ -1,8 +1,9 @@
 """What a function returned or raised becomes an answer: status line, headers and bytes. Bottle's rules."""
 
+import html
 import json
 
-from .response import BaseResponse, HTTPError, error_page
+from . import framework
 
 FAILED = "Internal server error"
 MOST_BYTES = 256 * 1024 * 1024  # of an answer that comes in pieces
@@ -14,20 +15,18 @@ class Unanswerable(Exception):
 
 
 def is_response(value):
-    """Whether it is an answer of ours, or one of the real Bottle that the function brought along."""
-    if isinstance(value, BaseResponse):
-        return True
+    """Whether it is an answer of Bottle, ours or the one that the function brought along."""
     return any(kind.__name__ == "BaseResponse" and kind.__module__ == "bottle" for kind in type(value).__mro__)
 
 
-def render(result, response, url):
+def render(result, response, method):
     """The status line, the headers and the body. `response` is what the function could change beside returning."""
     kind = None
     depth = 0
     while is_response(result):
         if _is_error(result) and not isinstance(result.body, dict):
             response = result
-            result = _page(result)
+            result = framework.page(result)
             break
         response, result = result, result.body
         depth += 1
@@ -41,17 +40,14 @@ def render(result, response, url):
     if kind is not None:
         headers = [pair for pair in headers if pair[0].lower() != "content-type"]
         headers.append(("Content-Type", kind))
-    headers = [pair for pair in headers if pair[0].lower() not in ("content-length", "connection", "transfer-encoding")]
+    # A body that is not sent has the length that it would have.
+    dropped = {"connection", "transfer-encoding"} | (set() if method == "HEAD" else {"content-length"})
+    headers = [pair for pair in headers if pair[0].lower() not in dropped]
     return response.status_line, [_safe(pair) for pair in headers], body
 
 
 def _is_error(result):
     return any(kind.__name__ == "HTTPError" for kind in type(result).__mro__)
-
-
-def _page(error):
-    text = error.body if error.body is not None else ""
-    return error_page(error.status_line, text)
 
 
 def _bytes(result, response):
@@ -68,12 +64,20 @@ def _bytes(result, response):
         finally:
             if with_close:
                 with_close()
-    if isinstance(result, (list, tuple)) or hasattr(result, "__next__"):
+    if isinstance(result, (list, tuple)) or hasattr(result, "__iter__"):
         return _joined(result, response)
     raise Unanswerable("unsupported response type: %s" % type(result).__name__)
 
 
 def _joined(pieces, response):
+    try:
+        return _gathered(pieces, response)
+    finally:
+        if hasattr(pieces, "close"):
+            pieces.close()
+
+
+def _gathered(pieces, response):
     found = bytearray()
     for piece in pieces:
         if isinstance(piece, str):
@@ -93,6 +97,10 @@ def _safe(pair):
     return name, value
 
 
-def failure(status, text):
-    """An answer of the server's, as a value like any other."""
-    return HTTPError(status, text)
+def error_page(status_line, text):
+    """The page of an error; `text` may hold anything."""
+    status = html.escape(status_line)
+    return (
+        "<!DOCTYPE html>\n<html>\n<head><title>Error: %s</title></head>\n"
+        "<body>\n<h1>Error: %s</h1>\n<pre>%s</pre>\n</body>\n</html>\n" % (status, status, html.escape(str(text)))
+    )
