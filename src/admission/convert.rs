@@ -105,9 +105,15 @@ pub fn convert(object: &mut Value, to: Version) {
 
 /// A spec in `v1alpha2`.
 fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<String, Value> {
-    let form = if old.get("type").is_some_and(|kind| kind == "git") { Form::Git } else { Form::Inline };
+    let form = match old.get("source") {
+        Some(Value::String(_)) if old.get("type").is_some_and(|kind| kind == "git") => Form::Git,
+        Some(Value::String(_)) => Form::Inline,
+        _ => Form::Any,
+    };
     let mut moved = Map::new();
-    put(&mut moved, &["source", if form == Form::Git { "gitRepository" } else { "inline" }], json!({}));
+    if form == Form::Git {
+        put(&mut moved, &["source", "gitRepository"], json!({}));
+    }
     for (_, before, after) in rows(form) {
         let value = take(old, before);
         // No name, but an address of its own.
@@ -120,14 +126,14 @@ fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<S
         old.remove("type");
         old.remove("gitRepository");
         unsaid.deps = text(old, "deps");
-    } else {
+    } else if form == Form::Inline {
         (unsaid.kind, unsaid.reference, unsaid.base_dir) =
             (text(old, "type"), text(old, "reference"), text(old, "baseDir"));
         let own = old.remove("gitRepository").filter(|own| !own.is_null());
         unsaid.git_repository = own.and_then(|own| serde_json::from_value(own).ok());
     }
     let written = unsaid.write();
-    if Unsaid::read(&written, form).is_some() {
+    if form != Form::Any && Unsaid::read(&written, form).is_some() {
         annotation.set(Some(written));
     }
     old.append(&mut moved);
@@ -137,7 +143,12 @@ fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<S
 /// A spec in `v1alpha1`.
 fn older(new: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<String, Value> {
     let is_there = |field: &str| new.get("source").is_some_and(|source| source[field].is_object());
-    let form = if is_there("gitRepository") && !is_there("inline") { Form::Git } else { Form::Inline };
+    let form = match (is_there("inline"), is_there("gitRepository")) {
+        (true, false) => Form::Inline,
+        (false, true) => Form::Git,
+        // Not to be chosen here: the schema says what is wrong.
+        _ => Form::Any,
+    };
     let mut moved = Map::new();
     for (_, after, before) in rows(form) {
         if let Some(value) = take(new, before) {
@@ -146,13 +157,16 @@ fn older(new: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<S
     }
     // What is left of them is empty.
     for section in ["source", "resourceConfiguration", "scaleConfig"] {
-        new.remove(section);
+        if section != "source" || form != Form::Any {
+            new.remove(section);
+        }
     }
     if form == Form::Git {
         moved.insert("type".into(), "git".into());
         moved.entry("source").or_insert_with(|| "".into());
     }
-    if let Some(unsaid) = annotation.get().and_then(|text| Unsaid::read(text, form)) {
+    let told = annotation.get().filter(|_| form != Form::Any);
+    if let Some(unsaid) = told.and_then(|text| Unsaid::read(text, form)) {
         let fields = [
             ("type", unsaid.kind),
             ("deps", unsaid.deps),

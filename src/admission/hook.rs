@@ -6,6 +6,9 @@ use super::{default, validate};
 use crate::api::{Function, GitRepository};
 use crate::function::Settings;
 
+/// Where Functions are converted.
+pub(super) const CONVERT: &str = "/convert";
+
 /// A webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
@@ -17,14 +20,17 @@ pub(super) enum Hook {
     ValidateFunction,
     /// Judges GitRepositories.
     ValidateRepository,
+    /// Converts Functions.
+    ConvertFunction,
 }
 
 impl Hook {
-    const ALL: [(Self, &str, &str); 4] = [
+    const ALL: [(Self, &str, &str); 5] = [
         (Self::DefaultFunction, "/defaulting/functions", "default-function"),
         (Self::DefaultSecret, "/defaulting/registry-config-secrets", "default-secret"),
         (Self::ValidateFunction, "/validation/function", "validate-function"),
         (Self::ValidateRepository, "/validation/gitrepository", "validate-gitrepository"),
+        (Self::ConvertFunction, CONVERT, "convert-function"),
     ];
 
     /// The one at a path, and its name for metrics.
@@ -43,6 +49,8 @@ impl Hook {
             Self::ValidateFunction => review
                 .object::<Function>()?
                 .map(|new| validate::function(&new, review.old_object::<Function>().as_ref(), settings)),
+            // It has reviews of its own.
+            Self::ConvertFunction => None,
             Self::ValidateRepository => review
                 .object::<GitRepository>()?
                 .map(|new| validate::repository(&new, review.old_object::<GitRepository>().as_ref())),

@@ -9,6 +9,7 @@
 //! Deliberately absent: who may write what; that is RBAC.
 
 mod certificate;
+mod conversion_review;
 mod convert;
 mod default;
 mod hook;

@@ -8,6 +8,7 @@
 //! Invariant: the Secret is written only as it was read, so that two leaders do not overwrite each other's certificates.
 //! Invariant: while nothing changes, nothing is requested but the watches.
 //! Invariant: whoever keeps changing what is written here is answered ever less often.
+//! Invariant: a definition of Function that names our webhook for its conversion is told the same way.
 //! Invariant: only `caBundle` of a configuration is written, and no configuration is created: whoever deletes one switches its
 //! webhooks off.
 
@@ -23,9 +24,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::certificate::{self, Certificates, Lifetimes, Step};
+use super::hook::CONVERT;
 use super::server::Admission;
 use super::tls::certified;
-use crate::api::names::{ADMISSION, ADMISSION_MANAGER};
+use crate::api::names::{ADMISSION, ADMISSION_MANAGER, FUNCTION_DEFINITION};
 use crate::cluster::{Apply, Cluster, Error, Kind, Scope, Selection, WatchEvent};
 use crate::failure::{Backoff, chain};
 
@@ -37,6 +39,7 @@ const PEACE: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
+const DEFINITIONS: &str = "apiextensions.k8s.io/v1";
 
 /// Whom the certificates are for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +64,10 @@ fn configurations() -> [Arc<Kind>; 2] {
     .map(|(kind, plural)| Arc::new(Kind::fixed(GROUP, kind, plural, Scope::Cluster)))
 }
 
+fn definitions() -> Arc<Kind> {
+    Arc::new(Kind::fixed(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions", Scope::Cluster))
+}
+
 /// Serves the certificate of the Secret until `stop`. While the Secret cannot be read, the last known one is served.
 pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: String, stop: CancellationToken) {
     let mut events = cluster.watch(&secrets(), Selection::named(Some(&namespace), ADMISSION));
@@ -79,6 +86,7 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
         configurations()
             .iter()
             .map(|kind| cluster.watch(kind, Selection::named(None, ADMISSION)))
+            .chain([cluster.watch(&definitions(), Selection::named(None, FUNCTION_DEFINITION))])
             .chain([cluster.watch(&secrets(), Selection::named(Some(&registration.namespace), ADMISSION))]),
     );
     // Failures in a row, and changes that were put back, with the time of the last one.
@@ -200,7 +208,31 @@ async fn announce(cluster: &Cluster, bundle: &str) -> Result<bool, Error> {
         has_written = true;
         tracing::info!("{} {ADMISSION} trusts the certificates of the webhooks", kind.kind);
     }
-    Ok(has_written)
+    Ok(announce_conversion(cluster, &bundle).await? || has_written)
+}
+
+/// The same for the definition of Function, where it is converted by us: whoever converts it otherwise is left alone.
+async fn announce_conversion(cluster: &Cluster, bundle: &str) -> Result<bool, Error> {
+    let kind = definitions();
+    let Some(live) = cluster.get(&kind, None, FUNCTION_DEFINITION).await? else { return Ok(false) };
+    let client = &live["spec"]["conversion"]["webhook"]["clientConfig"];
+    if !is_ours(client) || client["caBundle"] == *bundle {
+        return Ok(false);
+    }
+    let body = json!({
+        "apiVersion": DEFINITIONS, "kind": &*kind.kind,
+        "metadata": {"name": FUNCTION_DEFINITION, "uid": live["metadata"]["uid"]},
+        "spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"caBundle": bundle}}}},
+    });
+    cluster.apply(&kind, None, FUNCTION_DEFINITION, &body, Apply::forced(ADMISSION_MANAGER)).await?;
+    tracing::info!("the definition {FUNCTION_DEFINITION} trusts the certificates of the webhooks");
+    Ok(true)
+}
+
+/// Whether this is how an API server reaches us: by our Service, or by an address with our path.
+fn is_ours(client: &Value) -> bool {
+    let (service, url) = (&client["service"], client["url"].as_str().unwrap_or_default());
+    service["name"] == ADMISSION && service["path"] == CONVERT || url.starts_with("https://") && url.ends_with(CONVERT)
 }
 
 /// The data of a Secret; keys that cannot be read are missing.

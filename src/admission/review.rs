@@ -14,7 +14,7 @@ use crate::api::conditions::cut;
 /// Maximum number of values in an object; each may take much more memory than it has bytes.
 const MAX_VALUES: usize = 20_000;
 /// Maximum bytes of a uid; the API server's have 36.
-const MAX_UID: usize = 128;
+pub(super) const MAX_UID: usize = 128;
 /// Maximum bytes of the text of a denial.
 const MAX_TEXT: usize = 32 << 10;
 
@@ -149,7 +149,7 @@ impl<'a> Review<'a> {
 }
 
 /// About how many values a JSON text has: what opens or separates them, outside of strings.
-fn values(text: &str) -> usize {
+pub(super) fn values(text: &str) -> usize {
     let (mut count, mut in_string, mut escaped) = (1, false, false);
     for byte in text.bytes() {
         match byte {

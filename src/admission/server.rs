@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::conversion_review;
 use super::hook::Hook;
 use super::review::{Review, Verdict};
 use super::tls::Served;
@@ -61,7 +62,7 @@ pub struct Admission {
 pub struct Count {
     /// Name of the webhook; `unknown` if there is none at the path.
     pub webhook: &'static str,
-    /// `allowed`, `changed`, `denied` or `failed`.
+    /// `allowed`, `changed`, `denied`, `converted` or `failed`.
     pub outcome: &'static str,
     /// How often.
     pub count: u64,
@@ -154,6 +155,11 @@ impl Admission {
     }
 
     fn verdict(&self, hook: Hook, body: &[u8]) -> Result<(&'static str, Bytes), Failed> {
+        if hook == Hook::ConvertFunction {
+            let why = "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1";
+            let answer = conversion_review::answer(body).ok_or(Failed(StatusCode::BAD_REQUEST, why))?;
+            return Ok((if answer.0 { "converted" } else { "failed" }, answer.1.to_string().into()));
+        }
         let unreadable = |why: super::review::Unreadable| Failed(StatusCode::BAD_REQUEST, why.text());
         let review = Review::read(body).map_err(unreadable)?;
         let settings = self.settings.read().clone();

@@ -187,6 +187,33 @@ fn an_update_that_asks_for_nothing_else_is_not_judged() {
     assert_eq!(judge(&new, &old), Verdict::Allowed);
 }
 
+/// Fields of `v1alpha2` are owned under their paths there.
+#[test]
+fn an_update_in_the_other_version_is_judged() {
+    let written = |min: i64| {
+        let spec =
+            json!({"source": "x", "minReplicas": min, "maxReplicas": 2, "resources": {"limits": {"cpu": "90m"}}});
+        let mut object = function(spec, json!({}));
+        let fields = json!({"f:spec": {
+            "f:source": {"f:inline": {"f:source": {}}}, "f:scaleConfig": {"f:minReplicas": {}, "f:maxReplicas": {}},
+            "f:resourceConfiguration": {"f:function": {"f:resources": {"f:limits": {"f:cpu": {}}}}},
+        }});
+        object["metadata"]["managedFields"] = json!([{"manager": "kubectl", "operation": "Update",
+            "apiVersion": "serverless.kyma-project.io/v1alpha2", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
+        object
+    };
+    let judged = validate::function(&read(&written(5)), Some(&read(&written(1))), &settings());
+    assert!(matches!(judged, Verdict::Denied { .. }), "{judged:?}");
+    // What its user has set stays when another preset is chosen.
+    let mut labelled = written(1);
+    labelled["metadata"]["labels"] = json!({"serverless.kyma-project.io/function-resources-preset": "XL", "serverless.kyma-project.io/replicas-preset": "XL"});
+    let complete = defaulted(&labelled, Some(&written(1)));
+    assert_eq!(
+        (&complete["spec"]["maxReplicas"], &complete["spec"]["resources"]["limits"]["cpu"]),
+        (&json!(2), &json!("90m"))
+    );
+}
+
 #[test]
 fn a_generated_name_is_judged_by_its_beginning() {
     let judge = |prefix: &str| {

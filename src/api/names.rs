@@ -99,6 +99,9 @@ pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
 /// On a Function in `v1alpha2`: what only `v1alpha1` can say, all of which has no effect.
 pub const ONLY_V1ALPHA1: &str = "mainstay.dev/v1alpha1";
 
+/// Name of the definition of Function.
+pub const FUNCTION_DEFINITION: &str = "functions.serverless.kyma-project.io";
+
 /// Name of everything about the admission webhooks: their configurations, their Service, and the Secret with their certificates.
 pub const ADMISSION: &str = "mainstay-admission";
 /// Field manager of that Secret, and of `caBundle` in the configurations.

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::Settings;
 use super::resolve::{replicas_of, resources_of, runtime_of};
 use crate::api::function::Resources;
+use crate::api::function_v1alpha2::{Form, PATHS};
 use crate::api::{Amount, Function, FunctionSpec, names};
 
 /// Where kubectl keeps what its user applied.
@@ -97,11 +98,14 @@ fn written(function: &Function, old: Option<&Function>) -> FunctionSpec {
     let managed = function.metadata.managed_fields.as_deref().unwrap_or_default();
     let applied = function.annotations().get(LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let is_given = |path: &[&str], was_there: bool| {
-        let is_applied = applied.as_ref().is_some_and(|applied| at(&applied["spec"], path, "").is_some());
+        let is_applied = applied
+            .as_ref()
+            .is_some_and(|applied| at(&applied["spec"], &placed(path, applied["apiVersion"].as_str()), "").is_some());
         let owns = |entry: &ManagedFieldsEntry| {
             let fields =
                 entry.fields_v1.as_ref().filter(|_| entry.subresource.as_deref().unwrap_or_default().is_empty());
-            fields.is_some_and(|fields| at(&fields.0["f:spec"], path, "f:").is_some())
+            let path = placed(path, entry.api_version.as_deref());
+            fields.is_some_and(|fields| at(&fields.0["f:spec"], &path, "f:").is_some())
         };
         is_applied || if managed.is_empty() { was_there } else { managed.iter().any(owns) }
     };
@@ -131,6 +135,13 @@ fn written(function: &Function, old: Option<&Function>) -> FunctionSpec {
         *resources = resources.take().and_then(without_empty);
     }
     spec
+}
+
+/// Where a field is in the version in which somebody wrote it.
+fn placed<'p>(path: &[&'p str], api_version: Option<&str>) -> Vec<&'p str> {
+    let is_newer = api_version.is_some_and(|version| version.ends_with("/v1alpha2"));
+    let moved = PATHS.iter().find(|(form, before, _)| is_newer && *form == Form::Any && path.starts_with(before));
+    moved.map_or_else(|| path.to_vec(), |(_, before, after)| [after, &path[before.len()..]].concat())
 }
 
 fn at<'v>(value: &'v Value, path: &[&str], prefix: &str) -> Option<&'v Value> {

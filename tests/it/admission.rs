@@ -376,6 +376,48 @@ async fn whoever_keeps_changing_a_bundle_is_answered_ever_less_often() {
     assert!((1..=4).contains(&put_back), "{put_back} writes within 2 s");
 }
 
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+const DEFINITION: &str = "functions.serverless.kyma-project.io";
+
+/// Makes an address convert Functions, or nobody.
+fn converted_at(world: &World, url: Option<String>) {
+    let conversion = url.map_or(json!({"strategy": "None", "webhook": null}), |url| {
+        json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}})
+    });
+    let action = Action::Patch(devcluster::verbs::patch::Form::Merge, json!({"spec": {"conversion": conversion}}));
+    world.try_as("test", Call::new(DEFINITIONS.0, DEFINITIONS.1, "", DEFINITION, action)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_are_converted_for_who_trusts_the_agent() {
+    let world = admitting().await;
+    let live = || world.server.object(DEFINITIONS.0, DEFINITIONS.1, "", DEFINITION).unwrap();
+    let client = || live()["spec"]["conversion"]["webhook"]["clientConfig"].clone();
+    let address = world.admit.as_ref().unwrap().address().unwrap();
+    let right = world.webhook_configurations()[0]["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    // The conversion of another is left alone.
+    converted_at(&world, Some("https://127.0.0.1:1/other".into()));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(client()["caBundle"], Value::Null);
+    converted_at(&world, Some(format!("https://{address}/convert")));
+    world.until("the definition trusts the webhook", |_| client()["caBundle"] == right).await;
+    assert_eq!(client()["url"], format!("https://{address}/convert"));
+    let review = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+        "request": {"uid": "u", "desiredAPIVersion": "serverless.kyma-project.io/v1alpha2", "objects": [function("a", inline("1"))]},
+    })
+    .to_string();
+    let head = |length: usize| format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+    let answer = send(&world, "POST", "/convert", &head(review.len()), review.as_bytes()).await;
+    let answer: Value = serde_json::from_str(answer.strip_prefix("200 ").unwrap()).unwrap();
+    let converted = &answer["response"]["convertedObjects"][0];
+    assert_eq!(converted["apiVersion"], "serverless.kyma-project.io/v1alpha2");
+    assert_eq!(converted["spec"]["source"]["inline"]["source"], inline("1")["source"]);
+    let answer = send(&world, "POST", "/convert", &head(2), b"{}").await;
+    assert!(answer.starts_with("400 could not decode body: it is no ConversionReview"), "{answer}");
+    converted_at(&world, None);
+}
+
 /// Prints what the webhooks add to a write. It decides nothing about machines that are slow or busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_waits_little_for_the_webhooks() {

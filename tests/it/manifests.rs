@@ -5,10 +5,10 @@ use std::{path::Path, process::Command};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// All documents that `kubectl kustomize manifests` prints.
-fn built() -> Vec<Value> {
+/// All documents that `kubectl kustomize manifests` prints, or that of another directory.
+fn built(directory: &str) -> Vec<Value> {
     let output = Command::new("kubectl")
-        .args(["kustomize", "manifests"])
+        .args(["kustomize", directory])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
         .output()
         .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
@@ -26,7 +26,7 @@ fn find<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
 
 #[test]
 fn install_in_one_namespace_with_a_service_account_that_may_act() {
-    let documents = built();
+    let documents = built("manifests");
     find(&documents, "Namespace", "mainstay-system");
     find(&documents, "CustomResourceDefinition", "gitsyncs.mainstay.dev");
     find(&documents, "CustomResourceDefinition", "gitrepositories.serverless.kyma-project.io");
@@ -45,7 +45,7 @@ fn install_in_one_namespace_with_a_service_account_that_may_act() {
 
 #[test]
 fn leave_room_on_the_volume_beside_the_mirrors() {
-    let documents = built();
+    let documents = built("manifests");
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"];
     let arguments = pod["containers"][0]["args"].as_array().unwrap();
     let budget = mainstay::source::Settings::new("").budget;
@@ -57,7 +57,7 @@ fn leave_room_on_the_volume_beside_the_mirrors() {
 
 #[test]
 fn run_the_agent_within_its_limits_and_without_privileges() {
-    let documents = built();
+    let documents = built("manifests");
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
     assert_eq!(container["resources"]["limits"]["memory"], "160Mi");
@@ -81,7 +81,7 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
 
 #[test]
 fn let_only_those_in_who_have_something_to_ask() {
-    let documents = built();
+    let documents = built("manifests");
     let policy = &find(&documents, "NetworkPolicy", "mainstay")["spec"];
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
     assert_eq!(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"]);
@@ -102,7 +102,7 @@ fn let_only_those_in_who_have_something_to_ask() {
 /// An agent that is away must not keep anybody from writing anything.
 #[test]
 fn register_webhooks_that_stop_nothing() {
-    let documents = built();
+    let documents = built("manifests");
     let service = find(&documents, "Service", "mainstay-admission");
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
     // Every replica answers.
@@ -139,9 +139,40 @@ fn register_webhooks_that_stop_nothing() {
     assert_eq!(rule["resourceNames"], json!(["mainstay-admission"]));
 }
 
+/// With the component, both versions are served and the agent is asked; without it, only the stored one is, and nobody.
+#[test]
+fn serve_the_other_version_of_functions_where_it_is_converted() {
+    let name = "functions.serverless.kyma-project.io";
+    let flags = |documents: &[Value]| {
+        let spec = &find(documents, "CustomResourceDefinition", name)["spec"];
+        let versions = spec["versions"].as_array().unwrap().iter();
+        let flags: Vec<_> = versions.map(|v| json!([v["name"], v["served"], v["storage"]])).collect();
+        (flags, spec["conversion"].clone())
+    };
+    let documents = built("manifests");
+    let alone = json!([["v1alpha1", true, true], ["v1alpha2", false, false]]);
+    assert_eq!(flags(&documents), (alone.as_array().unwrap().clone(), Value::Null));
+    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
+    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/v1alpha2]\n";
+    std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
+    let documents = built(room.path().to_str().unwrap());
+    let (versions, conversion) = flags(&documents);
+    assert_eq!(json!(versions), json!([["v1alpha1", true, true], ["v1alpha2", true, false]]));
+    let service = find(&documents, "Service", "mainstay-admission");
+    let client = &conversion["webhook"]["clientConfig"];
+    assert_eq!(
+        (&client["service"]["name"], &client["service"]["path"]),
+        (&service["metadata"]["name"], &json!("/convert"))
+    );
+    assert_eq!(client["service"]["namespace"], service["metadata"]["namespace"]);
+    assert!(client["caBundle"].is_null(), "the agent's");
+    let rule = &find(&documents, "ClusterRole", "mainstay-converts")["rules"][0];
+    assert_eq!((&rule["resourceNames"], &rule["verbs"]), (&json!([name]), &json!(["patch"])));
+}
+
 #[test]
 fn let_nodes_be_drained_one_agent_at_a_time() {
-    let documents = built();
+    let documents = built("manifests");
     let budget = find(&documents, "PodDisruptionBudget", "mainstay");
     assert_eq!(budget["metadata"]["namespace"], "mainstay-system");
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
@@ -152,7 +183,7 @@ fn let_nodes_be_drained_one_agent_at_a_time() {
 
 #[test]
 fn route_webhooks_to_the_agent() {
-    let documents = built();
+    let documents = built("manifests");
     let service = &find(&documents, "Service", "mainstay-receivers")["spec"];
     let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"];
     let mut labels = pod["metadata"]["labels"].clone();
@@ -168,7 +199,7 @@ fn route_webhooks_to_the_agent() {
 
 #[test]
 fn install_the_built_in_host_keys() {
-    let documents = built();
+    let documents = built("manifests");
     let config_map = find(&documents, "ConfigMap", "mainstay-known-hosts");
     assert_eq!(config_map["metadata"]["namespace"], "mainstay-system");
     assert_eq!(config_map["data"]["known_hosts"], include_str!("../../src/source/known_hosts.txt"));
@@ -183,7 +214,7 @@ fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_readme() {
     assert_eq!(claim["kind"], "PersistentVolumeClaim");
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("deployment.yaml");
-    let documents = built();
+    let documents = built("manifests");
     std::fs::write(&path, find(&documents, "Deployment", "mainstay").to_string()).unwrap();
     let mut command = Command::new("kubectl");
     command.args(["patch", "--local", "-o", "json", "--patch", &patch, "-f"]).arg(&path);

@@ -130,6 +130,18 @@ fn a_forged_annotation_is_one_like_any_other() {
     assert!(Unsaid::read(r#"{"reference":"x"}"#, Form::Git).is_none());
 }
 
+/// A webhook that completes the object in the other version must not make it valid.
+#[test]
+fn two_sources_are_left_for_the_schema_to_refuse() {
+    for source in [json!({"inline": {"source": "s"}, "gitRepository": {"name": "r"}}), json!({}), json!(5)] {
+        let newer = json!({"apiVersion": "serverless.kyma-project.io/v1alpha2", "kind": "Function",
+            "spec": {"source": source, "scaleConfig": {"minReplicas": 1}}});
+        let older = into(&newer, Version::V1alpha1);
+        assert!(serde_json::from_value::<Function>(older.clone()).is_err(), "{older}");
+        assert_eq!(into(&older, Version::V1alpha2), newer);
+    }
+}
+
 #[test]
 fn what_a_schema_is_to_refuse_is_not_lost_in_a_panic() {
     for spec in [
