@@ -86,8 +86,11 @@ fn what_exceeds_a_quota_is_refused() {
     claim(async |w| {
         w.until(&w.maps("kube-root-ca.crt"), "the namespace is furnished", |a| a.code == 200).await;
         quota(w, "q", json!({"hard": {"count/configmaps": "2", "secrets": "0", "services.nodeports": "1", "count/jobs.batch": "0"}})).await;
-        w.map("a", json!({})).await;
         let map = |name: &str| json!({"metadata": {"name": name}});
+        // What is created before that is charged to nobody until the quota is counted again, minutes later.
+        let none = format!("{}?dryRun=All", w.path("v1", "secrets"));
+        heard(403, async || w.post(&none, map("s")).await).await;
+        w.map("a", json!({})).await;
         let full = w.maps("?dryRun=All");
         heard(403, async || w.post(&full, map("b")).await).await;
         let message = "configmaps \"b\" is forbidden: exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=2, limited: count/configmaps=2";
