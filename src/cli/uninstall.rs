@@ -30,6 +30,8 @@ use crate::{
 
 /// How often a deletion is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a busy server is asked for one list.
+const TRIES: usize = 20;
 /// How often an object is looked at again that changed between the look and its deletion.
 const LOOKS_AGAIN: usize = 5;
 /// Label on everything that `mainstay install` prints.
@@ -40,8 +42,10 @@ const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (WEBHOOKS, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", names::ADMISSION),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-converts"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-propagates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-agent"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-converts"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-propagates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-view"),
 ];
@@ -113,7 +117,7 @@ impl Uninstall<'_> {
     async fn check_namespace(&self) -> Result<(), Error> {
         let deployments = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
         let ours = Selection::labelled(LABEL.0, LABEL.1);
-        let found: Vec<ObjectMeta> = self.cluster.list_metadata(&deployments, ours).try_collect().await?;
+        let found: Vec<ObjectMeta> = self.list(&deployments, ours).await?;
         let named = found.iter().filter(|meta| meta.name.as_deref() == Some("mainstay"));
         let mut namespaces: BTreeSet<&str> = named.filter_map(|meta| meta.namespace.as_deref()).collect();
         if namespaces.contains(self.namespace) {
@@ -168,10 +172,27 @@ impl Uninstall<'_> {
         self.delete_namespace().await
     }
 
+    /// The metadata of the selected objects. A server that is busy, or has just been told another definition, is asked again.
+    async fn list(&self, kind: &Arc<Kind>, selection: Selection) -> Result<Vec<ObjectMeta>, Error> {
+        let mut left = TRIES;
+        loop {
+            let error = match self.cluster.list_metadata(kind, selection.clone()).try_collect().await {
+                Ok(found) => return Ok(found),
+                Err(error) => error,
+            };
+            left -= 1;
+            if left == 0 || error.refusal().is_none_or(|refusal| refusal.code != 429) {
+                return Err(error.into());
+            }
+            let wait = error.retry_after().unwrap_or_default();
+            tokio::time::sleep(wait.clamp(Duration::from_millis(500), Duration::from_secs(5))).await;
+        }
+    }
+
     /// The GitSyncs of all namespaces; none if the kind is not served.
     async fn syncs(&self) -> Result<Vec<ObjectMeta>, Error> {
         let Some(kind) = self.cluster.kind("mainstay.dev/v1alpha1", "GitSync").await? else { return Ok(Vec::new()) };
-        Ok(self.cluster.list_metadata(&kind, Selection::default()).try_collect().await?)
+        self.list(&kind, Selection::default()).await
     }
 
     /// Deletes all GitSyncs, whose objects stay. With an agent, waits until it has released them.
@@ -273,7 +294,7 @@ impl Uninstall<'_> {
     async fn inventories(&self) -> Result<Vec<ObjectMeta>, Error> {
         let maps = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
         let selection = Selection::with_label(names::INVENTORY_LABEL);
-        Ok(self.cluster.list_metadata(&maps, selection).try_collect().await?)
+        self.list(&maps, selection).await
     }
 
     /// Deletes the Deployment and waits until its pods are gone.
@@ -284,7 +305,7 @@ impl Uninstall<'_> {
         let began = Instant::now();
         while began.elapsed() < self.wait {
             let selection = Selection::labelled(LABEL.0, LABEL.1).within(self.namespace);
-            let left: Vec<ObjectMeta> = self.cluster.list_metadata(&pods, selection).try_collect().await?;
+            let left: Vec<ObjectMeta> = self.list(&pods, selection).await?;
             if left.is_empty() {
                 return Ok(());
             }
@@ -300,14 +321,14 @@ impl Uninstall<'_> {
         let group = "serverless.kyma-project.io/v1alpha1";
         if let Some(functions) = self.cluster.kind(group, "Function").await? {
             let here = Selection::default().within(self.namespace);
-            let here: Vec<ObjectMeta> = self.cluster.list_metadata(&functions, here).try_collect().await?;
+            let here: Vec<ObjectMeta> = self.list(&functions, here).await?;
             if !here.is_empty() {
                 return Ok(());
             }
         }
         let secrets = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
         let made = Selection::labelled(names::GENERATE, names::SSH_KEY).within(self.namespace);
-        let made: Vec<ObjectMeta> = self.cluster.list_metadata(&secrets, made).try_collect().await?;
+        let made: Vec<ObjectMeta> = self.list(&secrets, made).await?;
         for secret in made {
             let name = secret.name.as_deref().unwrap_or_default();
             self.delete(&secrets, Some(self.namespace), name, is_made_key).await?;
@@ -315,7 +336,7 @@ impl Uninstall<'_> {
         }
         let Some(kind) = self.cluster.kind(group, "GitRepository").await? else { return Ok(()) };
         let here = Selection::default().within(self.namespace);
-        let here: Vec<ObjectMeta> = self.cluster.list_metadata(&kind, here).try_collect().await?;
+        let here: Vec<ObjectMeta> = self.list(&kind, here).await?;
         for repository in here {
             let is_installed = |meta: &ObjectMeta| was_written_by(meta, names::INSTALL_MANAGER);
             if is_installed(&repository) {
@@ -341,8 +362,7 @@ impl Uninstall<'_> {
                 None => self.cluster.preferred_kind(&definition.spec.group, own).await?,
             };
             if let Some(served) = served {
-                let left: Vec<ObjectMeta> =
-                    self.cluster.list_metadata(&served, Selection::default()).try_collect().await?;
+                let left: Vec<ObjectMeta> = self.list(&served, Selection::default()).await?;
                 if let Some(first) = left.first() {
                     let count = left.len();
                     output::print(&format!(
