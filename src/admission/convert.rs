@@ -94,7 +94,8 @@ pub fn convert(object: &mut Value, to: Version) {
     let from = object["apiVersion"].as_str().and_then(Version::of);
     let Some(root) = object.as_object_mut().filter(|_| from.is_some_and(|from| from != to)) else { return };
     root.insert("apiVersion".into(), to.name().into());
-    let Some(Value::Object(mut spec)) = root.remove("spec") else { return };
+    // What is no object stays where it is.
+    let Some(mut spec) = root.get_mut("spec").and_then(Value::as_object_mut).map(std::mem::take) else { return };
     let mut annotation = Annotation(root);
     let spec = match to {
         Version::V1alpha2 => newer(&mut spec, &mut annotation),

@@ -143,6 +143,14 @@ fn two_sources_are_left_for_the_schema_to_refuse() {
 }
 
 #[test]
+fn a_spec_that_is_no_object_stays_for_the_schema_to_refuse() {
+    for spec in [json!(5), json!("s"), json!([{}]), Value::Null] {
+        let older = json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "spec": spec});
+        assert_eq!(into(&older, Version::V1alpha2)["spec"], spec);
+    }
+}
+
+#[test]
 fn what_a_schema_is_to_refuse_is_not_lost_in_a_panic() {
     for spec in [
         json!(null),
