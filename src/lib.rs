@@ -12,6 +12,7 @@
 //! - [`api`]: the custom resources, their conditions, and every well-known name
 //! - [`failure`]: the class of a failure, and the backoff of retries
 //! - [`cron`](mod@cron): cron expressions in a time zone become instants
+//! - [`certificate`]: certificates that the agent makes: for its webhooks and for the registry in the cluster
 //! - [`liveness`]: detects tasks of the agent that are stuck, for its liveness probe
 //! - [`object`]: identity, content, order and health of any Kubernetes object
 //! - [`cluster`]: the client for the Kubernetes API: discovery, reads, applies, watches, Events, leader election
@@ -110,6 +111,7 @@ pub mod api;
 pub mod apply;
 #[expect(clippy::disallowed_methods, reason = "it works on files and with registries, in a container of its own")]
 pub mod build;
+pub mod certificate;
 #[expect(clippy::disallowed_methods, reason = "commands have arguments, an environment and a console")]
 pub mod cli;
 #[expect(clippy::disallowed_methods, reason = "it speaks to the API server, with deadlines")]

@@ -8,8 +8,8 @@
 use serde_json::{Value, json};
 
 use super::review::Verdict;
-use crate::api::Function;
 use crate::api::function::Resources;
+use crate::api::{Amounts, Function};
 use crate::function::{Settings, complete};
 
 /// Completes a Function; `old` is the one that it replaces.
@@ -40,7 +40,7 @@ pub(super) fn function(new: &Function, old: Option<&Function>, settings: &Settin
             [("requests", &given.requests, &complete.requests), ("limits", &given.limits, &complete.limits)]
         {
             put(format!("{path}/{part}"), given.is_none(), json!({}));
-            for (name, amount) in complete.iter().flatten() {
+            for (name, amount) in complete.iter().flat_map(Amounts::iter) {
                 let before = given.as_ref().and_then(|given| given.get(name));
                 // CPU and memory: no name that would have to be escaped.
                 put(format!("{path}/{part}/{name}"), before != Some(amount), json!(amount));

@@ -8,7 +8,6 @@
 //!
 //! Deliberately absent: who may write what; that is RBAC.
 
-mod certificate;
 mod conversion_review;
 mod convert;
 mod default;
@@ -22,7 +21,6 @@ mod server;
 mod tls;
 mod validate;
 
-pub use certificate::Lifetimes;
 pub use convert::{Version, convert};
 pub use registration::{Registration, follow, lead};
 pub use server::{Admission, Count};

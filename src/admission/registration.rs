@@ -18,16 +18,16 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::StreamExt;
+use futures::stream::{Stream, select_all};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::certificate::{self, Certificates, Lifetimes, Step};
 use super::hook::CONVERT;
 use super::server::Admission;
-use super::tls::certified;
 use crate::api::names::{ADMISSION, ADMISSION_MANAGER, FUNCTION_DEFINITION};
+use crate::certificate::{self, Certificates, Lifetimes, Step, certified};
 use crate::cluster::{Apply, Cluster, Error, Kind, Scope, Selection, WatchEvent};
 use crate::failure::{Backoff, chain};
 
@@ -56,16 +56,14 @@ fn secrets() -> Arc<Kind> {
     Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced))
 }
 
-fn configurations() -> [Arc<Kind>; 2] {
+/// What API servers read authorities from: both configurations, and the definition of Function.
+fn readers() -> [(Arc<Kind>, &'static str); 3] {
+    let kind = |version, kind, plural| Arc::new(Kind::fixed(version, kind, plural, Scope::Cluster));
     [
-        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        (kind(GROUP, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), ADMISSION),
+        (kind(GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), ADMISSION),
+        (kind(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions"), FUNCTION_DEFINITION),
     ]
-    .map(|(kind, plural)| Arc::new(Kind::fixed(GROUP, kind, plural, Scope::Cluster)))
-}
-
-fn definitions() -> Arc<Kind> {
-    Arc::new(Kind::fixed(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions", Scope::Cluster))
 }
 
 /// Serves the certificate of the Secret until `stop`. While the Secret cannot be read, the last known one is served.
@@ -82,17 +80,23 @@ pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: Stri
 
 /// Makes certificates and announces their authorities until `stop`.
 pub async fn lead(registration: Registration, cluster: Cluster, stop: CancellationToken) {
-    let mut events = futures::stream::select_all(
-        configurations()
-            .iter()
-            .map(|kind| cluster.watch(kind, Selection::named(None, ADMISSION)))
-            .chain([cluster.watch(&definitions(), Selection::named(None, FUNCTION_DEFINITION))])
-            .chain([cluster.watch(&secrets(), Selection::named(Some(&registration.namespace), ADMISSION))]),
-    );
+    let namespace = Some(&*registration.namespace);
+    let secret = cluster.watch(&secrets(), Selection::named(namespace, ADMISSION)).map(|event| (None, event)).boxed();
+    let readers = readers().into_iter().enumerate().map(|(at, (kind, name))| {
+        cluster.watch(&kind, Selection::named(None, name)).map(move |event| (Some(at), event)).boxed()
+    });
+    let mut events = select_all(readers.chain([secret]));
+    let mut leader = Leader {
+        registration: &registration,
+        cluster: &cluster,
+        secret: None,
+        readers: Default::default(),
+        listed: [false; 3],
+    };
     // Failures in a row, and changes that were put back, with the time of the last one.
     let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
     loop {
-        let wait = match advance(&registration, &cluster).await {
+        let wait = match leader.advance().await {
             Ok((due, has_written)) => {
                 failures = 0;
                 if has_written && was_changed {
@@ -110,123 +114,168 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
                 AGAIN.delay(failures)
             }
         };
-        let changed = async {
-            loop {
-                match events.next().await {
-                    Some(WatchEvent::Initial(_) | WatchEvent::Applied(_) | WatchEvent::Deleted(_)) => return,
-                    Some(_) => {}
-                    None => std::future::pending().await,
+        // What fails is not tried again with each event, some of which are its own.
+        let waiting = leader.observe(&mut events, Instant::now() + wait, failures == 0);
+        let Some(changed) = stop.run_until_cancelled(waiting).await else { return };
+        was_changed = changed;
+        let (times, last) = put_back;
+        if was_changed && times > 0 {
+            let waiting = leader.observe(&mut events, last + AGAIN.delay(times), false);
+            if stop.run_until_cancelled(waiting).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+struct Leader<'a> {
+    registration: &'a Registration,
+    cluster: &'a Cluster,
+    /// The Secret, once it was listed: `Some(None)` if there is none.
+    secret: Option<Option<Value>>,
+    /// What is there of each reader.
+    readers: [Option<Reader>; 3],
+    /// Which of them were looked for: all are told at once.
+    listed: [bool; 3],
+}
+
+/// What is needed of something that API servers read authorities from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reader {
+    uid: Value,
+    /// The webhooks by their names, with `clientConfig`; the name of a conversion's is null.
+    clients: Vec<(Value, Value)>,
+}
+
+impl Reader {
+    fn of(live: &Value) -> Self {
+        let uid = live["metadata"]["uid"].clone();
+        let webhooks = live["webhooks"].as_array().into_iter().flatten();
+        let webhooks = webhooks.map(|one| (one["name"].clone(), one["clientConfig"].clone()));
+        // Whoever converts Functions otherwise is left alone.
+        let conversion = Some(&live["spec"]["conversion"]["webhook"]["clientConfig"]).filter(|client| is_ours(client));
+        let clients = webhooks.chain(conversion.map(|client| (Value::Null, client.clone()))).collect();
+        Self { uid, clients }
+    }
+
+    /// The webhooks with this bundle.
+    fn told(&self, bundle: &str) -> Value {
+        let client = json!({"caBundle": bundle});
+        if let [(Value::Null, _)] = &*self.clients {
+            return json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client}}}});
+        }
+        let webhooks = self.clients.iter().map(|(name, _)| json!({"name": name, "clientConfig": client}));
+        json!({"webhooks": webhooks.collect::<Vec<_>>()})
+    }
+}
+
+impl Leader<'_> {
+    /// Takes in what the watches show until `deadline`; whether it ended before, because something was changed.
+    async fn observe(
+        &mut self,
+        events: &mut (impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin),
+        deadline: Instant,
+        until_changed: bool,
+    ) -> bool {
+        loop {
+            let Ok(next) = timeout_at(deadline, events.next()).await else { return false };
+            // Watches do not end.
+            let Some((at, event)) = next else { return std::future::pending().await };
+            if self.observe_one(at, event) && until_changed {
+                return true;
+            }
+        }
+    }
+
+    /// Whether there is something to look at.
+    fn observe_one(&mut self, at: Option<usize>, event: WatchEvent) -> bool {
+        match (at, event) {
+            (None, WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) => self.secret = Some(Some(secret)),
+            (None, WatchEvent::Deleted(_)) => self.secret = Some(None),
+            (None, WatchEvent::Synced(_)) if self.secret.is_none() => self.secret = Some(None),
+            (Some(at), WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+                let reader = Some(Reader::of(&live));
+                return std::mem::replace(&mut self.readers[at], reader.clone()) != reader;
+            }
+            (Some(at), WatchEvent::Deleted(_)) => self.readers[at] = None,
+            (Some(at), WatchEvent::Synced(_) | WatchEvent::Failed(_)) => {
+                return !std::mem::replace(&mut self.listed[at], true);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Does what is due; when there is more to do, and whether something was written.
+    async fn advance(&mut self) -> Result<(Timestamp, bool), Error> {
+        let mut has_written = false;
+        loop {
+            let later = Timestamp::now().checked_add(LOOK_EVERY).unwrap_or(Timestamp::MAX);
+            let Some(secret) = self.secret.as_ref().filter(|_| self.listed == [true; 3]) else {
+                return Ok((later, has_written));
+            };
+            let certificates = Certificates::read(&secret.as_ref().map(data_of).unwrap_or_default());
+            let now = Timestamp::now();
+            let Registration { names, lifetimes, .. } = self.registration;
+            let step = certificates.step(names, *lifetimes, now);
+            if matches!(step, Step::Promote | Step::Wait(_)) {
+                has_written |= self.announce(&certificates.bundle(now)).await?;
+            }
+            if let Step::Wait(due) = step {
+                return Ok((due, has_written));
+            }
+            let made = || match certificate::make("mainstay admission", names, lifetimes.valid, now) {
+                Ok(pair) => Some(pair),
+                Err(error) => {
+                    tracing::error!(why = error.to_string(), "no certificate can be made for the webhooks");
+                    None
                 }
-            }
-        };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            // What fails is not tried again with each event, some of which are its own.
-            () = changed, if failures == 0 => {
-                was_changed = true;
-                let (times, last) = put_back;
-                if times > 0 && stop.run_until_cancelled(sleep_until(last + AGAIN.delay(times))).await.is_none() {
-                    return;
-                }
-            }
-            () = sleep(wait) => was_changed = false,
+            };
+            let Some(certificates) = certificates.after(step, made) else { return Ok((later, has_written)) };
+            self.store(&certificates).await?;
+            has_written = true;
         }
     }
-}
 
-/// Does what is due; when there is more to do, and whether something was written.
-async fn advance(registration: &Registration, cluster: &Cluster) -> Result<(Timestamp, bool), Error> {
-    let mut has_written = false;
-    loop {
-        let secret = cluster.get(&secrets(), Some(&registration.namespace), ADMISSION).await?;
-        let certificates = Certificates::read(&secret.as_ref().map(data_of).unwrap_or_default());
-        let now = Timestamp::now();
-        let step = certificates.step(&registration.names, registration.lifetimes, now);
-        if matches!(step, Step::Promote | Step::Wait(_)) {
-            has_written |= announce(cluster, &certificates.bundle(now)).await?;
-        }
-        if let Step::Wait(due) = step {
-            return Ok((due, has_written));
-        }
-        let made = || match certificate::make(&registration.names, registration.lifetimes.valid, now) {
-            Ok(pair) => Some(pair),
-            Err(error) => {
-                tracing::error!(why = error.to_string(), "no certificate can be made for the webhooks");
-                None
-            }
-        };
-        let Some(certificates) = certificates.after(step, made) else {
-            return Ok((now.checked_add(LOOK_EVERY).unwrap_or(Timestamp::MAX), has_written));
-        };
-        store(registration, cluster, secret.as_ref(), &certificates).await?;
-        has_written = true;
-    }
-}
-
-/// Writes the Secret, if it still is the one that was read.
-async fn store(
-    registration: &Registration,
-    cluster: &Cluster,
-    read: Option<&Value>,
-    certificates: &Certificates,
-) -> Result<(), Error> {
-    let encoded = certificates.write().into_iter().map(|(key, value)| (key, BASE64_STANDARD.encode(value.expose())));
-    let mut body = json!({
-        "apiVersion": "v1", "kind": "Secret", "data": encoded.collect::<BTreeMap<_, _>>(),
-        "metadata": {
-            "name": ADMISSION, "namespace": registration.namespace, "labels": {"app.kubernetes.io/name": "mainstay"},
-        },
-    });
-    if let Some(read) = read {
-        body["metadata"]["resourceVersion"] = read["metadata"]["resourceVersion"].clone();
-    }
-    let how = Apply::forced(ADMISSION_MANAGER);
-    cluster.apply(&secrets(), Some(&registration.namespace), ADMISSION, &body, how).await?;
-    Ok(())
-}
-
-/// Writes the bundle into the configurations that have another one; whether there was one.
-async fn announce(cluster: &Cluster, bundle: &str) -> Result<bool, Error> {
-    let mut has_written = false;
-    let bundle = BASE64_STANDARD.encode(bundle);
-    for kind in configurations() {
-        let Some(live) = cluster.get(&kind, None, ADMISSION).await? else { continue };
-        let webhooks: Vec<&Value> = live["webhooks"].as_array().into_iter().flatten().collect();
-        if webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == *bundle) {
-            continue;
-        }
-        let webhooks: Vec<_> = webhooks
-            .into_iter()
-            .map(|webhook| json!({"name": webhook["name"], "clientConfig": {"caBundle": bundle}}))
-            .collect();
-        let body = json!({
-            "apiVersion": GROUP, "kind": &*kind.kind, "webhooks": webhooks,
-            // It is not created anew.
-            "metadata": {"name": ADMISSION, "uid": live["metadata"]["uid"]},
+    /// Writes the Secret, if it still is the one that is known.
+    async fn store(&mut self, certificates: &Certificates) -> Result<(), Error> {
+        let encoded =
+            certificates.write().into_iter().map(|(key, value)| (key, BASE64_STANDARD.encode(value.expose())));
+        let namespace = &self.registration.namespace;
+        let mut body = json!({
+            "apiVersion": "v1", "kind": "Secret", "data": encoded.collect::<BTreeMap<_, _>>(),
+            "metadata": {"name": ADMISSION, "namespace": namespace, "labels": {"app.kubernetes.io/name": "mainstay"}},
         });
-        cluster.apply(&kind, None, ADMISSION, &body, Apply::forced(ADMISSION_MANAGER)).await?;
-        has_written = true;
-        tracing::info!("{} {ADMISSION} trusts the certificates of the webhooks", kind.kind);
+        if let Some(Some(known)) = &self.secret {
+            body["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"].clone();
+        }
+        let how = Apply::forced(ADMISSION_MANAGER);
+        let stored = self.cluster.apply(&secrets(), Some(namespace), ADMISSION, &body, how).await?;
+        self.secret = Some(Some(stored));
+        Ok(())
     }
-    Ok(announce_conversion(cluster, &bundle).await? || has_written)
-}
 
-/// The same for the definition of Function, where it is converted by us: whoever converts it otherwise is left alone.
-async fn announce_conversion(cluster: &Cluster, bundle: &str) -> Result<bool, Error> {
-    let kind = definitions();
-    let Some(live) = cluster.get(&kind, None, FUNCTION_DEFINITION).await? else { return Ok(false) };
-    let client = &live["spec"]["conversion"]["webhook"]["clientConfig"];
-    if !is_ours(client) || client["caBundle"] == *bundle {
-        return Ok(false);
+    /// Writes the bundle where there is another one; whether there was one.
+    async fn announce(&mut self, bundle: &str) -> Result<bool, Error> {
+        let mut has_written = false;
+        let bundle = BASE64_STANDARD.encode(bundle);
+        for ((kind, name), known) in readers().into_iter().zip(&mut self.readers) {
+            let Some(reader) = known else { continue };
+            if reader.clients.iter().all(|(_, client)| client["caBundle"] == *bundle) {
+                continue;
+            }
+            let mut body = reader.told(&bundle);
+            body["apiVersion"] = (&*kind.api_version()).into();
+            body["kind"] = (&*kind.kind).into();
+            // It is not created anew.
+            body["metadata"] = json!({"name": name, "uid": reader.uid});
+            let live = self.cluster.apply(&kind, None, name, &body, Apply::forced(ADMISSION_MANAGER)).await?;
+            *reader = Reader::of(&live);
+            has_written = true;
+            tracing::info!("{} {name} trusts the certificates of the webhooks", kind.kind);
+        }
+        Ok(has_written)
     }
-    let body = json!({
-        "apiVersion": DEFINITIONS, "kind": &*kind.kind,
-        "metadata": {"name": FUNCTION_DEFINITION, "uid": live["metadata"]["uid"]},
-        "spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"caBundle": bundle}}}},
-    });
-    cluster.apply(&kind, None, FUNCTION_DEFINITION, &body, Apply::forced(ADMISSION_MANAGER)).await?;
-    tracing::info!("the definition {FUNCTION_DEFINITION} trusts the certificates of the webhooks");
-    Ok(true)
 }
 
 /// Whether this is how an API server reaches us: by our Service, or by an address with our path.

@@ -1,12 +1,8 @@
 //! What the webhooks and [`resolve`] say of the same Functions.
 
-use std::time::Duration;
-
-use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::certificate::{Certificates, Lifetimes, Step, make};
 use super::review::Verdict;
 use super::{default, validate};
 use crate::api::{Function, GitRepository};
@@ -345,55 +341,4 @@ proptest! {
         let whole = defaulted(&live, None);
         prop_assert_eq!(&defaulted(&whole, Some(&whole)), &whole, "and an update that changes nothing changes nothing");
     }
-}
-
-fn certificates(step: Step, before: Certificates, names: &[String], valid: Duration, now: Timestamp) -> Certificates {
-    before.after(step, || make(names, valid, now).ok()).unwrap()
-}
-
-#[test]
-fn the_next_certificate_is_announced_before_it_is_served() {
-    let (day, names) = (Duration::from_secs(24 * 3600), vec!["a.b.svc".to_owned(), "127.0.0.1".to_owned()]);
-    let lifetimes = Lifetimes::default();
-    let begin: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let at = |days: f64| begin + day.mul_f64(days);
-    let step = |certificates: &Certificates, days: f64| certificates.step(&names, lifetimes, at(days));
-    let none = Certificates::default();
-    assert_eq!(step(&none, 0.0), Step::Begin);
-    let first = certificates(Step::Begin, none, &names, lifetimes.valid, begin);
-    let first_authority = first.current.as_ref().unwrap().authority.clone();
-    assert_eq!(step(&first, 0.0), Step::Wait(at(60.0)));
-    assert_eq!(first.step(&names[..1], lifetimes, begin), Step::Begin, "other names need another one");
-    assert_eq!(step(&first, 60.0), Step::Announce);
-    let announced = certificates(Step::Announce, first.clone(), &names, lifetimes.valid, at(60.0));
-    assert_eq!(announced.current, first.current, "still served");
-    let bundle = announced.bundle(at(60.0));
-    assert!(bundle.contains(&first_authority) && bundle.matches("BEGIN CERTIFICATE").count() == 2);
-    assert_eq!(step(&announced, 60.0), Step::Wait(at(60.0) + lifetimes.announced));
-    assert_eq!(step(&announced, 61.0), Step::Promote);
-    let served = certificates(Step::Promote, announced, &names, lifetimes.valid, at(61.0));
-    assert_ne!(served.current, first.current);
-    assert_eq!(served.bundle(at(61.0)).len(), bundle.len(), "a replica may still serve the one before");
-    assert!(!served.bundle(at(91.0)).contains(&first_authority), "until that has ended");
-    // What is stored is read back; what cannot be read is missing.
-    let data = served.write().into_iter().map(|(key, value)| (key.to_owned(), value.expose().clone().into_bytes()));
-    let mut data: std::collections::BTreeMap<_, _> = data.collect();
-    assert_eq!(Certificates::read(&data), served);
-    for key in data.keys().cloned().collect::<Vec<_>>() {
-        let mut broken = data.clone();
-        broken.insert(key.clone(), b"\xff".to_vec());
-        let read = Certificates::read(&broken);
-        let expected = if key == "previous.json" || key == "ca.crt" && read.current.is_some() {
-            step(&read, 61.0)
-        } else {
-            Step::Begin
-        };
-        assert_eq!(step(&read, 61.0), expected, "{key}");
-    }
-    data.insert("tls.key".into(), data["ca.crt"].clone());
-    assert_eq!(step(&Certificates::read(&data), 61.0), Step::Begin);
-    assert!(!format!("{served:?}").contains("PRIVATE"), "no key is shown");
-    // A clock that was a year ahead when it was announced.
-    let ahead = certificates(Step::Announce, first, &names, lifetimes.valid, at(400.0));
-    assert_eq!(step(&ahead, 61.0), Step::Announce);
 }

@@ -9,12 +9,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-
-use crate::object::Secret;
 
 /// The certificate that is served, if there is one.
 #[derive(Default)]
@@ -46,11 +42,4 @@ impl Served {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Some(config)
     }
-}
-
-/// A certificate with its key, both as PEM; `None` if they cannot be used.
-pub(super) fn certified(certificate: &str, key: &Secret<String>) -> Option<CertifiedKey> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
-    let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok()?;
-    CertifiedKey::from_der(chain.ok()?, key, &ring::default_provider()).ok()
 }

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::error::Error;
-use crate::admission::Lifetimes;
 use crate::api::names::ADMISSION;
+use crate::certificate::Lifetimes;
 use crate::receiver::BaseUrl;
 
 /// Where deliveries of webhooks come in.

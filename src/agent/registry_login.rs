@@ -1,24 +1,31 @@
-//! Makes the login of the registry in the cluster for the Secret of the agent's namespace that asks for it by the label
-//! [`GENERATE`], and the Secret `serverless-registry-config-default` with that login, which is copied to all namespaces.
+//! Makes the login and the certificate of the registry in the cluster for the Secret of the agent's namespace that asks for them
+//! by the label [`GENERATE`], and the Secret `serverless-registry-config-default` with the login and the authorities of the
+//! certificates, which is copied to all namespaces. The registry's pod restarts itself when its certificate is replaced.
 //!
 //! Invariant: a login is only ever added to a Secret that holds none, and only if the Secret is still as it was read.
+//! Invariant: a certificate replaces another one only after builds have been told its authority for [`LIFETIMES`]`.announced`.
 //! Invariant: a default Secret that somebody else made is neither written to nor replaced.
-//! Invariant: nothing of a login is logged.
+//! Invariant: nothing of a login or a key is logged.
 //!
 //! Deliberately absent: the copies (`propagation`), and the registry itself, which is a Deployment of `mainstay install`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::StreamExt;
 use futures::stream::select;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::tasks::name_of;
 use crate::api::names::{AGENT_MANAGER, DEFAULT_REGISTRY_SECRET, GENERATE, REGISTRY_LOGIN};
+use crate::certificate::{self, Certificates, KEYS, Lifetimes, Step};
 use crate::cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
 use crate::failure::{Backoff, chain};
 use crate::object::Secret;
@@ -28,13 +35,22 @@ use crate::registry::{InternalRegistry, SEED_BYTES};
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// Without a write for so long, nobody undoes any.
 const PEACE: Duration = Duration::from_secs(600);
+/// Longest wait for a certificate's end without a look, also where clocks are set.
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+/// A build that has begun knows only the authorities of then: it is over, or has reached its deadline, when the next certificate
+/// is served.
+const LIFETIMES: Lifetimes = Lifetimes {
+    valid: Duration::from_secs(90 * 24 * 3600),
+    renew_before: Duration::from_secs(30 * 24 * 3600),
+    announced: Duration::from_secs(3600),
+};
 
 /// Watches the Secret that asks for a login, and the default Secret, until `stop`.
 pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let asking = Selection::labelled(GENERATE, REGISTRY_LOGIN).within(&namespace);
     let default = Selection::named(Some(&namespace), DEFAULT_REGISTRY_SECRET);
-    let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None };
+    let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None, due: None };
     let asked = cluster.watch(&kind, asking).map(|event| (true, event));
     let made = cluster.watch(&kind, default).map(|event| (false, event));
     let mut events = select(asked, made);
@@ -46,6 +62,7 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
             () = stop.cancelled() => return,
             Some((is_asking, event)) = events.next() => maker.observe(is_asking, event),
             () = sleep_until(next.unwrap_or(last)), if next.is_some_and(|next| next > Instant::now()) => {}
+            () = maker.is_due() => {}
         }
         if next.is_some_and(|next| next > Instant::now()) {
             continue;
@@ -84,6 +101,8 @@ struct Maker<'a> {
     asking: Option<Value>,
     /// The default Secret, once its list is complete: `Some(None)` if there is none.
     default: Option<Option<Value>>,
+    /// When the next certificate is made or served.
+    due: Option<Timestamp>,
 }
 
 impl Maker<'_> {
@@ -96,6 +115,13 @@ impl Maker<'_> {
             (WatchEvent::Synced(_), false) => _ = self.default.get_or_insert(None),
             _ => {}
         }
+    }
+
+    /// Waits until a certificate is due.
+    async fn is_due(&self) {
+        let Some(due) = self.due else { return std::future::pending().await };
+        let wait = Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default();
+        sleep(wait.clamp(Duration::from_secs(1), LOOK_EVERY)).await;
     }
 
     async fn perform(&mut self) -> Result<Performed, Error> {
@@ -111,28 +137,36 @@ impl Maker<'_> {
                 return Ok(Performed::Nothing);
             }
         };
-        let mut seed = [0; SEED_BYTES];
-        if SystemRandom::new().fill(&mut seed).is_err() {
-            tracing::error!("the system gives no random numbers: no login is made for the registry in the cluster");
-            return Ok(Performed::Nothing);
-        }
-        if let Some(missing) = registry.missing(&Secret::new(seed)) {
+        let (missing, authorities) = match lacking(&registry, asking) {
+            Ok(Lacking { data, authorities, due }) => {
+                self.due = due;
+                (data, authorities)
+            }
+            Err(why) => {
+                tracing::error!(why, "no login or certificate is made for the registry in the cluster");
+                return Ok(Performed::Nothing);
+            }
+        };
+        if !missing.is_empty() {
             let Some((namespace, name)) = name_of(asking) else { return Ok(Performed::Nothing) };
             let version = &asking["metadata"]["resourceVersion"];
             let patch = json!({"metadata": {"resourceVersion": version}, "data": missing});
             self.cluster.patch_merge(self.kind, Some(&namespace), &name, Part::Main, &patch).await?;
-            tracing::info!(secret = name, "made a login for the registry in the cluster");
+            tracing::info!(secret = name, "made a login or a certificate for the registry in the cluster");
             // The watch shows it.
             return Ok(Performed::Written);
         }
-        let (Some(live), Some(wanted)) = (&self.default, registry.default_secret(asking)) else {
+        let (Some(live), Some(wanted)) = (&self.default, registry.default_secret(asking, authorities.as_deref()))
+        else {
             return Ok(Performed::Nothing);
         };
         let is_ours = |live: &Value| {
             let entries = live["metadata"]["managedFields"].as_array();
             entries.into_iter().flatten().any(|e| e["manager"] == AGENT_MANAGER && e["operation"] == "Apply")
         };
-        if live.as_ref().is_some_and(|live| !is_ours(live) || holds(live, &wanted)) {
+        if live.as_ref().is_some_and(|live| {
+            !is_ours(live) || (holds(live, &wanted) && live["data"]["ca.crt"] == wanted["data"]["ca.crt"])
+        }) {
             return Ok(Performed::Nothing);
         }
         let namespace = wanted["metadata"]["namespace"].as_str();
@@ -142,6 +176,48 @@ impl Maker<'_> {
         self.default = Some(Some(stored));
         Ok(Performed::Written)
     }
+}
+
+/// What the Secret that asks is to be given.
+struct Lacking {
+    /// Its new data; null for what is to go.
+    data: BTreeMap<&'static str, Value>,
+    /// What builds are to trust, as PEM; `None` for plain HTTP.
+    authorities: Option<String>,
+    /// When there is more to do.
+    due: Option<Timestamp>,
+}
+
+/// Makes what the Secret lacks that asks.
+fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, String> {
+    let mut seed = [0; SEED_BYTES];
+    SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
+    let login = registry.missing(&Secret::new(seed)).unwrap_or_default();
+    let mut data: BTreeMap<_, _> = login.into_iter().map(|(key, value)| (key, json!(value))).collect();
+    let Some(names) = registry.names() else { return Ok(Lacking { data, authorities: None, due: None }) };
+    let now = Timestamp::now();
+    let stored: BTreeMap<String, ByteString> = serde_json::from_value(asking["data"].clone()).unwrap_or_default();
+    let stored = stored.into_iter().map(|(key, value)| (key, value.0)).collect();
+    let mut certificates = Certificates::read(&stored);
+    let due = loop {
+        let step = certificates.step(&names, LIFETIMES, now);
+        if let Step::Wait(due) = step {
+            break due;
+        }
+        let made = match step {
+            Step::Begin | Step::Announce => Some(
+                certificate::make("mainstay registry", &names, LIFETIMES.valid, now)
+                    .map_err(|error| error.to_string())?,
+            ),
+            Step::Promote | Step::Wait(_) => None,
+        };
+        certificates = certificates.after(step, || made).ok_or("a certificate is missing")?;
+        let wanted = certificates.write();
+        data.extend(KEYS.map(|key| {
+            (key, wanted.get(key).map_or(Value::Null, |text| BASE64_STANDARD.encode(text.expose()).into()))
+        }));
+    };
+    Ok(Lacking { data, authorities: Some(certificates.bundle(now)), due: Some(due) })
 }
 
 /// Whether an object has everything that is wanted of it.

@@ -10,9 +10,9 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Amount;
 use super::git_repository::RepositoryAuth;
 use super::schemas::TimeSchema;
+use super::{Amount, Amounts};
 
 /// Code that answers HTTP requests: source and dependencies are built into an image, which is served and scaled.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -219,10 +219,10 @@ pub struct ResourceFieldRef {
 pub struct Resources {
     /// Maximum that the container may use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<BTreeMap<String, Amount>>,
+    pub limits: Option<Amounts>,
     /// Amount that is reserved for the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests: Option<BTreeMap<String, Amount>>,
+    pub requests: Option<Amounts>,
 }
 
 /// Observed state of a Function.

@@ -17,7 +17,7 @@ pub mod names;
 pub mod receiver;
 mod schemas;
 
-pub use amount::Amount;
+pub use amount::{Amount, Amounts};
 pub use duration::{NotADuration, Span};
 pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};

@@ -68,7 +68,8 @@ pub const IGNORE_FILE: &str = ".mainstayignore";
 pub const GENERATE: &str = "mainstay.dev/generate";
 /// Value of [`GENERATE`] on a Secret of the agent's namespace that asks for the login of the registry in the cluster.
 pub const REGISTRY_LOGIN: &str = "registry-login";
-/// Annotation on such a Secret: the address of the registry for builds, `HOST:PORT`.
+/// Annotation on such a Secret: the address of the registry for builds, `HOST:PORT`; with `https://` before it, the Secret
+/// asks for a certificate, too.
 pub const PUSH_ADDRESS: &str = "mainstay.dev/push-address";
 /// Annotation on such a Secret: the address of the registry for nodes, `HOST:PORT`.
 pub const PULL_ADDRESS: &str = "mainstay.dev/pull-address";

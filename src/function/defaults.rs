@@ -6,8 +6,6 @@
 //! Invariant: an object that has been completed is not changed again, whatever the presets are by then, until what its author
 //! wrote about the same subject changes.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -16,7 +14,7 @@ use super::Settings;
 use super::resolve::{replicas_of, resources_of, runtime_of};
 use crate::api::function::Resources;
 use crate::api::function_v1alpha2::{Form, PATHS};
-use crate::api::{Amount, Function, FunctionSpec, names};
+use crate::api::{Amount, Amounts, Function, FunctionSpec, names};
 
 /// Where kubectl keeps what its user applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -85,7 +83,7 @@ fn fill(given: &mut Option<Resources>, complete: &Resources) {
     for (part, complete) in parts {
         for name in ["cpu", "memory"] {
             if let Some(amount) = complete.as_ref().and_then(|amounts| amounts.get(name)) {
-                part.get_or_insert_default().insert(name.to_owned(), amount.clone());
+                part.get_or_insert_default().insert(name, amount.clone());
             }
         }
     }
@@ -148,7 +146,7 @@ fn at<'v>(value: &'v Value, path: &[&str], prefix: &str) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, key| value.get(format!("{prefix}{key}")))
 }
 
-fn amounts<'r>(resources: &'r mut Resources, part: &str) -> &'r mut Option<BTreeMap<String, Amount>> {
+fn amounts<'r>(resources: &'r mut Resources, part: &str) -> &'r mut Option<Amounts> {
     if part == "requests" { &mut resources.requests } else { &mut resources.limits }
 }
 

@@ -1,13 +1,11 @@
 //! Requests and limits: missing ones are filled in from a preset, given ones are validated.
 
-use std::collections::BTreeMap;
-
 use super::presets::ResourcesPreset;
 use super::quantity::{Quantity, RULE};
 use super::settings::MinResources;
 use super::violation::{Violation, shown};
-use crate::api::Amount;
 use crate::api::function::Resources;
+use crate::api::{Amount, Amounts};
 
 /// The resources with CPU and memory filled in. A missing request never exceeds the given limit, a missing limit is
 /// never below the request. For other resources a missing request is the limit.
@@ -18,7 +16,7 @@ pub(super) fn complete(
     path: &str,
     violations: &mut Vec<Violation>,
 ) -> Resources {
-    let part = |part: fn(&Resources) -> Option<&BTreeMap<String, Amount>>| given.and_then(part).cloned();
+    let part = |part: fn(&Resources) -> Option<&Amounts>| given.and_then(part).cloned();
     let mut requests = part(|r| r.requests.as_ref()).unwrap_or_default();
     let mut limits = part(|r| r.limits.as_ref()).unwrap_or_default();
     let (request, limit) = (preset.request_memory.as_ref(), preset.limit_memory.as_ref());
@@ -28,29 +26,25 @@ pub(super) fn complete(
     check(&requests, &limits, least, path, violations);
     // The API server would default it in every pod. Set here, we own the field, and no request that is added by hand
     // can contradict the limit.
-    for (name, limit) in &limits {
-        requests.entry(name.clone()).or_insert_with(|| limit.clone());
+    for (name, limit) in limits.iter() {
+        if requests.get(name).is_none() {
+            requests.insert(name, limit.clone());
+        }
     }
     Resources { limits: Some(limits), requests: Some(requests) }
 }
 
-fn fill(
-    requests: &mut BTreeMap<String, Amount>,
-    limits: &mut BTreeMap<String, Amount>,
-    name: &str,
-    request: Option<&Amount>,
-    limit: Option<&Amount>,
-) {
+fn fill(requests: &mut Amounts, limits: &mut Amounts, name: &str, request: Option<&Amount>, limit: Option<&Amount>) {
     if is_unset(requests.get(name)) {
         let given = limits.get(name).filter(|limit| !is_unset(Some(limit)));
         if let Some(lower) = lower(request, given) {
-            requests.insert(name.to_owned(), lower.clone());
+            requests.insert(name, lower.clone());
         }
     }
     if is_unset(limits.get(name))
         && let Some(higher) = higher(limit, requests.get(name))
     {
-        limits.insert(name.to_owned(), higher.clone());
+        limits.insert(name, higher.clone());
     }
 }
 
@@ -83,15 +77,9 @@ fn size(amount: &Amount) -> Option<Quantity> {
     Quantity::parse(&amount.0)
 }
 
-fn check(
-    requests: &BTreeMap<String, Amount>,
-    limits: &BTreeMap<String, Amount>,
-    least: &MinResources,
-    path: &str,
-    violations: &mut Vec<Violation>,
-) {
+fn check(requests: &Amounts, limits: &Amounts, least: &MinResources, path: &str, violations: &mut Vec<Violation>) {
     for (word, amounts) in [("requests", requests), ("limits", limits)] {
-        for (name, amount) in amounts {
+        for (name, amount) in amounts.iter() {
             let field = format!("{path}.{word}.{}", shown(name));
             let Some(found) = size(amount) else {
                 let mut violation = Violation::invalid(RULE, &field);
@@ -99,7 +87,7 @@ fn check(
                 violations.push(violation);
                 continue;
             };
-            let minimum = match name.as_str() {
+            let minimum = match name {
                 "cpu" => Some(&least.cpu),
                 "memory" => Some(&least.memory),
                 _ => None,
@@ -112,7 +100,7 @@ fn check(
             }
         }
     }
-    for (name, limit) in limits {
+    for (name, limit) in limits.iter() {
         let Some(request) = requests.get(name) else { continue };
         if let (Some(most), Some(least)) = (size(limit), size(request))
             && least > most

@@ -35,6 +35,8 @@ const BCRYPT_COST: u32 = 5;
 pub struct InternalRegistry {
     /// The address for builds.
     push: Address,
+    /// Whether builds reach it over TLS.
+    is_tls: bool,
     /// The address for nodes.
     pull: Address,
     login: Option<Login>,
@@ -51,9 +53,9 @@ impl InternalRegistry {
                 hint: "delete the Secret and install again".to_owned(),
             })?,
         };
+        let given = |annotation: &str| secret["metadata"]["annotations"][annotation].as_str().unwrap_or_default();
         let address = |annotation: &str| {
-            let given = secret["metadata"]["annotations"][annotation].as_str().unwrap_or_default();
-            Address::parse(given).map_err(|error| Problem {
+            Address::parse(given(annotation)).map_err(|error| Problem {
                 what: format!("its annotation {annotation} is no registry address: {error}"),
                 hint: "it is HOST:PORT, such as 127.0.0.1:32137".to_owned(),
             })
@@ -72,7 +74,22 @@ impl InternalRegistry {
             }
         };
         let htpasswd = of(HTPASSWD).map(str::to_owned);
-        Ok(Self { push: address(PUSH_ADDRESS)?, pull: address(PULL_ADDRESS)?, login, htpasswd })
+        let is_tls = given(PUSH_ADDRESS).trim().starts_with("https://");
+        Ok(Self { push: address(PUSH_ADDRESS)?, is_tls, pull: address(PULL_ADDRESS)?, login, htpasswd })
+    }
+
+    /// The names for its certificate, of which builds and nodes use one each; `None` if it is asked for over plain HTTP.
+    pub fn names(&self) -> Option<Vec<String>> {
+        let name = |address: &Address| {
+            let host = address.host();
+            match host.strip_prefix('[') {
+                Some(rest) => rest.split(']').next().unwrap_or_default().to_owned(),
+                None => host.rsplit_once(':').map_or(host, |(name, _)| name).to_owned(),
+            }
+        };
+        let mut names = vec![name(&self.push), name(&self.pull)];
+        names.dedup();
+        self.is_tls.then_some(names)
     }
 
     /// The `data` that the Secret lacks for the registry to let its login in; `None` if it lacks nothing. A login that is not
@@ -99,14 +116,15 @@ impl InternalRegistry {
     }
 
     /// The Secret `serverless-registry-config-default` with this login, which goes when `asking` goes; `None` without a login.
-    pub fn default_secret(&self, asking: &Value) -> Option<Value> {
+    /// `authorities` are those that builds trust, as PEM; without any, they use plain HTTP.
+    pub fn default_secret(&self, asking: &Value, authorities: Option<&str>) -> Option<Value> {
         let login = self.login.as_ref()?;
         let (push, pull) = (self.push.to_string(), self.pull.to_string());
         let config = docker_config_of([&*push, &*pull], login);
         let encoded = |text: &str| BASE64_STANDARD.encode(text);
         let metadata = &asking["metadata"];
         let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": metadata["name"], "uid": metadata["uid"]});
-        Some(json!({
+        let mut secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
             "metadata": {
                 "name": DEFAULT_REGISTRY_SECRET, "namespace": metadata["namespace"], "labels": {CONFIG: CREDENTIALS},
@@ -117,7 +135,11 @@ impl InternalRegistry {
                 "registryAddress": encoded(&push), "serverAddress": encoded(&pull), "isInternal": encoded("true"),
                 ".dockerconfigjson": encoded(&config),
             },
-        }))
+        });
+        if let Some(authorities) = authorities {
+            secret["data"]["ca.crt"] = encoded(authorities).into();
+        }
+        Some(secret)
     }
 }
 
@@ -164,8 +186,8 @@ mod tests {
         assert_eq!((given(&made, USERNAME).len(), given(&made, PASSWORD).len()), (20, 40));
         let kept = InternalRegistry::read(&asking(&all)).unwrap();
         assert_eq!(kept.missing(&seed()), None);
-        assert!(InternalRegistry::read(&asking(&[])).unwrap().default_secret(&asking(&[])).is_none());
-        let secret = kept.default_secret(&asking(&all)).unwrap();
+        assert!(InternalRegistry::read(&asking(&[])).unwrap().default_secret(&asking(&[]), None).is_none());
+        let secret = kept.default_secret(&asking(&all), None).unwrap();
         let data: SecretData = serde_json::from_value(secret["data"].clone()).unwrap();
         let chosen = crate::registry::choose(None, Some(&data)).unwrap();
         assert_eq!((chosen.push.to_string(), chosen.pull.to_string()), ("r.svc:5000".into(), "127.0.0.1:32137".into()));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use devcluster::{Action, Call, verbs::delete::DeleteOptions};
-use mainstay::admission::Lifetimes;
+use mainstay::certificate::Lifetimes;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -251,6 +251,25 @@ async fn certificates_are_replaced_while_every_write_is_judged() {
     world.delete("v1", "secrets", NAME);
     world.until("there is another", |w| w.get("v1", "secrets", NAME).is_some()).await;
     world.admitting().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_finds_all_in_order_writes_nothing_and_reads_nothing_again() {
+    let mut world = admitting().await;
+    let asked = |world: &World| {
+        let kinds = ["secrets", "webhookconfigurations", "customresourcedefinitions"];
+        let requests = world.requests().into_iter().filter(|(what, _)| {
+            !what.starts_with("watch") && !what.starts_with("list") && kinds.iter().any(|kind| what.contains(kind))
+        });
+        requests.collect::<Vec<_>>()
+    };
+    world.stop().await;
+    let before = asked(&world);
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(asked(&world), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,8 +50,9 @@ fn create(server: &EmbeddedCluster, version: &str, resource: &str, namespace: &s
 
 fn summary(found: &ResolvedFunction) -> String {
     let sizes = |resources: &api::function::Resources| {
-        let of = |part: &Option<std::collections::BTreeMap<String, api::Amount>>| {
-            part.as_ref().map(|part| format!("{}/{}", part["cpu"], part["memory"])).unwrap()
+        let of = |part: &Option<api::Amounts>| {
+            let of = |name| part.as_ref().unwrap().get(name).unwrap();
+            format!("{}/{}", of("cpu"), of("memory"))
         };
         format!("{} {}", of(&resources.requests), of(&resources.limits))
     };
@@ -142,8 +143,8 @@ fn the_schema_admits_invalid_functions_and_the_resolution_refuses_them() {
     let object = json!({ "apiVersion": GROUP, "kind": "Function", "metadata": { "name": "f7" }, "spec": fraction });
     let function: Function = serde_json::from_value(create(&server, GROUP, "functions", "default", object)).unwrap();
     assert_eq!(
-        resolve(&function, &settings(), &Credentials::default()).unwrap().resources.limits.unwrap()["cpu"],
-        api::Amount::from("0.5")
+        resolve(&function, &settings(), &Credentials::default()).unwrap().resources.limits.unwrap().get("cpu"),
+        Some(&api::Amount::from("0.5"))
     );
 }
 

@@ -1,8 +1,14 @@
 //! The registry that `mainstay install` brings: the agent makes its login, which Docker's registry lets in, builds push with it,
 //! and nobody else is let in.
 
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::support::{
     functions::{DEPLOYMENTS, inline},
@@ -17,10 +23,15 @@ const DEFAULT: &str = "serverless-registry-config-default";
 impl World {
     /// The Secret of `manifests/registry` that asks for a login, for a registry at this address.
     fn ask_for_login(&self, address: &str) {
+        self.ask_for_login_at(address, address);
+    }
+
+    /// The same for one whose address for builds is another one.
+    fn ask_for_login_at(&self, push: &str, pull: &str) {
         let text = include_str!("../../manifests/registry/registry.yaml");
         let mut secret = Value::deserialize(serde_yaml::Deserializer::from_str(text).next().unwrap()).unwrap();
         secret["metadata"]["namespace"] = NAMESPACE.into();
-        for annotation in ["mainstay.dev/push-address", "mainstay.dev/pull-address"] {
+        for (annotation, address) in [("mainstay.dev/push-address", push), ("mainstay.dev/pull-address", pull)] {
             secret["metadata"]["annotations"][annotation] = address.into();
         }
         self.create("v1", "secrets", NAMESPACE, secret);
@@ -63,6 +74,87 @@ async fn builds_push_to_dockers_registry_with_a_login_that_the_agent_has_made() 
     assert!(image.as_str().unwrap().starts_with(&registry.host()), "{image}");
     let found = world.whereabouts(&password);
     assert!(found.is_empty(), "{found:?}");
+}
+
+/// Writes the files of the Secret, as a kubelet does.
+fn mount(world: &World, directory: &Path) {
+    for key in ["htpasswd", "tls.crt", "tls.key"] {
+        std::fs::write(directory.join(key), world.decoded(ASKING, key)).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn builds_push_over_tls_and_the_registry_restarts_itself_for_its_next_certificate() {
+    logs::keep();
+    let mut world = World::with_processes().await;
+    world.delete("v1", "secrets", DEFAULT);
+    let address = free_address();
+    world.ask_for_login_at(&format!("https://{address}"), &address.to_string());
+    world.start();
+    world.until("a certificate", |w| w.stored(DEFAULT, "ca.crt") != "absent").await;
+    let files = tempfile::tempdir().unwrap();
+    mount(&world, files.path());
+    let mut registry = installed(files.path(), address).await;
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let image = world.child("hello", DEPLOYMENTS)["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+    assert!(image.as_str().unwrap().starts_with(&address.to_string()), "{image}");
+    // As if the certificate had ended.
+    let before = (world.stored(ASKING, "tls.crt"), world.stored(DEFAULT, "ca.crt"));
+    world.edit("v1", "secrets", ASKING, json!({"data": {"tls.json": null}}));
+    let next = "another certificate, whose authority builds know";
+    world.until(next, |w| w.stored(ASKING, "tls.crt") != before.0 && w.stored(DEFAULT, "ca.crt") != before.1).await;
+    mount(&world, files.path());
+    let ended = timeout(Duration::from_secs(20), registry.wait()).await.expect("it ends by itself").unwrap();
+    assert!(ended.success(), "{ended}");
+    let mut registry = installed(files.path(), address).await;
+    world.function("other", inline("2"));
+    world.runs("other").await;
+    let id = registry.id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    timeout(Duration::from_secs(20), registry.wait()).await.expect("it ends when it is told to").unwrap();
+    let found = world.whereabouts(&world.decoded(ASKING, "tls.key"));
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// The registry as the container of `manifests/registry` runs it, with the files of its Secret in a directory.
+async fn installed(files: &Path, address: SocketAddr) -> Child {
+    let text = include_str!("../../manifests/registry/registry.yaml");
+    let mut documents = serde_yaml::Deserializer::from_str(text).map(|document| Value::deserialize(document).unwrap());
+    let deployment = documents.find(|document| document["kind"] == "Deployment").unwrap();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let directory = files.display().to_string();
+    let temporary = files.join("tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    let placed = |text: &Value| {
+        let text = text.as_str().unwrap().replace("/etc/registry/", &format!("{directory}/"));
+        let text = text.replace("/tmp/tls.crt", &temporary.join("tls.crt").display().to_string());
+        text.replace("/etc/docker/registry/config.yml", &format!("{directory}/config.yml"))
+            .replace("sleep 10", "sleep 0.2")
+    };
+    // As in the image.
+    std::fs::write(
+        files.join("config.yml"),
+        format!("version: 0.1\nstorage: {{filesystem: {{}}}}\nhttp: {{addr: {address}}}\n"),
+    )
+    .unwrap();
+    let tool = Command::new("sh").args(["-c", "command -v docker-registry"]).output().await.unwrap().stdout;
+    let _ = std::os::unix::fs::symlink(String::from_utf8(tool).unwrap().trim(), files.join("registry"));
+    let command: Vec<String> = container["command"].as_array().unwrap().iter().map(placed).collect();
+    let env = container["env"].as_array().unwrap().iter();
+    let env = env.map(|one| (one["name"].as_str().unwrap(), placed(&one["value"])));
+    let mut process = Command::new(&command[0]);
+    process.args(&command[1..]).env_clear().envs(env).kill_on_drop(true);
+    process.env("REGISTRY_STORAGE_FILESYSTEM_ROOTDIRECTORY", files.join("images"));
+    process.env("PATH", format!("{directory}:{}", std::env::var("PATH").unwrap()));
+    let process = process.spawn().unwrap();
+    let listens = async {
+        while tokio::net::TcpStream::connect(address).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), listens).await.expect("it listens in time");
+    process
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("object", &[]),
     ("failure", &[]),
     ("cron", &[]),
+    ("certificate", &[]),
     ("liveness", &[]),
     ("listener", &[]),
     ("cluster", &[]),
@@ -55,11 +56,12 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     ("receiver", &["source", "cluster", "secrets", "notification", "liveness", "listener"]),
-    ("admission", &["source", "registry", "function", "cluster", "listener"]),
+    ("admission", &["certificate", "source", "registry", "function", "cluster", "listener"]),
     (
         "agent",
         &[
             "admission",
+            "certificate",
             "managed",
             "apply",
             "drift",
@@ -81,6 +83,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         "cli",
         &[
             "admission",
+            "certificate",
             "agent",
             "managed",
             "drift",

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_profile_comes_before_the_label() {
     let label = [(names::FUNCTION_RESOURCES_PRESET, "S"), (names::BUILD_RESOURCES_PRESET, "slow")];
-    let limits = |resources: &Resources| resources.limits.as_ref().unwrap()["cpu"].0.clone();
+    let limits = |resources: &Resources| resources.limits.as_ref().unwrap().get("cpu").unwrap().0.clone();
     let found = ok_with(&format!("{NODE}profile: XL\nbuildProfile: fast"), &label);
     assert_eq!((limits(&found.resources), limits(&found.build_resources)), ("400m".into(), "1700m".into()));
     let found = ok_with(&format!("{NODE}profile: ''\nbuildProfile: ''"), &label);

@@ -7,7 +7,7 @@ fn sizes(resources: &Resources) -> String {
     let mut text = String::new();
     for part in [&resources.requests, &resources.limits] {
         let part = part.as_ref().unwrap();
-        write!(text, "{}/{} ", part["cpu"], part["memory"]).unwrap();
+        write!(text, "{}/{} ", part.get("cpu").unwrap(), part.get("memory").unwrap()).unwrap();
     }
     text.trim().to_owned()
 }
@@ -140,9 +140,9 @@ fn a_missing_request_is_never_above_the_given_limit_and_a_missing_limit_never_be
 #[test]
 fn other_resources_pass_and_are_compared_too() {
     let found = ok(&format!("{NODE}resources: {{limits: {{ephemeral-storage: 2Gi, nvidia.com/gpu: 1}}}}"));
-    assert_eq!(found.resources.limits.unwrap()["nvidia.com/gpu"], Amount::from("1"));
+    assert_eq!(found.resources.limits.unwrap().get("nvidia.com/gpu"), Some(&Amount::from("1")));
     let requests = found.resources.requests.unwrap();
-    let requested = ["ephemeral-storage", "nvidia.com/gpu"].map(|name| requests[name].to_string());
+    let requested = ["ephemeral-storage", "nvidia.com/gpu"].map(|name| requests.get(name).unwrap().to_string());
     assert_eq!(requested, ["2Gi", "1"], "what is not requested is requested as it is limited");
     assert_eq!(
         refused(&format!(
