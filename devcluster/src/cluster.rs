@@ -29,6 +29,8 @@ pub struct Options {
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
+    /// Converts objects of definitions with the strategy `Webhook`; none.
+    pub converter: Option<server::Converter>,
 }
 
 impl Default for Options {
@@ -45,6 +47,7 @@ impl Default for Options {
             registry: None,
             node: None,
             rbac,
+            converter: None,
         }
     }
 }
@@ -77,6 +80,7 @@ impl Cluster {
             registry,
             node,
             rbac,
+            converter,
         } = options;
         let images = registry.map(|options| Arc::new(Registry::new(options)));
         let node = node.map(|options| Arc::new(Node::new(options, images.clone())));
@@ -90,6 +94,7 @@ impl Cluster {
             service_network: node.as_ref().map(|node| node.services()),
             kubelet: node.clone().map(|node| node as _),
             extension: images.clone().map(|images| images as _),
+            converter,
         });
         Self { server, node, images }
     }

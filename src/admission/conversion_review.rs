@@ -2,6 +2,7 @@
 //!
 //! Invariant: the answer depends on nothing but the request: what can be read can also be converted, at any time.
 //! Invariant: metadata are answered as they came, but for labels and annotations, of which the API server takes changes.
+//! Invariant: one object at a time is more than text, so that a list of many takes about twice its size in memory.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +12,7 @@ use super::convert::{Version, convert};
 use super::review::{MAX_UID, values};
 use crate::object::printable;
 
-/// Maximum number of values in one review; each may take much more memory than it has bytes.
+/// Maximum number of values in one object; each may take much more memory than it has bytes.
 const MAX_VALUES: usize = 100_000;
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 
@@ -33,34 +34,41 @@ struct Request<'a> {
     objects: Vec<&'a RawValue>,
 }
 
-/// The answer, and whether the objects were converted; `None` if the body is no review.
-pub(super) fn answer(body: &[u8]) -> Option<(bool, Value)> {
+/// The answer as JSON, and whether the objects were converted; `None` if the body is no review.
+pub(super) fn answer(body: &[u8]) -> Option<(bool, Vec<u8>)> {
     let wire: Wire<'_> = serde_json::from_slice(body).ok()?;
     let request = wire.request.filter(|request| request.uid.len() <= MAX_UID)?;
     if wire.api_version != API_VERSION || wire.kind != "ConversionReview" {
         return None;
     }
-    let converted = objects(&request);
+    let converted = objects(&request, body.len());
     let is_done = converted.is_ok();
-    let response = match converted {
-        Ok(objects) => {
-            json!({"uid": request.uid, "convertedObjects": objects, "result": {"status": "Success"}})
-        }
-        Err(why) => {
-            json!({"uid": request.uid, "convertedObjects": [], "result": {"status": "Failure", "message": why}})
-        }
+    let (objects, result) = match converted {
+        Ok(objects) => (objects, json!({"status": "Success"})),
+        Err(why) => (b"[]".to_vec(), json!({"status": "Failure", "message": why})),
     };
-    Some((is_done, json!({"apiVersion": API_VERSION, "kind": "ConversionReview", "response": response})))
+    let uid = Value::from(request.uid);
+    let mut answer = objects;
+    // In front of the objects, without a copy of them.
+    let head = format!(
+        r#"{{"apiVersion":"{API_VERSION}","kind":"ConversionReview","response":{{"uid":{uid},"result":{result},"convertedObjects":"#
+    );
+    answer.splice(..0, head.into_bytes());
+    answer.extend_from_slice(b"}}");
+    Some((is_done, answer))
 }
 
-fn objects(request: &Request<'_>) -> Result<Vec<Value>, String> {
+/// The converted objects as a JSON array.
+fn objects(request: &Request<'_>, size: usize) -> Result<Vec<u8>, String> {
     let short = |text: &str| printable(crate::api::conditions::cut(text, 100)).into_owned();
     let known = "Functions are converted between serverless.kyma-project.io/v1alpha1 and v1alpha2";
     let to = Version::of(&request.desired).ok_or_else(|| format!("{known}, not to {}", short(&request.desired)))?;
-    if request.objects.iter().map(|object| values(object.get())).sum::<usize>() > MAX_VALUES {
-        return Err(format!("the objects have more than {MAX_VALUES} values together"));
-    }
-    let read = request.objects.iter().map(|object| {
+    let mut all = Vec::with_capacity(size + size / 8);
+    all.push(b'[');
+    for (number, object) in request.objects.iter().enumerate() {
+        if values(object.get()) > MAX_VALUES {
+            return Err(format!("object {} of the list has more than {MAX_VALUES} values", number + 1));
+        }
         let mut object: Value =
             serde_json::from_str(object.get()).map_err(|_| "an object cannot be read".to_owned())?;
         let text = |field: &str| object[field].as_str().unwrap_or_default();
@@ -68,9 +76,13 @@ fn objects(request: &Request<'_>) -> Result<Vec<Value>, String> {
             return Err(format!("{known}, not {} of {}", short(text("kind")), short(text("apiVersion"))));
         }
         convert(&mut object, to);
-        Ok(object)
-    });
-    read.collect()
+        if number > 0 {
+            all.push(b',');
+        }
+        serde_json::to_writer(&mut all, &object).map_err(|_| "an object cannot be written".to_owned())?;
+    }
+    all.push(b']');
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -84,6 +96,7 @@ mod tests {
 
     fn answered(review: &Value) -> (bool, Value) {
         let (is_done, answer) = answer(review.to_string().as_bytes()).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!((&answer["kind"], &answer["response"]["uid"]), (&json!("ConversionReview"), &json!("u")));
         (is_done, answer["response"].clone())
     }

@@ -1,8 +1,8 @@
 //! Answers the API server's questions over HTTPS.
 //!
 //! Invariant: every replica answers, whether it leads or not, from the request and the settings alone: nothing is read.
-//! Invariant: bodies take at most [`ROOM`] bytes together, and one question is judged at a time; who finds no room within
-//! [`PATIENCE`] is told so. The API server lets a write through that was not judged (`failurePolicy: Ignore`), and what it let
+//! Invariant: bodies take at most [`ROOM`] bytes together, besides one list that is converted, of at most [`MAX_LIST`]; one
+//! question is judged at a time. Who finds no room within [`PATIENCE`] is told so. The API server lets a write through that was not judged (`failurePolicy: Ignore`), and what it let
 //! through is judged when the Function is reconciled.
 //! Invariant: nothing of a request is logged.
 
@@ -32,7 +32,10 @@ use crate::listener::{self, Limits};
 
 /// Maximum size of a body: two objects of the size that etcd takes, with room for escapes.
 const MAX_BODY: usize = 4 << 20;
-/// What all bodies may take at the same time.
+/// Maximum size of a list that is converted: API servers ask about a whole page at once, of 500 objects for kubectl. In memory
+/// it takes twice as much.
+const MAX_LIST: usize = 24 << 20;
+/// What all other bodies may take at the same time.
 const ROOM: usize = 8 << 20;
 /// Room is counted in these.
 const UNIT: usize = 1 << 10;
@@ -53,6 +56,7 @@ pub struct Admission {
     settings: RwLock<Option<Arc<Settings>>>,
     pub(super) served: Arc<Served>,
     room: Semaphore,
+    list: Semaphore,
     judging: Semaphore,
     counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
 }
@@ -79,6 +83,7 @@ impl Default for Admission {
             settings: RwLock::default(),
             served: Arc::default(),
             room: Semaphore::new(ROOM / UNIT),
+            list: Semaphore::new(1),
             judging: Semaphore::new(1),
             counts: Mutex::default(),
         }
@@ -134,15 +139,24 @@ impl Admission {
         let Some(size) = body.size_hint().exact().and_then(|size| usize::try_from(size).ok()) else {
             return Err(Failed(StatusCode::LENGTH_REQUIRED, "a webhook wants a Content-Length"));
         };
-        if size > MAX_BODY {
-            return Err(Failed(StatusCode::PAYLOAD_TOO_LARGE, "the review is larger than 4 MiB"));
+        let (room, units, most) = match hook {
+            Hook::ConvertFunction if size > MAX_BODY => (&self.list, 1, MAX_LIST),
+            _ => (&self.room, size.div_ceil(UNIT), MAX_BODY),
+        };
+        if size > most {
+            let why = if most == MAX_LIST {
+                "the list is larger than 24 MiB: ask for less at a time (kubectl --chunk-size)"
+            } else {
+                "the review is larger than 4 MiB"
+            };
+            return Err(Failed(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         let busy = Failed(StatusCode::SERVICE_UNAVAILABLE, "there are too many reviews at the same time");
-        let units = u32::try_from(size.div_ceil(UNIT)).map_err(|_| busy)?;
-        let room = timeout(PATIENCE, self.room.acquire_many(units)).await;
+        let units = u32::try_from(units).map_err(|_| busy)?;
+        let room = timeout(PATIENCE, room.acquire_many(units)).await;
         let _room = room.map_err(|_| busy)?.map_err(|_| busy)?;
         let slow = Failed(StatusCode::REQUEST_TIMEOUT, "the review did not come in time");
-        let read = timeout(PATIENCE, Limited::new(body, MAX_BODY).collect()).await.map_err(|_| slow)?;
+        let read = timeout(PATIENCE, Limited::new(body, most).collect()).await.map_err(|_| slow)?;
         let body = read.map_err(|_| slow)?.to_bytes();
         let judging = timeout(PATIENCE, self.judging.acquire()).await;
         let _judging = judging.map_err(|_| busy)?.map_err(|_| busy)?;
@@ -158,7 +172,7 @@ impl Admission {
         if hook == Hook::ConvertFunction {
             let why = "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1";
             let answer = conversion_review::answer(body).ok_or(Failed(StatusCode::BAD_REQUEST, why))?;
-            return Ok((if answer.0 { "converted" } else { "failed" }, answer.1.to_string().into()));
+            return Ok((if answer.0 { "converted" } else { "failed" }, answer.1.into()));
         }
         let unreadable = |why: super::review::Unreadable| Failed(StatusCode::BAD_REQUEST, why.text());
         let review = Review::read(body).map_err(unreadable)?;

@@ -118,6 +118,7 @@ mod sync_faults;
 mod sync_status_writes;
 mod tenants;
 mod unreadable;
+mod v1alpha2;
 mod verification;
 mod watch_failures;
 mod watches_cut;

@@ -7,12 +7,13 @@
 //! Invariant: the type table holds exactly the served versions of the established definitions in the store.
 //! Invariant: every change of a definition ends the open watches of its resource.
 //!
-//! Deliberately absent: conversion webhooks; versions only differ in their schema.
+//! Deliberately absent: conversion webhooks are not asked: whoever runs the server brings a `server::Converter` for them.
+//! Otherwise versions only differ in their schema.
 
 use crate::{
     kinds::table::{AtRest, Custom, Kind, ScalePaths, Subresource, Table},
     schema,
-    server::{Server, stamp},
+    server::{Converter, Server, stamp},
     store::{Key, Stored},
     verbs::{Settings, Target, metadata, text, write},
 };
@@ -220,13 +221,13 @@ fn refresh(server: &Server) {
     for (_, stored) in server.store().snapshot(STORAGE).from(None, None) {
         let definition = stored.value();
         if has_condition(&definition, "Established") {
-            kinds.extend(kinds_of(&definition, &before, server.store().version()));
+            kinds.extend(kinds_of(&definition, &before, server.store().version(), server.options().converter));
         }
     }
     server.serve_kinds(kinds);
 }
 
-fn kinds_of(definition: &Value, before: &Table, now: u64) -> Vec<Arc<Kind>> {
+fn kinds_of(definition: &Value, before: &Table, now: u64, converter: Option<Converter>) -> Vec<Arc<Kind>> {
     let group = text(definition, "/spec/group");
     let names = &definition["status"]["acceptedNames"];
     let plural = text(names, "/plural");
@@ -241,6 +242,7 @@ fn kinds_of(definition: &Value, before: &Table, now: u64) -> Vec<Arc<Kind>> {
         .find(|v| v["storage"] == true)
         .and_then(structural)
         .map(|schema| AtRest { schema, since: now });
+    let converter = converter.filter(|_| definition["spec"]["conversion"]["strategy"] == "Webhook");
     let mut kinds = Vec::new();
     for version in versions(definition).filter(|v| v["served"] == true) {
         let name = text(version, "/name");
@@ -273,6 +275,7 @@ fn kinds_of(definition: &Value, before: &Table, now: u64) -> Vec<Arc<Kind>> {
             schema,
             custom: Some(custom),
             at_rest: at_rest.clone(),
+            converter,
         }));
     }
     kinds

@@ -47,7 +47,13 @@ pub struct Options {
     pub kubelet: Option<Arc<dyn Kubelet>>,
     /// Services beside the Kubernetes API.
     pub extension: Option<Arc<dyn Extension>>,
+    /// Converts objects of definitions with the strategy `Webhook`, whose webhooks are not asked: an object, and the
+    /// `apiVersion` that is wanted of it.
+    pub converter: Option<Converter>,
 }
+
+/// How custom objects are converted.
+pub type Converter = fn(&mut Value, &str);
 
 impl Default for Options {
     fn default() -> Self {
@@ -61,6 +67,7 @@ impl Default for Options {
             service_network: None,
             kubelet: None,
             extension: None,
+            converter: None,
         }
     }
 }

@@ -8,8 +8,10 @@ use std::{
 };
 
 use devcluster::{NodeOptions, Options, RegistryOptions, Serving, Simulation};
+use serde_json::Value;
 
 use super::{Error, kubeconfig};
+use crate::admission::{Version, convert};
 use crate::api::build::TERMINATION_LOG_ENV;
 use crate::runtimes::libraries;
 
@@ -58,7 +60,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
         (held.path().to_owned(), Some(held))
     };
     let options = options(&path, pods).map_err(|cause| Error::Write { path, cause })?;
-    let server = devcluster::Cluster::new(Options { rbac, ..options });
+    let server = devcluster::Cluster::new(Options { rbac, converter: Some(converted), ..options });
     if pods == PodMode::Simulated {
         let message = Some(r#"{"digest":"{digest}"}"#.to_owned());
         let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };
@@ -71,6 +73,13 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     let text = serving.kubeconfig(Some(token));
     let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
     Ok(Embedded { serving, server, _directory: held, _kubeconfig: kubeconfig })
+}
+
+/// Converts Functions, as the agent's webhook does in other clusters.
+fn converted(object: &mut Value, to: &str) {
+    if let Some(version) = Version::of(to) {
+        convert(object, version);
+    }
 }
 
 fn options(directory: &Path, pods: PodMode) -> io::Result<Options> {

@@ -15,12 +15,32 @@ use crate::{
 
 const WEBHOOKS: &str = include_str!("../../../manifests/webhooks.yaml");
 
-/// Applies the definitions and the two objects.
-pub(super) async fn install(cluster: &Cluster, followed: &FollowedRepository, reference: &str) -> Result<(), Error> {
+/// Serves every version of a definition. The embedded cluster converts by itself, so nobody asks at the address.
+fn serve_all(definition: &mut Value) {
+    for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        version["served"] = true.into();
+    }
+    let client = serde_json::json!({"url": "https://127.0.0.1/convert"});
+    let webhook = serde_json::json!({"conversionReviewVersions": ["v1"], "clientConfig": client});
+    definition["spec"]["conversion"] = serde_json::json!({"strategy": "Webhook", "webhook": webhook});
+}
+
+/// Applies the definitions and the two objects; with `newer`, Functions are served in v1alpha2, too.
+pub(super) async fn install(
+    cluster: &Cluster,
+    followed: &FollowedRepository,
+    reference: &str,
+    newer: bool,
+) -> Result<(), Error> {
     let definition = cluster.kind("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
     let definition = definition.ok_or_else(|| Error::UnknownKind("CustomResourceDefinition".into()))?;
     for wanted in api::definitions() {
         let name = wanted.metadata.name.clone().unwrap_or_default();
+        let mut wanted =
+            serde_json::to_value(&wanted).map_err(|cause| Error::Understand { what: name.clone(), cause })?;
+        if newer && name == names::FUNCTION_DEFINITION {
+            serve_all(&mut wanted);
+        }
         apply(cluster, &definition, None, &name, &wanted).await?;
     }
     cluster.kinds_changed();

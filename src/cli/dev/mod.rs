@@ -91,6 +91,9 @@ pub(super) struct Arguments {
     /// Enforce RBAC in the embedded cluster; the kubeconfig's user stays its administrator
     #[arg(long)]
     rbac: bool,
+    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    #[arg(long)]
+    v1alpha2: bool,
     /// Run Functions of a remote repository as local processes; by default their pods are simulated. Functions of a local
     /// repository always run
     #[arg(long, conflicts_with = "cluster_only")]
@@ -212,7 +215,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let origin = Origin::Kubeconfig { path: Some(started.kubeconfig.clone()), context: None };
     let cluster = Cluster::from_origin(&origin).await?;
     let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
-    install::install(&cluster, followed, reference).await?;
+    install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
     install::webhooks(&cluster, &admit).await?;
 
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());

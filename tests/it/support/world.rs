@@ -135,11 +135,18 @@ impl Drop for World {
     }
 }
 
+/// Converts Functions where their definition says so, as the agent's webhook does on other clusters.
+fn converted(object: &mut Value, to: &str) {
+    if let Some(version) = mainstay::admission::Version::of(to) {
+        mainstay::admission::convert(object, version);
+    }
+}
+
 impl World {
     /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
     pub(crate) async fn new() -> Self {
         match External::from_environment().await {
-            None => Self::of(EmbeddedCluster::new(Options::default())),
+            None => Self::of(EmbeddedCluster::new(Options { converter: Some(converted), ..Options::default() })),
             Some((external, turn)) => {
                 let mut world = Self::over(TestServer::External(external));
                 world.turn = Some(turn);

@@ -6,7 +6,7 @@ use super::{
     review,
 };
 use crate::{
-    kinds::{hooks::convert, table::Kind},
+    kinds::table::Kind,
     patch,
     server::Server,
     status::{Cause, Status},
@@ -153,7 +153,7 @@ fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
     if kind.api_version == write.target.kind.api_version {
         return object.clone();
     }
-    convert(object, &write.target.kind.api_version, &kind.api_version)
+    kind.converted(object, &write.target.kind.api_version, &kind.api_version)
 }
 
 /// Changes the object as a webhook wants; whether that makes a difference.
@@ -172,7 +172,7 @@ fn apply(write: &Write<'_>, kind: &Kind, object: &mut Value, wanted: &Value) -> 
     } else if kind.api_version == write.target.kind.api_version {
         *object = new;
     } else {
-        *object = convert(&new, &kind.api_version, &write.target.kind.api_version);
+        *object = kind.converted(&new, &kind.api_version, &write.target.kind.api_version);
     }
     Ok(true)
 }

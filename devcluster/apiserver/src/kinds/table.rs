@@ -9,6 +9,7 @@
 
 use crate::{
     schema::{self, Schema},
+    server::Converter,
     status::GroupResource,
     store::Stored,
 };
@@ -103,6 +104,8 @@ pub struct Kind {
     pub custom: Option<Custom>,
     /// How objects are read that were stored before the definition became what it is; absent for built-in kinds.
     pub at_rest: Option<AtRest>,
+    /// How its objects become those of another version, besides their `apiVersion`; absent where that is all.
+    pub converter: Option<Converter>,
 }
 
 /// The schema that stored objects of a custom kind are read with.
@@ -147,6 +150,19 @@ impl Kind {
     /// Whether status is written apart from the rest.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
+    }
+
+    /// An object in another version of this kind.
+    pub fn converted(&self, object: &Value, from: &str, to: &str) -> Value {
+        match self.converter.filter(|_| from != to) {
+            Some(convert) => {
+                let mut object = object.clone();
+                convert(&mut object, to);
+                object["apiVersion"] = to.into();
+                object
+            }
+            None => super::hooks::convert(object, from, to),
+        }
     }
 
     /// Whether objects are stored under another version than this one.
@@ -409,6 +425,7 @@ fn kind_of(group: &str, version: &str, resource: Resource) -> Option<Kind> {
         schema,
         custom: None,
         at_rest: None,
+        converter: None,
         plural: resource.plural,
         api_version,
         kind,

@@ -125,7 +125,7 @@ fn known(cx: &ApplyContext<'_>, live: Option<&Value>) -> Result<Vec<Entry>, Stat
     let entries = managed::decode(live.pointer("/metadata/managedFields"))
         .ok_or_else(|| Status::new(500, "", "failed to decode managed fields"))?;
     if !entries.is_empty() {
-        return Ok(reshaped(cx.schema.view(), entries));
+        return Ok(reshaped(cx.schema.view(), cx.api_version, entries));
     }
     let mut everything = difference(cx.schema.view(), Side::Zero, Side::Is(live)).taken();
     strip(&mut everything);

@@ -7,9 +7,10 @@ use super::fields::{Element, FieldSet};
 use super::managed::Entry;
 use crate::schema::node::{List, Shape, View};
 
-/// The entries with every path below an atomic value shortened to that value.
-pub(super) fn reshaped(view: View<'_>, mut entries: Vec<Entry>) -> Vec<Entry> {
-    for entry in &mut entries {
+/// The entries with every path below an atomic value shortened to that value. `view` is the schema of this version, and of no
+/// other one.
+pub(super) fn reshaped(view: View<'_>, api_version: &str, mut entries: Vec<Entry>) -> Vec<Entry> {
+    for entry in entries.iter_mut().filter(|entry| entry.api_version == api_version) {
         shorten(view, &mut entry.fields);
     }
     entries

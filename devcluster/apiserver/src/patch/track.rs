@@ -35,7 +35,7 @@ pub fn track(cx: &ApplyContext<'_>, old: Option<&Value>, new: &mut Value) {
     if entries.is_empty() && old.is_some() {
         return;
     }
-    entries = reshaped(cx.schema.view(), entries);
+    entries = reshaped(cx.schema.view(), cx.api_version, entries);
     let mut changes = difference(cx.schema.view(), old.map_or(Side::Zero, Side::Is), Side::Is(new));
     changes.each(|set| {
         strip(set);

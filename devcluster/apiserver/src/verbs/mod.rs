@@ -34,7 +34,7 @@ pub(crate) use crate::object::text;
 use crate::{
     access::User,
     admission::Answers,
-    kinds::{hooks, table::Kind},
+    kinds::table::Kind,
     schema,
     status::Status,
     store::{Key, Stored, serialise},
@@ -165,7 +165,7 @@ impl Done {
 /// A stored object in the version of `kind`.
 pub fn value_as(kind: &Kind, stored: &Stored) -> Arc<Value> {
     let value = at_rest(kind, stored);
-    if kind.converts() { Arc::new(hooks::convert(&value, &kind.storage_api_version, &kind.api_version)) } else { value }
+    if kind.converts() { Arc::new(kind.converted(&value, &kind.storage_api_version, &kind.api_version)) } else { value }
 }
 
 /// A stored object in the version of the storage. One from before the last change of its definition loses what the
@@ -222,7 +222,7 @@ fn weight(value: &Value) -> usize {
 
 /// An object of `kind` in the version in which it is stored.
 pub(crate) fn to_storage(kind: &Kind, value: Value) -> Value {
-    if kind.converts() { hooks::convert(&value, &kind.api_version, &kind.storage_api_version) } else { value }
+    if kind.converts() { kind.converted(&value, &kind.api_version, &kind.storage_api_version) } else { value }
 }
 
 /// Fields that writes through an endpoint neither change nor own.
