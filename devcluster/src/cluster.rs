@@ -6,6 +6,7 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
+use devcluster_apiserver::kinds::table::Converter;
 use devcluster_apiserver::server::{self, Server};
 use devcluster_node::{Node, NodeOptions, Registry, RegistryOptions};
 
@@ -30,7 +31,7 @@ pub struct Options {
     /// credentials is the administrator either way.
     pub rbac: bool,
     /// Converts objects of definitions with the strategy `Webhook`; none.
-    pub converter: Option<server::Converter>,
+    pub converter: Option<Converter>,
 }
 
 impl Default for Options {

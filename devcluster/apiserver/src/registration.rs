@@ -11,9 +11,9 @@
 //! Otherwise versions only differ in their schema.
 
 use crate::{
-    kinds::table::{AtRest, Custom, Kind, ScalePaths, Subresource, Table},
+    kinds::table::{AtRest, Converter, Custom, Kind, ScalePaths, Subresource, Table},
     schema,
-    server::{Converter, Server, stamp},
+    server::{Server, stamp},
     store::{Key, Stored},
     verbs::{Settings, Target, metadata, text, write},
 };

@@ -11,7 +11,7 @@ use crate::{
     addresses::Addresses,
     extension::Extension,
     fault_injection::{FaultInjection, Simulation},
-    kinds::table::{Kind, Table},
+    kinds::table::{Converter, Kind, Table},
     kubelet::{self, Kubelet},
     store::Store,
 };
@@ -51,9 +51,6 @@ pub struct Options {
     /// `apiVersion` that is wanted of it.
     pub converter: Option<Converter>,
 }
-
-/// How custom objects are converted.
-pub type Converter = fn(&mut Value, &str);
 
 impl Default for Options {
     fn default() -> Self {

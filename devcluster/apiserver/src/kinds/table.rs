@@ -9,7 +9,6 @@
 
 use crate::{
     schema::{self, Schema},
-    server::Converter,
     status::GroupResource,
     store::Stored,
 };
@@ -66,6 +65,9 @@ pub struct Custom {
     /// Text of the `Warning` header of every request, for deprecated versions.
     pub deprecation: Option<String>,
 }
+
+/// How custom objects are converted: an object, and the `apiVersion` that is wanted of it.
+pub type Converter = fn(&mut Value, &str);
 
 /// One served kind at one version.
 #[derive(Debug)]
