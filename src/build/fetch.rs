@@ -10,6 +10,8 @@
 //!     <workspace>/deps.reused    the same digest, only if the previous image has these dependencies
 //! ```
 //!
+//! For Kaniko, the workspace is its build context ([`context`](super::context)), and Kaniko runs the script.
+//!
 //! Invariant: nothing is written outside of the workspace, and no link in `src` leads out of it.
 //! Invariant: no credential is written anywhere.
 //! Deliberately absent: running anything from the source.
@@ -22,6 +24,7 @@ use crate::api::git_repository::AuthType;
 use crate::runtimes::{Language, Runtime};
 use crate::source::{BaseDir, Commit, Reference, RemoteUrl, TreeId};
 
+use super::context;
 use super::install::{self, Platform};
 
 mod error;
@@ -77,6 +80,8 @@ pub struct Request {
     pub on: Platform,
     /// Digest of the inputs of the previous image's dependencies.
     pub known_dependencies: Option<String>,
+    /// Where the packages of the runtime servers are, if Kaniko builds.
+    pub for_kaniko: Option<PathBuf>,
     /// Limits of the source.
     pub bounds: Bounds,
 }
@@ -146,6 +151,9 @@ pub async fn fetch(request: &Request) -> Result<Fetched, Error> {
         }
     };
     let (dependencies, reused) = prepare(request, &tree, &src)?;
+    if let Some(libraries) = &request.for_kaniko {
+        context::write(workspace, request.runtime, &request.on.base, &dependencies, libraries)?;
+    }
     let files = tree.iter().filter(|(_, node)| **node != Node::Directory).count();
     Ok(Fetched { commit, files, dependencies, reused })
 }
@@ -217,7 +225,7 @@ fn is_lfs_pointer(path: &Path) -> Result<bool, Error> {
 
 /// Empties the workspace. Returns the directory for the source.
 fn clear(workspace: &Path) -> Result<PathBuf, Error> {
-    for name in [BEGUN, SRC, DEPS, INPUTS, SCRIPT, DEPENDENCIES, REUSED, MIRROR] {
+    for name in [BEGUN, SRC, DEPS, INPUTS, SCRIPT, DEPENDENCIES, REUSED, MIRROR].into_iter().chain(context::NAMES) {
         remove(&workspace.join(name))?;
     }
     for name in [SRC, DEPS, INPUTS] {

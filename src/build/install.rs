@@ -158,6 +158,11 @@ fn format(language: Language) -> &'static str {
     }
 }
 
+/// A script that fails if the language cannot parse the handler, and does nothing else.
+pub(super) fn check(runtime: &Runtime) -> String {
+    begin(runtime)
+}
+
 /// The beginning of every script: fails if the language cannot parse the handler.
 fn begin(runtime: &Runtime) -> String {
     let check = match runtime.language {
@@ -189,7 +194,7 @@ fn parent(path: &str) -> &str {
 /// The package manager works on a copy of the inputs, which is removed at the end with the credentials in it. Times are
 /// fixed, so that results are reproducible.
 const PREPARE: &str = r#"registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
-deps=$PWD/deps
+deps=${MAINSTAY_DEPS:-$PWD/deps}
 work=$deps/.work
 export HOME="${HOME:-/tmp}" SOURCE_DATE_EPOCH=315532800
 export TMPDIR="$HOME"
@@ -197,7 +202,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
-rm -rf "$work" deps/node_modules deps/lib
+rm -rf "$work" "$deps/node_modules" "$deps/lib"
 mkdir -p "$work"
 cp -RP inputs/. "$work"
 cd "$work"

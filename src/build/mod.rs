@@ -7,6 +7,7 @@
 //! Invariant: the same inputs give the same image, byte for byte.
 //! Invariant: every container ends with one [`Termination`](crate::api::build::Termination), without secrets.
 
+mod context;
 pub mod fetch;
 pub mod image;
 pub mod install;

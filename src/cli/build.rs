@@ -13,7 +13,7 @@ use crate::api::build::{BuildFailure, FailureReason, FetchReport, TERMINATION_LO
 use crate::api::git_repository::AuthType;
 use crate::build::fetch::{self, InGit, SourceOf};
 use crate::build::install::Platform;
-use crate::runtimes::{self, Runtime};
+use crate::runtimes::{self, Runtime, libraries};
 use crate::source;
 
 mod push;
@@ -88,6 +88,12 @@ struct Fetch {
     /// Digest of the dependency files of the previous image; the same dependencies are not installed again
     #[arg(long, value_name = "HEX")]
     known_dependencies: Option<String>,
+    /// Also write a Dockerfile and what it copies, for Kaniko
+    #[arg(long)]
+    kaniko: bool,
+    /// Directory with the packages of the runtime servers, if not that of the image or of this user
+    #[arg(long, value_name = "DIRECTORY", env = libraries::VARIABLE, hide_env_values = true)]
+    libraries: Option<PathBuf>,
 }
 
 fn auth_type(text: &str) -> Result<AuthType, String> {
@@ -136,6 +142,7 @@ fn request(arguments: Fetch) -> Result<fetch::Request, BuildFailure> {
         source,
         on: Platform { base: arguments.base, platform: arguments.platform },
         known_dependencies: arguments.known_dependencies,
+        for_kaniko: arguments.kaniko.then(|| libraries::place(arguments.libraries)),
         bounds: fetch::Bounds::default(),
     })
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::children::job::{INSTALL, PUSH};
+use super::children::job::{DESTINATION, EXECUTOR, FETCH, PUSH};
 use super::quantity::Quantity;
-use crate::api::build::{MAX_MESSAGE, Termination, parse_termination};
+use crate::api::build::{BuildReport, MAX_MESSAGE, Termination, parse_termination};
 use crate::api::conditions::cut;
 use crate::api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, DISABLED, FUNCTION_UID, MANAGER, RECONCILE};
 use crate::managed::{AppliedConfiguration, fields};
@@ -78,6 +78,8 @@ pub struct Job {
     pub namespace: Arc<str>,
     /// CPU and memory that its containers ask for and may have, if it says so.
     pub resources: Option<Sizes>,
+    /// The image of Kaniko's executor, if it is what builds.
+    pub executor: Option<String>,
 }
 
 /// Requests and limits of CPU and memory.
@@ -238,19 +240,22 @@ pub fn job(live: &Value) -> Job {
         created: text(live, "/metadata/creationTimestamp").parse().ok(),
         namespace: text(live, "/metadata/namespace").into(),
         resources: push(live).and_then(|push| push.get("resources")).map(sizes),
+        executor: push(live).filter(|push| push["name"] == EXECUTOR).map(|push| short(text(push, "/image"))),
     }
 }
 
 /// The container that pushes.
 fn push(live: &Value) -> Option<&Value> {
     let containers = live.pointer("/spec/template/spec/containers").and_then(Value::as_array);
-    containers.into_iter().flatten().find(|container| container["name"] == PUSH)
+    containers.into_iter().flatten().find(|container| container["name"] == PUSH || container["name"] == EXECUTOR)
 }
 
 /// The image in the arguments of the container that pushes.
 fn image(live: &Value) -> &str {
-    let args = push(live).and_then(|push| push["args"].as_array()).into_iter().flatten();
-    args.filter_map(Value::as_str).find_map(|arg| arg.strip_prefix("--image=")).unwrap_or_default()
+    let Some(push) = push(live) else { return "" };
+    let before = if push["name"] == EXECUTOR { DESTINATION } else { "--image=" };
+    let args = push["args"].as_array().into_iter().flatten();
+    args.filter_map(Value::as_str).find_map(|arg| arg.strip_prefix(before)).unwrap_or_default()
 }
 
 /// The state of a Deployment.
@@ -327,8 +332,11 @@ fn end(live: &Value) -> Option<End> {
             code: terminated["exitCode"].as_i64().unwrap_or(0),
             reason: short(terminated["reason"].as_str().unwrap_or_default()),
             termination: match parse_termination(message) {
+                _ if status["name"] == EXECUTOR && terminated["exitCode"] == 0 => built(live, terminated),
                 // Code from packages can write anything into the termination message.
-                _ if status["name"] == INSTALL => Termination::Other(last(message, MAX_MESSAGE).to_owned()),
+                _ if status["name"] != FETCH && status["name"] != PUSH => {
+                    Termination::Other(last(message, MAX_MESSAGE).to_owned())
+                }
                 Termination::Other(log) => Termination::Other(last(&log, MAX_MESSAGE).to_owned()),
                 termination => termination,
             },
@@ -336,7 +344,21 @@ fn end(live: &Value) -> Option<End> {
     };
     let ends = statuses(live).filter_map(ended).collect::<Vec<_>>();
     let failed = ends.iter().find(|end| end.code != 0);
-    failed.or_else(|| ends.iter().find(|end| end.container == PUSH)).cloned()
+    failed.or_else(|| ends.iter().find(|end| end.container == PUSH || end.container == EXECUTOR)).cloned()
+}
+
+/// The report of Kaniko's executor, whose termination message is the digest; whether it is one is for the reader to say.
+fn built(live: &Value, terminated: &Value) -> Termination {
+    let time = |ended: &Value, field: &str| ended[field].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let began = statuses(live).next().and_then(|first| time(first.pointer("/state/terminated")?, "startedAt"));
+    let took = time(terminated, "finishedAt").zip(began).map(|(end, begin)| end.duration_since(begin).as_secs_f64());
+    Termination::Built(BuildReport {
+        digest: cut(terminated["message"].as_str().unwrap_or_default().trim(), MAX_TEXT).to_owned(),
+        reused: false,
+        dependencies: String::new(),
+        base: String::new(),
+        seconds: took.unwrap_or_default(),
+    })
 }
 
 /// The kubelet's reason while it waits before the next pull.

@@ -1,10 +1,10 @@
 //! Chooses the image repository of a Function from the registry Secrets of its namespace.
 
 use super::stage::Repository;
-use super::{ResolvedFunction, Settings};
+use super::{Builder, ResolvedFunction, Settings};
 use crate::api::conditions::cut;
 use crate::object;
-use crate::registry;
+use crate::registry::{self, Access, Transport};
 use crate::secrets::Known;
 
 /// The repository according to the external registry's Secret, else the default one's; or why there is none.
@@ -27,8 +27,16 @@ pub(super) fn choose(
         let image = address.image(&function.namespace, &function.name, "latest");
         image.map(|image| format!("{}/{}", image.registry, image.repository)).map_err(|error| error.to_string())
     };
+    let pushed = chosen.push.image(&function.namespace, &function.name, "latest").map_err(|error| error.to_string())?;
+    let transport = match known.data().map(|data| Access::own(data, &pushed)) {
+        Some(Ok(access)) => access.transport(),
+        // Our own builder finds out by itself.
+        Some(Err(problem)) if settings.builder == Builder::Kaniko => return Err(problem.to_string()),
+        Some(Err(_)) | None => Transport::default(),
+    };
     let no_pull = known.kind().and_then(|kind| no_pull(secret, kind));
-    Ok(Repository { push: repository(&chosen.push)?, pull: repository(&chosen.pull)?, secret: secret.clone(), no_pull })
+    let (push, pull) = (repository(&chosen.push)?, repository(&chosen.pull)?);
+    Ok(Repository { push, pull, secret: secret.clone(), transport, no_pull })
 }
 
 /// Why nodes do not use a Secret of this type, and what to do. A build reads its keys, whatever its type is.

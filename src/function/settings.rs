@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::base::BaseImage;
+use super::executor::{self, Builder};
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::api::{Amount, names};
 use crate::cron::Cron;
@@ -29,6 +30,12 @@ const EXCLUDED_NAMESPACES: [&str; 9] = [
 pub struct Settings {
     /// Image with the program `mainstay`, for the containers of build Jobs.
     pub builder_image: String,
+    /// What builds images.
+    pub builder: Builder,
+    /// Image of Kaniko's executor, if it is named.
+    pub executor_image: Option<String>,
+    /// Arguments of Kaniko's executor, beside those that every build needs.
+    pub executor_args: Vec<String>,
     /// Base images by runtime, over those that are [shipped](runtimes::Runtime::base_image); `*` is for all others.
     pub base_images: BTreeMap<String, BaseImage>,
     /// When Functions move to another base image, and find out what a tag of theirs names; `None`: at once, and never.
@@ -95,6 +102,11 @@ pub struct MinResources {
 }
 
 impl Settings {
+    /// The image of Kaniko's executor, if it builds.
+    pub fn executor(&self) -> Option<&str> {
+        (self.builder == Builder::Kaniko).then(|| self.executor_image.as_deref().unwrap_or_default())
+    }
+
     /// The Secrets that every Function uses: external registry, default registry, packages.
     pub fn secrets(&self) -> [&str; 3] {
         [&self.external_registry_secret, &self.default_registry_secret, &self.package_registry_secret]
@@ -105,6 +117,9 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             builder_image: concat!("mainstay:", env!("CARGO_PKG_VERSION")).into(),
+            builder: Builder::Own,
+            executor_image: None,
+            executor_args: executor::DEFAULT_ARGS.map(str::to_owned).to_vec(),
             base_images: BTreeMap::new(),
             base_schedule: None,
             platform: "linux/amd64".into(),

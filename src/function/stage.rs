@@ -9,6 +9,7 @@
 //! Deliberately absent: reactions to a refused write; `perform` reports it, and the next reconcile decides again.
 
 mod build;
+mod kaniko;
 mod serving;
 mod source;
 
@@ -33,6 +34,7 @@ use crate::api::function_conditions::{self, Reason, Status, Type};
 use crate::api::names::MANAGED_BY;
 use crate::managed::{AppliedConfiguration, Desired, Mark};
 use crate::object::{Digest, Key, Object, Place};
+use crate::registry::Transport;
 
 /// Words of container runtimes about a registry that asks for credentials, or for others.
 const REFUSED_PULLS: [&str; 5] = ["unauthorized", "denied", "forbidden", "authentication", "no basic auth credentials"];
@@ -46,6 +48,8 @@ pub struct Repository {
     pub pull: String,
     /// The Secret with its credentials.
     pub secret: String,
+    /// How builds speak to it.
+    pub transport: Transport,
     /// Why nodes do not use that Secret, and what to do.
     pub no_pull: Option<String>,
 }

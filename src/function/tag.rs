@@ -4,7 +4,8 @@
 //! prefixed with its length, so that no two sequences of parts are encoded the same.
 //!
 //! Deliberately not among the inputs: environment, labels, numbers of pods, passwords, other directories of the
-//! repository, and the registry, which only stores the image.
+//! repository, and the registry, which only stores the image. Nor what builds it: Kaniko's image has the same files in the same
+//! places, from the same inputs, so that an operator who changes the builder rebuilds nothing.
 
 use std::fmt;
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
+use super::executor::{self, Builder};
 use super::presets::{Presets, ResourcesPreset};
 use super::quantity::Quantity;
 use super::{BaseImage, Settings};
@@ -39,9 +40,25 @@ const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
 /// The build's report is deleted with its Job: if that is too early, the image is unknown and built again and again.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
 
+const BUILDER: &str = "MAINSTAY_BUILDER";
+const EXECUTOR_IMAGE: &str = "APP_FUNCTION_BUILD_EXECUTOR_IMAGE";
+const EXECUTOR_ARGS: &str = "APP_FUNCTION_BUILD_EXECUTOR_ARGS";
+
 /// All variables.
 pub const VARIABLES: &[(&str, Set)] = &[
     ("MAINSTAY_BUILDER_IMAGE", |s, v| text(&mut s.builder_image, v)),
+    (BUILDER, |s, v| {
+        s.builder = v.parse()?;
+        Ok(())
+    }),
+    (EXECUTOR_IMAGE, |s, v| {
+        s.executor_image = Some(executor::image(v)?);
+        Ok(())
+    }),
+    (EXECUTOR_ARGS, |s, v| {
+        s.executor_args = executor::list(v)?;
+        Ok(())
+    }),
     ("MAINSTAY_BASE_IMAGES", |s, v| base_images(&mut s.base_images, v)),
     ("MAINSTAY_BASE_SCHEDULE", |s, v| {
         s.base_schedule = Some(Cron::parse(v, TimeZone::UTC)?);
@@ -138,6 +155,29 @@ fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
     let all = [("FUNCTION_RESOURCES", &settings.resources), ("BUILD_JOB_RESOURCES", &settings.build_resources)];
     for (kind, presets) in all {
         refused.extend(flaw(presets).map(|why| refuse(kind, &presets.default, &why)));
+    }
+    if settings.builder == Builder::Kaniko {
+        refused.extend(unfit_for_kaniko(settings));
+    }
+    refused
+}
+
+/// What keeps Kaniko from building. It means nothing to another builder, so it is judged here.
+fn unfit_for_kaniko(settings: &Settings) -> Vec<InvalidVariable> {
+    let refuse = |name: &str, why: String| InvalidVariable { name: name.to_owned(), why };
+    let mut refused = Vec::new();
+    if settings.executor_image.is_none() {
+        let why =
+            format!("Kaniko needs the image of its executor: name one in {EXECUTOR_IMAGE}, {}", executor::EXAMPLE);
+        refused.push(refuse(BUILDER, why));
+    }
+    let all = settings.executor_args.iter().filter_map(|arg| executor::flaw(arg));
+    refused.extend(all.map(|why| refuse(EXECUTOR_ARGS, why)));
+    for (runtime, base) in &settings.base_images {
+        if !matches!(base, BaseImage::Image(_)) {
+            let why = format!("{runtime}: Kaniko builds on images in registries only, and \"{base}\" is none");
+            refused.push(refuse("MAINSTAY_BASE_IMAGES", why));
+        }
     }
     refused
 }

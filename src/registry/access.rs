@@ -15,6 +15,18 @@ pub enum Scheme {
     Https,
 }
 
+/// How a registry is spoken to, and by what its certificate is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Plain HTTP.
+    PlainHttp,
+    /// HTTPS with a certificate of a public authority.
+    #[default]
+    PublicAuthority,
+    /// HTTPS with a certificate of an authority in `ca.crt`.
+    OwnAuthority,
+}
+
 /// Access to the registry of one image.
 #[derive(Clone, Debug)]
 pub struct Access {
@@ -51,6 +63,15 @@ impl Access {
         };
         let login = listed(data, image).or_else(|| given(data, image));
         Ok(Self { scheme, login, authorities })
+    }
+
+    /// How the registry is spoken to.
+    pub fn transport(&self) -> Transport {
+        match self.scheme {
+            Scheme::Http => Transport::PlainHttp,
+            Scheme::Https if self.authorities.is_empty() => Transport::PublicAuthority,
+            Scheme::Https => Transport::OwnAuthority,
+        }
     }
 
     /// Access to another registry, that of a base image: only a login for exactly its host is used.

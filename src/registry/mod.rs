@@ -24,7 +24,7 @@ pub(crate) mod fuzz;
 mod image_ref;
 mod internal;
 
-pub use access::{Access, Scheme};
+pub use access::{Access, Scheme, Transport};
 pub use address::Address;
 pub use choice::{Problem, Registry, SecretData, choose};
 pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Rights};

@@ -4,9 +4,10 @@ use devcluster::{Action, Call, Caller, Cluster as EmbeddedCluster, Options, verb
 use mainstay::api::function::{FunctionSpec, FunctionStatus};
 use mainstay::api::git_repository::AuthType;
 use mainstay::api::{Function, names};
-use mainstay::function::children::{autoscaler, config_map, deployment, job, name, service};
+use mainstay::function::children::{autoscaler, build_job, config_map, deployment, job, name, service};
 use mainstay::function::tag::BuildCause;
-use mainstay::function::{BaseImage, Credentials, ResolvedFunction, Settings, resolve, text};
+use mainstay::function::{BaseImage, Builder, Credentials, ResolvedFunction, Settings, resolve, text};
+use mainstay::registry::Transport;
 use serde_json::{Value, json};
 
 use crate::support::golden::check_golden;
@@ -113,23 +114,27 @@ fn resolved(case: &Case) -> ResolvedFunction {
         .unwrap_or_else(|all| panic!("{}: {}", case.name, text(&all)))
 }
 
-/// Every child, in the order in which they are written.
-fn children(case: &Case) -> Vec<Value> {
-    let (function, settings) = (resolved(case), settings(case));
-    let own = name(&function);
-    let build = job::Build {
+fn build(case: &Case) -> job::Build<'_> {
+    job::Build {
         tag: TAG,
         attempt: 1,
         causes: &[BuildCause::Source, BuildCause::Deps],
         repository: "registry.push:5000/default-hello",
         registry_secret: "serverless-registry-config-default",
+        transport: Transport::OwnAuthority,
         from: case.origin,
         previous: case.previous,
-    };
+    }
+}
+
+/// Every child, in the order in which they are written.
+fn children(case: &Case) -> Vec<Value> {
+    let (function, settings, build) = (resolved(case), settings(case), build(case));
+    let own = name(&function);
     let image = format!("registry.pull/default-hello:{TAG}@{DIGEST}");
     let mut all = Vec::new();
     all.extend(config_map::build(&function, &own));
-    all.push(job::build(&function, &build, &settings));
+    all.push(build_job::build(&function, &build, &settings));
     all.push(deployment::build(&function, &own, &image, "serverless-registry-config-default", &settings));
     all.push(service::build(&function));
     all.extend(autoscaler::build(&function, &own, &own, settings.target_cpu_percentage));
@@ -151,6 +156,50 @@ fn children_look_as_they_should() {
     for case in &CASES {
         let documents: Vec<_> = children(case).iter().map(|child| serde_yaml::to_string(child).unwrap()).collect();
         check_golden(&format!("function/{}.yaml", case.name), &documents.join("---\n"));
+    }
+}
+
+/// The same, built by Kaniko.
+fn built_by_kaniko(case: &Case, transport: Transport) -> Value {
+    let settings = Settings {
+        builder: Builder::Kaniko,
+        executor_image: Some("ghcr.io/osscontainertools/kaniko:v1.28.5".into()),
+        ..settings(case)
+    };
+    let build = job::Build { transport, ..build(case) };
+    build_job::build(&resolved(case), &build, &settings)
+}
+
+#[test]
+fn jobs_of_kaniko_look_as_they_should() {
+    for (case, transport) in [(&CASES[1], Transport::PlainHttp), (&CASES[2], Transport::OwnAuthority)] {
+        let job = built_by_kaniko(case, transport);
+        check_golden(&format!("function/kaniko-{}.yaml", case.name), &serde_yaml::to_string(&job).unwrap());
+        let (metadata, spec) = pods(&[job]).pop().unwrap();
+        let baseline = ["run as non-root user", "run as non-root", "capabilities"];
+        assert!(broken_controls(&metadata, &spec).iter().all(|control| baseline.contains(&control.as_str())));
+        let restricted = json!({"containers": spec["initContainers"], "securityContext": spec["securityContext"]});
+        assert_eq!(broken_controls(&metadata, &restricted), Vec::<String>::new(), "all but the executor");
+    }
+}
+
+#[test]
+fn only_root_may_read_the_login_beside_kaniko_and_no_registry_is_trusted_for_nothing() {
+    let job = built_by_kaniko(&CASES[1], Transport::PublicAuthority);
+    let pod = &job["spec"]["template"]["spec"];
+    assert!(pod["securityContext"]["fsGroup"].is_null(), "it would let others read what is of mode 0400");
+    let login = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "credentials").unwrap();
+    assert_eq!(login["secret"]["defaultMode"], 0o400);
+    for container in containers(pod) {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        let has_login = mounts.iter().any(|mount| mount["name"] == "credentials");
+        assert_eq!(has_login, container["name"] == "executor");
+        let writes = mounts.iter().any(|mount| mount["name"] == "workspace" && mount["readOnly"] != true);
+        assert_eq!(writes, container["name"] == "fetch");
+    }
+    let args = pod["containers"][0]["args"].to_string();
+    for trust in ["insecure", "skip-tls", "certificate"] {
+        assert!(!args.contains(trust), "{args}");
     }
 }
 

@@ -70,6 +70,7 @@ mod hostile_names;
 mod hosting;
 mod inventories;
 mod jobs;
+mod kaniko;
 mod kills;
 mod kustomize;
 mod leader_label;

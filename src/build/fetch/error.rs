@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use crate::api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
 use crate::failure::{Class, chain};
 use crate::object::is_unprintable;
+use crate::runtimes::libraries;
 use crate::source::{self, Commit, Fault, SshFault};
 
 /// An attempt that failed.
@@ -38,6 +39,9 @@ pub enum Error {
         #[source]
         cause: io::Error,
     },
+    /// The packages of the runtime server are missing.
+    #[error(transparent)]
+    Libraries(#[from] libraries::Error),
     /// The workspace.
     #[error("write {}", path.display())]
     Write {
@@ -94,6 +98,7 @@ impl Error {
             Self::BranchMoved { .. } => (FailureReason::BranchMoved, true),
             Self::ResolvedRef(finding) => (finding.reason, false),
             Self::Write { cause, .. } if is_full(cause) => (FailureReason::TooLarge, false),
+            Self::Libraries(_) => (FailureReason::Internal, false),
             Self::Read { .. } | Self::Write { .. } => (FailureReason::Internal, true),
         };
         BuildFailure { reason, message: message(&chain(self)), retry }

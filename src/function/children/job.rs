@@ -2,6 +2,8 @@
 //!
 //! Invariant: code from packages runs only in `install`, where the credentials of the package registries are the only
 //! ones that are mounted.
+//!
+//! Deliberately absent: the pod of an operator who has chosen Kaniko (`kaniko`).
 
 use serde_json::{Value, json};
 
@@ -10,16 +12,23 @@ use super::{metadata, named};
 use crate::api::git_repository::AuthType;
 use crate::api::names;
 use crate::function::tag::BuildCause;
-use crate::function::{BaseImage, Code, ResolvedFunction, Settings};
+use crate::function::{BaseImage, Builder, Code, ResolvedFunction, Settings};
+use crate::registry::Transport;
 
 /// Maximum size of the workspace: source, dependencies and the image's layers.
-const WORKSPACE_SIZE: &str = "4Gi";
+pub(super) const WORKSPACE_SIZE: &str = "4Gi";
 /// Maximum size of `/tmp` for package managers.
-const TMP_SIZE: &str = "2Gi";
+pub(super) const TMP_SIZE: &str = "2Gi";
+/// Name of the container that fetches the source.
+pub const FETCH: &str = "fetch";
 /// Name of the container that runs code from packages.
 pub const INSTALL: &str = "install";
 /// Name of the container that reports the digest.
 pub const PUSH: &str = "push";
+/// Name of Kaniko's container, which reports it, too.
+pub const EXECUTOR: &str = "executor";
+/// The executor's argument before the image; our own program's is `--image=`.
+pub const DESTINATION: &str = "--destination=";
 
 /// One attempt to build an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +43,8 @@ pub struct Build<'a> {
     pub repository: &'a str,
     /// Secret with the registry's credentials.
     pub registry_secret: &'a str,
+    /// How the registry is spoken to.
+    pub transport: Transport,
     /// The source.
     pub from: Origin<'a>,
     /// The last image of this Function, whose dependencies may be reused.
@@ -80,8 +91,8 @@ pub fn name(function: &ResolvedFunction, build: &Build<'_>) -> String {
     named(&function.name, "-build", &[&function.uid, build.repository, build.tag, &build.attempt.to_string()])
 }
 
-/// The Job.
-pub fn build(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
+/// The Job, with its pod's specification.
+pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings, pod: Value) -> Value {
     let mut metadata = metadata(function, &name(function, build));
     let causes: Vec<_> = build.causes.iter().map(ToString::to_string).collect();
     metadata["annotations"] = json!({
@@ -106,13 +117,14 @@ pub fn build(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
                     "annotations": { "sidecar.istio.io/inject": "false" },
                     "labels": function.labels
                 },
-                "spec": pod(function, build, settings)
+                "spec": pod
             }
         }
     })
 }
 
-fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
+/// The specification of our own builder's pod.
+pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
     let (source, code_mounts) = code(build.from);
     let mut volumes = vec![
         json!({ "name": "workspace", "emptyDir": { "sizeLimit": WORKSPACE_SIZE } }),
@@ -132,19 +144,13 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
     };
     let builder = &settings.builder_image;
-    let mut fetch =
-        container("fetch", builder, program("fetch"), &fetch_args(function, build, settings), fetch_mounts, function);
+    let fetch = fetch(function, settings, &fetch_args(function, build, settings), fetch_mounts);
     // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
     let install_mounts = vec![
         read_only("workspace", "/workspace"),
         json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
         read_only("package-registry", "/package-registry"),
     ];
-    for (name, value) in &settings.proxies {
-        if let Some(env) = fetch["env"].as_array_mut() {
-            env.push(json!({ "name": name, "value": literal(value) }));
-        }
-    }
     let mut install = container(INSTALL, install_image, install, &[], install_mounts, function);
     if is_tagged(function) {
         // A node may have an older image under that tag than the one that `push` finds.
@@ -168,8 +174,19 @@ fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> V
     pod
 }
 
+/// The container that fetches the source, with the agent's proxies.
+pub(super) fn fetch(function: &ResolvedFunction, settings: &Settings, args: &[String], mounts: Vec<Value>) -> Value {
+    let mut fetch = container(FETCH, &settings.builder_image, program("fetch"), args, mounts, function);
+    for (name, value) in &settings.proxies {
+        if let Some(env) = fetch["env"].as_array_mut() {
+            env.push(json!({ "name": name, "value": literal(value) }));
+        }
+    }
+    fetch
+}
+
 /// The volumes with the source, or with the Secrets for it, and their mounts.
-fn code(from: Origin<'_>) -> (Vec<Value>, Vec<Value>) {
+pub(super) fn code(from: Origin<'_>) -> (Vec<Value>, Vec<Value>) {
     match from {
         Origin::ConfigMap(name) => {
             (vec![json!({ "name": "sources", "configMap": { "name": name } })], vec![read_only("sources", "/sources")])
@@ -192,7 +209,7 @@ fn program(step: &str) -> Vec<String> {
 }
 
 /// Each option and its value are one argument, so that a value cannot be mistaken for an option.
-fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
+pub(super) fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
     let mut args = vec![
         format!("--runtime={}", function.runtime.name),
         "--workspace=/workspace".to_owned(),
@@ -225,16 +242,18 @@ fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Setting
             args.extend(lfs.then(|| "--lfs".to_owned()));
         }
     }
-    args.extend(previous(function, build).map(|previous| format!("--known-dependencies={}", previous.dependencies)));
+    let previous = previous(function, build, settings);
+    args.extend(previous.map(|previous| format!("--known-dependencies={}", previous.dependencies)));
     args
 }
 
-/// The image whose dependencies may be reused. Under a tag they may have been installed on another base image.
-fn previous<'a>(function: &ResolvedFunction, build: &Build<'a>) -> Option<Previous<'a>> {
-    build.previous.filter(|_| !is_tagged(function))
+/// The image whose dependencies may be reused. Under a tag they may have been installed on another base image, and Kaniko has a
+/// cache of its own.
+fn previous<'a>(function: &ResolvedFunction, build: &Build<'a>, settings: &Settings) -> Option<Previous<'a>> {
+    build.previous.filter(|_| !is_tagged(function) && settings.builder == Builder::Own)
 }
 
-fn is_tagged(function: &ResolvedFunction) -> bool {
+pub(super) fn is_tagged(function: &ResolvedFunction) -> bool {
     matches!(function.base, BaseImage::Tagged(_))
 }
 
@@ -247,13 +266,13 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
         format!("--base={}", function.base),
         format!("--platform={}", settings.platform),
     ];
-    args.extend(previous(function, build).map(|previous| format!("--previous={}", previous.image)));
+    args.extend(previous(function, build, settings).map(|previous| format!("--previous={}", previous.image)));
     args
 }
 
 /// All three containers have the build's resources: init containers run one after the other, so the pod needs no more
 /// than one.
-fn container(
+pub(super) fn container(
     name: &str,
     image: &str,
     command: Vec<String>,
@@ -279,10 +298,10 @@ fn container(
     container
 }
 
-fn mount(volume: &str, path: &str) -> Value {
+pub(super) fn mount(volume: &str, path: &str) -> Value {
     json!({ "name": volume, "mountPath": path })
 }
 
-fn read_only(volume: &str, path: &str) -> Value {
+pub(super) fn read_only(volume: &str, path: &str) -> Value {
     json!({ "name": volume, "mountPath": path, "readOnly": true })
 }

@@ -1,14 +1,16 @@
 //! Builders of a Function's children, one file for each kind: objects ready for server-side apply.
 //!
 //! Invariant: building cannot fail, and equal inputs give equal objects; they contain only fields that we own.
-//! Invariant: every pod satisfies Pod Security `restricted`.
+//! Invariant: every pod satisfies Pod Security `restricted`, except that of a build by Kaniko, which satisfies `baseline`.
 //!
 //! Deliberately absent: when a child is written. The stage table decides that.
 
 pub mod autoscaler;
+pub mod build_job;
 pub mod config_map;
 pub mod deployment;
 pub mod job;
+mod kaniko;
 mod pod;
 mod reserved;
 pub mod service;

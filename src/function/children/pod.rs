@@ -31,6 +31,20 @@ pub(super) fn container_security() -> Value {
     })
 }
 
+/// Container security context of Kaniko's executor: root, which unpacks the base image into its own root file system and hands
+/// files and programs to others; what Pod Security `baseline` allows, and nothing more than it needs.
+pub(super) fn root_security() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "capabilities": { "drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"] },
+        "privileged": false,
+        "readOnlyRootFilesystem": false,
+        "runAsGroup": 0,
+        "runAsNonRoot": false,
+        "runAsUser": 0
+    })
+}
+
 /// Text for `command` and `args`, escaped so that the API does not expand `$(NAME)`.
 pub(super) fn literal(text: &str) -> String {
     text.replace("$(", "$$(")

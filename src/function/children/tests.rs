@@ -22,6 +22,7 @@ fn build(tag: &str, attempt: i64) -> Build<'_> {
         causes: &[],
         repository: "r/default-a",
         registry_secret: "s",
+        transport: crate::registry::Transport::default(),
         from: Origin::ConfigMap("c"),
         previous: None,
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, put};
+use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, kaniko, put};
 use crate::api::build::{BuildFailure, BuildReport, FailureReason, Termination};
 use crate::api::function::Built;
 use crate::api::function_conditions::{Reason, Status, Type};
@@ -18,11 +18,12 @@ use crate::function::build_queue::Admission;
 use crate::function::child_set::ChildKind;
 use crate::function::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, sizes};
 use crate::function::children;
-use crate::function::children::job::{self, Build, Origin, Previous};
+use crate::function::children::build_job;
+use crate::function::children::job::{self, Build, EXECUTOR, Origin, Previous};
 use crate::function::log_tail::log_tail;
 use crate::function::refusals::Write;
 use crate::function::tag::{self, BuildCause};
-use crate::registry::Digest;
+use crate::registry::{Digest, Transport};
 
 const SUBJECT: Type = Type::BuildReady;
 /// How long the report of a complete Job may be missing.
@@ -103,7 +104,7 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
             }
             let is_held_up = problem.is_some() || decision.without_pod.is_some();
             let is_asked = problem.is_some() && observed.state.retry_now.as_deref() == Some(&job.identity.name);
-            if is_asked || (is_held_up && has_other_resources(job, resolved)) {
+            if is_asked || (is_held_up && is_made_otherwise(job, resolved)) {
                 replace_held_up(situation, job, decision);
             } else {
                 runs(situation, job, problem, decision);
@@ -238,17 +239,25 @@ fn runs(situation: &Situation<'_>, job: &Job, problem: Option<(String, String)>,
         Some(problem) => format!("Job {name} is still in progress: {problem}{again}"),
         None => format!("Job {name} is still in progress{again}"),
     };
+    let refused = known.as_ref().filter(|_| without_pod && problem.is_none());
+    let refused = refused.and_then(|why| kaniko::pod_security(job, why, situation.resolved.function));
     // At the Job's deadline its pod is deleted: then this was the cause.
     let last = problem.or(known.filter(|_| !works));
     decision.state.problem = last.map(|problem| (job.identity.uid.clone(), problem));
-    decision.set_condition(SUBJECT, Status::Unknown, Reason::JobRunning, message);
+    match refused {
+        Some(refused) => decision.set_condition(SUBJECT, Status::False, Reason::ApplyFailed, refused + &again),
+        None => decision.set_condition(SUBJECT, Status::Unknown, Reason::JobRunning, message),
+    }
     if !without_pod && !observed.children.pods.iter().any(|pod| own(&pod)) {
         decision.requeue_within(Duration::try_from(POD_TIMEOUT).unwrap_or_default() + Duration::from_millis(100));
     }
 }
 
-/// Whether the Job asks for other resources than a new one would. One that works goes on with what it has.
-fn has_other_resources(job: &Job, resolved: &Resolved<'_>) -> bool {
+/// Whether a new Job would ask for other resources, or be of another builder. One that works goes on with what it has.
+fn is_made_otherwise(job: &Job, resolved: &Resolved<'_>) -> bool {
+    if kaniko::is_of_another_builder(job, resolved.settings) {
+        return true;
+    }
     let wanted = serde_json::to_value(&resolved.function.build_resources).unwrap_or_default();
     job.resources.as_ref().is_some_and(|resources| *resources != sizes(&wanted))
 }
@@ -322,10 +331,14 @@ fn ended(end: &End) -> Failure {
         }
         Termination::Built(_) => Failure::of("the build reported an image and failed all the same", true),
         Termination::Other(log) => {
+            let how = format!("{} ended with exit code {} ({})", end.container, end.code, end.reason);
+            let known = Some(log).filter(|_| end.container == EXECUTOR).and_then(|log| kaniko::why_failed(&how, log));
+            if let Some((reason, message, retry)) = known {
+                return Failure { reason: Some(reason), message, retry };
+            }
             let tail = log_tail(log);
             let lines = if tail.is_empty() { String::new() } else { format!("\n{tail}") };
-            let (container, code, reason) = (&end.container, end.code, &end.reason);
-            Failure::of(&format!("{container} ended with exit code {code} ({reason}){lines}"), true)
+            Failure::of(&format!("{how}{lines}"), true)
         }
     }
 }
@@ -335,7 +348,8 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
     let status = observed.status;
     let known = status.building.as_deref() == Some(&job.tag) && status.builds == Some(job.attempt);
     let at_once = matches!(failure.reason, Some(FailureReason::BranchMoved | FailureReason::PreviousGone));
-    let asked = observed.state.retry_now.as_deref() == Some(&job.identity.name);
+    let asked = observed.state.retry_now.as_deref() == Some(&job.identity.name)
+        || kaniko::is_of_another_builder(job, resolved.settings);
     let due = match status.retry_at.as_ref().filter(|_| known) {
         Some(at) => at.0,
         None => now + backoff(resolved.settings.requeue, job.attempt, failure.retry),
@@ -403,6 +417,7 @@ fn is_put_back(resolved: &Resolved<'_>, observed: &Observed<'_>, attempt: i64) -
         causes: &[],
         repository: &resolved.repository.push,
         registry_secret: "",
+        transport: Transport::default(),
         from: Origin::ConfigMap(""),
         previous: None,
     };
@@ -431,6 +446,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
         causes,
         repository: &resolved.repository.push,
         registry_secret: &resolved.repository.secret,
+        transport: resolved.repository.transport,
         from: match resolved.git {
             Some((tree, access)) => Origin::Git {
                 url: &access.url,
@@ -446,7 +462,7 @@ fn start_after(situation: &Situation<'_>, attempt: i64, after: After, decision: 
         },
         previous: previous.as_ref().map(|(image, dependencies)| Previous { image, dependencies }),
     };
-    let document = job::build(resolved.function, &build, resolved.settings);
+    let document = build_job::build(resolved.function, &build, resolved.settings);
     let again = previous_failure(situation, attempt, decision);
     // A Function whose write must wait anyway does not take a place in the queue.
     if !is_held(situation, &document) {

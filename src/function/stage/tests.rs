@@ -57,6 +57,7 @@ impl Case {
             push: "r/default-hello".into(),
             pull: "p/default-hello".into(),
             secret: "s".into(),
+            transport: Transport::default(),
             no_pull: None,
         };
         let resolved = Resolved { function: &spec, recipe: &recipe, repository: &repository, git: None, settings };

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{BaseImage, Settings};
+use super::super::{BaseImage, Builder, Settings};
 use super::paths::{self, Path};
 use super::unknown::{REFUSED, nearest};
-use super::{InvalidVariable, Set, VARIABLES, incomplete};
+use super::{EXECUTOR_ARGS, EXECUTOR_IMAGE, InvalidVariable, Set, VARIABLES, incomplete};
 use crate::runtimes;
 
+const KANIKO: &str = "builds run Kaniko only with MAINSTAY_BUILDER=kaniko";
 /// Prefix of the paths of base images.
 const IMAGES: &str = "images.runtimes.";
 
@@ -45,7 +46,7 @@ impl Settings {
         for (key, value) in data.iter().filter(|(_, value)| !value.trim().is_empty()) {
             read.take(key, value.trim());
         }
-        let Read { variables, presets, images, without_effect, mut refused } = read;
+        let Read { variables, presets, images, mut without_effect, mut refused } = read;
         let mut settings = base;
         let mut refuse = |key: &str, why: String| refused.push(InvalidVariable { name: key.to_owned(), why });
         for (name, set) in VARIABLES {
@@ -72,6 +73,12 @@ impl Settings {
                 Ok(image) => _ = settings.base_images.insert(runtime.to_owned(), image),
                 Err(why) => refuse(key, why),
             }
+        }
+        if settings.builder != Builder::Kaniko {
+            let of_kaniko =
+                [EXECUTOR_IMAGE, EXECUTOR_ARGS].into_iter().filter_map(|name| variables.get(name)).flatten();
+            without_effect.extend(of_kaniko.map(|(key, _)| WithoutEffect { key: (*key).to_owned(), why: KANIKO }));
+            without_effect.sort_by(|a, b| a.key.cmp(&b.key));
         }
         refused.extend(incomplete(&settings));
         refused.sort_by(|a, b| a.name.cmp(&b.name));
@@ -167,6 +174,7 @@ mod tests {
             ("containers.manager.envs.secretRequeueDuration.value", "5m"),
             ("docker-registry.persistence.size", "20Gi"),
             ("metrics.enabled", ""),
+            ("containers.manager.envs.functionBuildExecutorArgs.value", "--insecure,--cache=true"),
         ])
         .unwrap();
         assert_eq!((settings.max_simultaneous_jobs, settings.target_cpu_percentage), (7, 80));
@@ -175,7 +183,11 @@ mod tests {
         assert_eq!(settings.resources.fallback().unwrap().limit_cpu, Some("1".into()));
         assert_eq!((&*settings.default_runtime, settings.min_build_resources.cpu), ("python312", "100m".into()));
         let ignored = without_effect.iter().map(|one| &*one.key).collect::<Vec<_>>();
-        let expected = ["containers.manager.envs.secretRequeueDuration.value", "docker-registry.persistence.size"];
+        let expected = [
+            "containers.manager.envs.functionBuildExecutorArgs.value",
+            "containers.manager.envs.secretRequeueDuration.value",
+            "docker-registry.persistence.size",
+        ];
         assert_eq!(ignored, expected);
     }
 

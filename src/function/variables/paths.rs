@@ -5,7 +5,7 @@
 
 use super::super::Settings;
 use super::super::presets::{ReplicasPreset, ResourcesPreset};
-use super::{Set, amount, at_least_one};
+use super::{EXECUTOR_ARGS, EXECUTOR_IMAGE, Set, amount, at_least_one};
 use crate::api::Amount;
 
 /// What a path of the chart is.
@@ -30,7 +30,6 @@ const WEBHOOK_1_14: &str = "webhook.container.envs.";
 
 const WATCHED: &str = "what was looked at again periodically is watched";
 const POD: &str = "the agent is one Deployment, which its manifest describes";
-const KANIKO: &str = "builds do not run Kaniko";
 const REGISTRY: &str = "the registry that `mainstay install` brings is what its manifest says";
 
 const OF_MANAGER: &[(&str, Path)] = &[
@@ -59,8 +58,8 @@ const OF_MANAGER: &[(&str, Path)] = &[
     ("imagePullAccountName", Variable("APP_FUNCTION_IMAGE_PULL_ACCOUNT_NAME")),
     ("buildServiceAccountName", Variable("APP_FUNCTION_BUILD_SERVICE_ACCOUNT_NAME")),
     ("targetCPUUtilizationPercentage", Variable("APP_FUNCTION_TARGET_CPU_UTILIZATION_PERCENTAGE")),
-    ("functionBuildExecutorArgs", WithoutEffect(KANIKO)),
-    ("functionBuildExecutorImage", WithoutEffect(KANIKO)),
+    ("functionBuildExecutorArgs", Variable(EXECUTOR_ARGS)),
+    ("functionBuildExecutorImage", Variable(EXECUTOR_IMAGE)),
     ("functionBuildRepoFetcherImage", Variable("MAINSTAY_BUILDER_IMAGE")),
     ("logLevel", WithoutEffect("what is logged is decided at the agent's start, by RUST_LOG")),
     ("functionTraceCollectorEndpoint", Variable("APP_FUNCTION_TRACE_COLLECTOR_ENDPOINT")),

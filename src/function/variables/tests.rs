@@ -131,18 +131,50 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
 }
 
 #[test]
+fn kaniko_needs_an_image_of_its_own_base_images_and_fit_arguments() {
+    let image = ("APP_FUNCTION_BUILD_EXECUTOR_IMAGE", "ghcr.io/osscontainertools/kaniko:v1.28.5");
+    let kaniko = ("MAINSTAY_BUILDER", "kaniko");
+    let settings = from(&[kaniko, image, ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "--cache=true,--push-retry=3")]).unwrap();
+    assert_eq!(settings.executor(), Some(image.1));
+    assert_eq!(settings.executor_args, ["--cache=true", "--push-retry=3"]);
+    assert_eq!(from(&[image, ("MAINSTAY_BUILDER", "mainstay")]).unwrap().executor(), None);
+    let all = from(&[
+        kaniko,
+        ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "--insecure,--destination=x"),
+        ("MAINSTAY_BASE_IMAGES", r#"{"*": "scratch"}"#),
+    ]);
+    let all = all.unwrap_err();
+    assert_eq!(all.len(), 4, "{all:?}");
+    for (mistake, expected) in all.iter().zip([
+        "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --insecure: it holds for all registries",
+        "APP_FUNCTION_BUILD_EXECUTOR_ARGS: remove --destination: each build has its own",
+        "MAINSTAY_BASE_IMAGES: *: Kaniko builds on images in registries only, and \"scratch\" is none",
+        "MAINSTAY_BUILDER: Kaniko needs the image of its executor: name one in APP_FUNCTION_BUILD_EXECUTOR_IMAGE, such as \
+         ghcr.io/osscontainertools/kaniko:",
+    ]) {
+        assert!(mistake.starts_with(expected), "{mistake}");
+    }
+    // The arguments of Kyma's chart mean nothing to our own builder.
+    assert!(from(&[("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "--insecure,--skip-tls-verify")]).is_ok());
+    for (name, value, why) in [
+        ("MAINSTAY_BUILDER", "docker", "it is mainstay or kaniko"),
+        ("APP_FUNCTION_BUILD_EXECUTOR_IMAGE", "kaniko", "it is not the name of an image, such as"),
+        ("APP_FUNCTION_BUILD_EXECUTOR_ARGS", "[1]", "it is not a JSON list of texts"),
+    ] {
+        assert!(from(&[(name, value)]).unwrap_err()[0].starts_with(&format!("{name}: {why}")), "{name}={value}");
+    }
+}
+
+#[test]
 fn all_unknown_and_invalid_variables_are_reported_at_once() {
     let all = from(&[
-        ("APP_FUNCTION_BUILD_REPOFETCHER_IMAGE", "x"),
+        ("APP_FUNCTION_KSERVICE_NAME", "x"),
         ("APP_FUNCTION_REQUEUE_DURATION", "soon"),
         ("WEBHOOK_DEFAULTING_RUNTIMES", "x"),
     ])
     .unwrap_err();
     assert_eq!(all.len(), 3);
-    assert_eq!(
-        all[0],
-        "APP_FUNCTION_BUILD_REPOFETCHER_IMAGE: it is not a setting of Mainstay; remove it, or correct its name"
-    );
+    assert_eq!(all[0], "APP_FUNCTION_KSERVICE_NAME: it is not a setting of Mainstay; remove it, or correct its name");
 }
 
 #[test]

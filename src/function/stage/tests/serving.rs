@@ -148,7 +148,13 @@ fn writing_another_child_does_not_change_running() {
 #[test]
 fn a_refused_pull_says_that_nodes_do_not_use_the_secret() {
     let no_pull = Some("the Secret s is of type Opaque".to_owned());
-    let repository = Repository { push: "r/x".into(), pull: "p/x".into(), secret: "s".into(), no_pull };
+    let repository = Repository {
+        push: "r/x".into(),
+        pull: "p/x".into(),
+        secret: "s".into(),
+        transport: Transport::default(),
+        no_pull,
+    };
     let explain =
         |repository: &Repository, reason: &str, text: &str| repository.explain(&(reason.to_owned(), text.to_owned()));
     for refused in ["failed to authorize: 401 Unauthorized", "pull access denied", "no basic auth credentials"] {
