@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::convert::{Version, convert};
 use super::review::Verdict;
 use super::{default, validate};
 use crate::api::{Function, GitRepository};
@@ -330,6 +331,16 @@ proptest! {
                 prop_assert_eq!(judged, Verdict::Denied { code: 400, text });
             }
         }
+    }
+
+    #[test]
+    fn what_is_admitted_in_one_version_is_admitted_in_the_other(object in any_function()) {
+        let mut other = object.clone();
+        convert(&mut other, Version::V1alpha2);
+        convert(&mut other, Version::V1alpha1);
+        let judged = |object: &Value| validate::function(&read(object), None, &settings());
+        prop_assert_eq!(judged(&other), judged(&object));
+        prop_assert_eq!(resolved(&other), resolved(&object));
     }
 
     #[test]

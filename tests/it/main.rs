@@ -4,6 +4,7 @@
 mod abbreviations;
 mod addresses;
 mod admission;
+mod admission_samples;
 mod agent_restarts;
 mod autoscaled;
 mod bootstrap;

@@ -31,7 +31,7 @@ fn serve(world: &World, newer: bool) {
 }
 
 /// A world whose API server has Functions in both versions.
-async fn serving() -> World {
+pub(crate) async fn serving() -> World {
     let mut world = World::with_functions().await;
     world.admit();
     world.start();

@@ -24,8 +24,21 @@ impl Kubectl {
         self.edit(arguments, "true").await
     }
 
+    /// Runs it; it must fail. What it complains about.
+    pub(crate) async fn refused(&self, arguments: &[&str]) -> String {
+        let (succeeded, _, error) = self.output(arguments, "true").await;
+        assert!(!succeeded, "kubectl {arguments:?}");
+        error
+    }
+
     /// Runs it with an editor.
     pub(crate) async fn edit(&self, arguments: &[&str], editor: &str) -> String {
+        let (succeeded, text, error) = self.output(arguments, editor).await;
+        assert!(succeeded, "kubectl {arguments:?}: {error}");
+        text
+    }
+
+    async fn output(&self, arguments: &[&str], editor: &str) -> (bool, String, String) {
         let mut command = Command::new("kubectl");
         command
             .args(["--namespace", self.namespace])
@@ -35,8 +48,7 @@ impl Kubectl {
             .env("KUBE_EDITOR", editor);
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
         let output = output.expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "kubectl {arguments:?}: {error}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
     }
 }
