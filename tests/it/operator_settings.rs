@@ -60,7 +60,8 @@ async fn a_changed_preset_reaches_those_that_rely_on_it_and_a_mistake_nobody() {
     world.set(json!({PRESET: "L"}));
     world.until_function("the preset holds", |w| w.limit_of("plain") == "200m").await;
     world.runs("plain").await;
-    assert_eq!(world.noted("SettingsApplied"), "1 settings hold");
+    // Its Event may come a little later.
+    world.until_function("it is told", |w| w.noted("SettingsApplied") == "1 settings hold").await;
     assert_eq!((world.generation_of("sized"), world.child_name("plain", JOBS)), (sized, job), "and nothing is built");
 
     let rolled = world.generation_of("plain");
