@@ -74,10 +74,13 @@ impl Access {
         }
     }
 
-    /// Access to another registry, that of a base image: only a login for exactly its host is used.
+    /// Access to another registry, that of a base image: only a login for exactly its host is used. `ca.crt` and `isInternal` hold
+    /// for it, too, the latter if the Secret names its host.
     pub fn foreign(data: &SecretData, image: &ImageRef) -> Self {
-        let scheme = if is_loopback(&image.registry) { Scheme::Http } else { Scheme::Https };
-        Self { scheme, login: listed(data, image), authorities: Vec::new() }
+        let authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
+        let may_be_plain = is_loopback(&image.registry) || choice::is_internal(data) && is_named(data, image);
+        let scheme = if may_be_plain && authorities.is_empty() { Scheme::Http } else { Scheme::Https };
+        Self { scheme, login: listed(data, image), authorities }
     }
 }
 
@@ -87,14 +90,19 @@ fn listed(data: &SecretData, image: &ImageRef) -> Option<Login> {
 
 /// `username` and `password` if the Secret is about the image's registry.
 fn given(data: &SecretData, image: &ImageRef) -> Option<Login> {
-    let address = |key| choice::text(data, key).and_then(|text| Address::parse(text).ok());
-    let addresses = ["registryAddress", "pushRegAddr", "serverAddress"].into_iter().filter_map(address);
-    if !addresses.into_iter().any(|address| address.host() == image.registry) {
+    if !is_named(data, image) {
         return None;
     }
     let line = |key| choice::text(data, key).filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
     let (username, password) = (line("username")?.to_owned(), line("password")?.to_owned());
     Some(Login { username, password: Secret::new(password) })
+}
+
+/// Whether the Secret names the image's registry.
+fn is_named(data: &SecretData, image: &ImageRef) -> bool {
+    let address = |key| choice::text(data, key).and_then(|text| Address::parse(text).ok());
+    let mut addresses = ["registryAddress", "pushRegAddr", "serverAddress"].into_iter().filter_map(address);
+    addresses.any(|address| address.host() == image.registry)
 }
 
 /// Whether a host with or without a port is this machine.
@@ -154,5 +162,21 @@ mod tests {
         let base = |image: &str| Access::foreign(&data, &image.parse().unwrap()).login.map(|login| login.username);
         assert_eq!(base("base.io/a").as_deref(), Some("b"));
         assert_eq!(base("other.io/a"), None);
+    }
+
+    #[test]
+    fn a_base_image_is_fetched_as_the_secret_says() {
+        let scheme = |pairs: &[(&str, &str)], image: &str| {
+            let data = pairs.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
+            let access = Access::foreign(&data.collect(), &image.parse().unwrap());
+            (access.scheme, access.authorities.len())
+        };
+        let named = ("serverAddress", "r.svc:5000");
+        assert_eq!(scheme(&[], "h.io/a"), (Scheme::Https, 0));
+        assert_eq!(scheme(&[], "localhost:5000/a"), (Scheme::Http, 0));
+        assert_eq!(scheme(&[("ca.crt", "pem")], "h.io/a"), (Scheme::Https, 3));
+        assert_eq!(scheme(&[("isInternal", "true"), named], "r.svc:5000/a"), (Scheme::Http, 0));
+        assert_eq!(scheme(&[("isInternal", "true"), named, ("ca.crt", "pem")], "r.svc:5000/a"), (Scheme::Https, 3));
+        assert_eq!(scheme(&[("isInternal", "true"), named], "h.io/a"), (Scheme::Https, 0));
     }
 }

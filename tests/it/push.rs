@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use devcluster::{Cluster as EmbeddedCluster, Options, RegistryOptions, registry::Lookup};
 use mainstay::api::build::{Termination, parse_termination};
 use mainstay::build::image::Bounds;
@@ -193,6 +194,29 @@ async fn a_base_comes_from_a_layout_from_another_registry_or_from_the_same_one()
         let missing = outcome(&request).await;
         assert!(missing.contains("its registry knows no digest of that tag"), "{missing}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_comes_from_a_registry_with_a_private_authority() {
+    let (registry, other) = (DockerRegistry::start(Served::Safely).await, DockerRegistry::start(Served::Safely).await);
+    let build = Build::new().registry(&registry.host());
+    let login = BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    let logins = [registry.host(), other.host()].map(|host| (host, json!({"auth": login})));
+    build.write("registry/.dockerconfigjson", &json!({"auths": Value::from_iter(logins)}).to_string());
+    let layout = foreign_base(&build).await;
+    let base = format!("docker://{}/bases/node:1", other.host());
+    let access = ["--creds", &format!("{USER}:{PASSWORD}"), "--cert-dir", &other.certificates()].map(str::to_owned);
+    let to = access.each_ref().map(|argument| argument.replace("--", "--dest-"));
+    let copy = ["--insecure-policy", "copy", "-q", &to[0], &to[1], &to[2], &to[3], &format!("oci:{layout}:one"), &base];
+    run("skopeo", &copy).await;
+    let mut request = build.request(&format!("{}/ns-one:t", registry.host()));
+    request.base = format!("{}/bases/node:1", other.host()).parse().unwrap();
+    build.write("registry/ca.crt", registry.authority());
+    let unknown = outcome(&request).await;
+    assert!(unknown.contains("certificate"), "{unknown}");
+    build.write("registry/ca.crt", &format!("{}{}", registry.authority(), other.authority()));
+    let digest = outcome(&request).await;
+    assert!(digest.starts_with("sha256:"), "{digest}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
