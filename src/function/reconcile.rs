@@ -450,7 +450,8 @@ impl Task {
         for update in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
             decision.attribute(update);
         }
-        let outcome = self.perform(&decision).await;
+        // In a box, because reconciles that wait for their source have no use for the room.
+        let outcome = Box::pin(self.perform(&decision)).await;
         reconciled.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
         reconciled.record.clone_from(&outcome.reconciled.record);
         reconciled.updates = outcome.reconciled.updates;

@@ -39,7 +39,7 @@ impl Source {
         let found = match (self.found(remote, reference, max_age).await, reference.abbreviation()) {
             (Err(fault), Some(beginning)) => match &*fault {
                 Fault::MissingReference { default_branch, empty: false } => {
-                    self.search(remote, &beginning, default_branch.clone()).await
+                    Box::pin(self.search(remote, &beginning, default_branch.clone())).await
                 }
                 _ => Err(fault),
             },
@@ -112,7 +112,9 @@ impl Source {
         self.inner.lookups.fetch_add(1, Ordering::Relaxed);
         let (covers, wanted) = state.poll.lock().request();
         let deadline = self.inner.settings.deadlines.lookup;
-        let outcome = match tokio::time::timeout(deadline, self.list_refs(&state, remote, &wanted)).await {
+        // In a box, because many wait above, and what waits has the size of all that it may come to.
+        let listing = Box::pin(self.list_refs(&state, remote, &wanted));
+        let outcome = match tokio::time::timeout(deadline, listing).await {
             Ok(outcome) => outcome,
             Err(_) => Err(Fault::Timeout { after: deadline, what: "looking up the reference" }),
         };

@@ -62,6 +62,8 @@ impl Source {
     }
 
     /// A snapshot of the commit, from the mirror or fetched now.
+    ///
+    /// What fetches is in a box, because many wait for the mirror, and what waits has the size of all that it may come to.
     pub(super) async fn snapshot(
         &self,
         remote: &Remote,
@@ -114,7 +116,7 @@ impl Source {
         self.inner.fetches.fetch_add(1, Ordering::Relaxed);
         let mut kept = None;
         if let Some(generation) = usable {
-            match self.fetch_into(&state, remote, found, &generation, allowance).await {
+            match Box::pin(self.fetch_into(&state, remote, found, &generation, allowance)).await {
                 // A thin pack on damaged objects of ours looks damaged itself.
                 Err(fault @ (Fault::Pack { .. } | Fault::Corrupt { .. } | Fault::Incomplete)) => {
                     kept = self.renew(&state, remote, generation, fault).await?;
@@ -127,7 +129,8 @@ impl Source {
             self.shared(remote).run(move || drop(old)).await?;
         }
         let fresh = self.fresh(remote, mirror).await?;
-        let snapshot = self.fetch_into(&state, remote, found, &fresh, allowance).await.map_err(failed)?;
+        let fetching = Box::pin(self.fetch_into(&state, remote, found, &fresh, allowance));
+        let snapshot = fetching.await.map_err(failed)?;
         self.check_size(remote, &fresh).await.map_err(failed)?;
         mirror.adopt(fresh);
         drop(kept);
