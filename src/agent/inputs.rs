@@ -59,9 +59,9 @@ impl Work for Syncs {
     /// Nobody knows what it wants: nothing is deleted that it may.
     fn set_refused(&self, owner: &Owner, (namespace, name): &Name, is_there: bool) {
         if is_there {
-            self.context.enter(owner, namespace, name);
+            self.context.refuse(owner, namespace, name);
         } else {
-            self.context.registry.remove(owner);
+            self.context.leave(owner);
         }
     }
 

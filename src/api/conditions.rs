@@ -58,6 +58,10 @@ pub enum Reason {
     ObjectMissing,
     /// Both loops are stopped by `suspend`.
     Suspended,
+    /// A GitSync on which this one depends is not ready.
+    DependencyNotReady,
+    /// GitSyncs depend on each other in a ring.
+    DependencyCycle,
     /// The GitRepository, its Secret, or a field of the spec is missing or wrong.
     SpecInvalid,
     /// Git refused the credentials.

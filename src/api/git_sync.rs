@@ -62,6 +62,12 @@ pub struct GitSyncSpec {
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
+    /// GitSyncs that have to be ready before a commit is applied: Ready is True for their present spec and, if they follow the
+    /// same reference of the same GitRepository, with the same commit. What was applied before stays enforced meanwhile. At
+    /// most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub depends_on: Vec<Dependency>,
     /// How long applied objects may take to become healthy; later, Ready is False. Also how long removed objects may take to
     /// be gone; later, an Event with the reason DeletionStuck names them.
     #[serde(default = "five_minutes")]
@@ -83,6 +89,19 @@ pub struct GitSyncSpec {
     /// Time zone of `schedule`, and of windows without one, such as `Europe/Berlin`; by default UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
+}
+
+/// A GitSync on which another one depends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dependency {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its namespace; by default that of the GitSync that depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
 }
 
 /// A time window in which new commits are applied or held back.

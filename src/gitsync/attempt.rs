@@ -9,20 +9,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
+use super::dependencies::Unmet;
 use super::failures::Failures;
 use super::kustomizations::BuiltKustomizations;
 use super::no_memory::NoMemory;
 use super::outcome::{Outcome, Refused};
 use super::plan::{self, DesiredState};
 use super::prune;
-use super::registry;
+use super::registry::{self, CannotRead};
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
 use super::unread::UnreadObjects;
 use super::windows::{self, Freeze};
 use crate::api::GitSync;
+use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
+use crate::failure::Class;
 use crate::notification::Message;
 use crate::object::{Digest, Key, Owner};
 use crate::source::{Commit, Remote, RemoteUrl, Source};
@@ -131,10 +134,18 @@ impl Attempt<'_> {
         }
         let freeze = resolved.windows.freeze(Timestamp::now()).filter(|_| !self.was_begun(commit));
         let is_overridden = resolved.overrides_window(commit);
-        if freeze.is_some() && !is_overridden {
+        let unmet = self.unmet(commit).await?;
+        if (freeze.is_some() && !is_overridden) || unmet.is_some() {
             self.keep_what_was_applied(remote, &resolved.directory).await;
         }
-        let desired = self.desired(remote, &found, resolved, &request).await?;
+        let desired = match (self.desired(remote, &found, resolved, &request).await, unmet) {
+            (Ok(desired), _) => desired,
+            // What it waits for may be what it cannot be read without, such as definitions.
+            (Err(refused), Some(on)) if matches!(refused.class, Class::Invalid | Class::NotReady) => {
+                return Ok(Some(self.waits_unread(commit, on)));
+            }
+            (Err(refused), _) => return Err(refused),
+        };
         // A commit that changes nothing in the directory waits for no window.
         if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
             if !is_overridden {
@@ -143,8 +154,7 @@ impl Attempt<'_> {
             self.override_window(commit, freeze).await;
         }
         let branch = registry::branch(&remote.url, &self.sync.spec.followed_reference());
-        // From now on what the commit wants counts for the other GitSyncs, and no window that closes stops it.
-        self.state.begun = Some(commit);
+        // From now on what the commit wants counts for the other GitSyncs: one that this one waits for may wait for that.
         let keys = desired.objects.iter().map(|d| d.key.clone()).collect();
         self.context.registry.update(self.owner, |row| {
             row.branch = Some(branch.clone());
@@ -153,6 +163,13 @@ impl Attempt<'_> {
             row.suspended = false;
             row.cannot_read = None;
         });
+        if !self.is_carried_out(&desired, &request)
+            && let Some(on) = self.unmet(commit).await?
+        {
+            return Ok(Some(Outcome::Waiting { commit: commit.to_string(), on }));
+        }
+        // No window that closes stops it any more.
+        self.state.begun = Some(commit);
         let observed = self.observe(&desired).await?;
         let facts = plan::Facts {
             commit: &commit.to_string(),
@@ -174,6 +191,41 @@ impl Attempt<'_> {
             self.state.settled = Some(request);
         }
         Ok(Some(outcome))
+    }
+
+    /// What the commit waits for of what `spec.dependsOn` names.
+    async fn unmet(&self, commit: Commit) -> Result<Option<String>, Refused> {
+        match self.context.dependencies.unmet(self.owner, &commit.to_string()).await {
+            None => Ok(None),
+            Some(Unmet::Waits(on)) => Ok(Some(on)),
+            Some(Unmet::Ring(ring)) => {
+                let why =
+                    format!("spec.dependsOn leads back to this GitSync: {ring}; take one of these references away");
+                Err(Refused::invalid(Reason::DependencyCycle, why))
+            }
+        }
+    }
+
+    /// A commit that waits, and cannot be read yet. Nobody else waits until it is.
+    fn waits_unread(&self, commit: Commit, on: String) -> Outcome {
+        let commit = commit.to_string();
+        let cannot_read = CannotRead { commit: Some(commit.clone()), readable: Arc::new(self.state.readable.clone()) };
+        self.context.registry.update(self.owner, |row| row.cannot_read = Some(cannot_read));
+        Outcome::Waiting { commit, on }
+    }
+
+    /// Whether a commit brings nothing that was not carried out before, by this agent or by the last one.
+    fn is_carried_out(&self, desired: &DesiredState, request: &SyncRequest) -> bool {
+        let status = self.sync.status.as_ref();
+        let is_same_spec = match &self.state.settled {
+            Some(settled) => settled.generation == request.generation,
+            None => status.is_some_and(|status| {
+                let ready = conditions::status(&status.conditions, Type::Ready);
+                let waited = ready.is_some_and(|ready| ready.reason == Reason::DependencyNotReady.as_str());
+                status.observed_generation == request.generation && !waited && self.state.begun.is_none()
+            }),
+        };
+        is_same_spec && self.is_applied(desired)
     }
 
     /// Refuses a permission that is none, aloud.

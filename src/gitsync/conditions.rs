@@ -158,6 +158,11 @@ impl Conditions<'_> {
                     self.progress(false, false, Reason::WindowClosed, "");
                 }
             }
+            Outcome::Waiting { commit, on } => {
+                let message = format!("commit {commit} waits for {on}");
+                self.set(Type::Ready, "False", Reason::DependencyNotReady, &message);
+                self.progress(true, false, Reason::DependencyNotReady, &message);
+            }
             Outcome::Refused { class, reason, message } => {
                 if *class == Class::Unavailable && self.was_applied() {
                     self.while_git_is_away(facts, kept, *reason, message);

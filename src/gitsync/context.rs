@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
+use super::dependencies::Dependencies;
 use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
 use crate::api::GitSync;
@@ -43,6 +44,8 @@ pub struct Context {
     pub pushes: Arc<Pushes>,
     /// Who manages and wants what.
     pub registry: Registry,
+    /// Who waits for whom.
+    pub(super) dependencies: Dependencies,
     /// What files decoded to.
     pub memory: Arc<manifest::DecodeCache>,
     /// Directories without manifests.
@@ -100,6 +103,7 @@ impl Context {
             secrets,
             pushes,
             registry: Registry::default(),
+            dependencies: Dependencies::default(),
             memory: Arc::default(),
             skipped: Arc::new(SkippedTrees::new(manifest::reads)),
             limits: manifest::Limits::new(thread_time),
@@ -127,6 +131,19 @@ impl Context {
     pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
         let confined_to = self.is_confined(namespace).then(|| namespace.into());
         self.registry.enter(owner, label(namespace, name), confined_to);
+        self.dependencies.enter(owner);
+    }
+
+    /// A GitSync is there that cannot be read: nobody knows what it wants.
+    pub fn refuse(&self, owner: &Owner, namespace: &str, name: &str) {
+        self.enter(owner, namespace, name);
+        self.dependencies.refuse(owner);
+    }
+
+    /// A GitSync is gone.
+    pub fn leave(&self, owner: &Owner) {
+        self.registry.remove(owner);
+        self.dependencies.remove(owner);
     }
 
     /// Whether another GitSync than `owner` wants an object now, or may want it: it goes to that one and is not deleted.

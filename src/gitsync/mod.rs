@@ -5,7 +5,7 @@
 //!
 //! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
 //!   [`placement`] gives documents their place in the cluster; [`no_memory`] are commits that wait for memory
-//! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) may hold the commit back; [`plan`] says what is applied, [`prune`] what
+//! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
 //!   [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes
@@ -24,6 +24,7 @@ mod conditions;
 mod contents;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
+mod dependencies;
 #[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
 mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]

@@ -29,6 +29,13 @@ pub enum Outcome {
         /// When the commit before it was applied.
         since: Timestamp,
     },
+    /// A new commit waits for GitSyncs on which this one depends; what was applied before stays enforced.
+    Waiting {
+        /// The commit that waits.
+        commit: String,
+        /// What it waits for.
+        on: String,
+    },
     /// It did not come to applying anything.
     Refused {
         /// What kind of failure it was.

@@ -17,7 +17,7 @@ use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
 use super::registry;
-use super::resolve::{Directory, ResolvedSync};
+use super::resolve::{Directory, ResolvedSync, confine, depends_on};
 use super::terminating::{self, TerminatingObjects};
 use super::unread::{self, UnreadObjects};
 use super::urgency::WriteBudget;
@@ -76,6 +76,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut look_now = context.look_now.subscribe();
     let mut pushed = context.pushes.subscribe(&consumer);
     let drifted = context.writer.notifier(&owner);
+    let dependencies = context.dependencies.listen(&owner);
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
@@ -88,6 +89,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             break;
         };
         last = Some(Arc::clone(&sync));
+        context.dependencies.read(&owner, &sync, depends_on(&sync));
         // Whatever woke us, what came at the same time counts too.
         if registry.has_changed().unwrap_or(false) {
             registry.mark_unchanged();
@@ -108,12 +110,13 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = pushed.changed() => task.pushed = *pushed.borrow_and_update(),
             _ = host_keys.changed() => task.host_keys_changed(),
             () = drifted.notified() => task.objects_changed(),
+            () = dependencies.notified() => task.dependencies_changed(),
             () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }
     context.writer.forget_owner(&owner);
-    context.registry.remove(&owner);
+    context.leave(&owner);
     context.set_facts(&owner, None);
     context.source.set_remote(&consumer, None);
     context.pushes.remove(&consumer);
@@ -343,6 +346,8 @@ impl Task {
         };
         let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
         let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
+        let resolved =
+            resolved.and_then(|resolved| if confined { confine(sync).map(|()| resolved) } else { Ok(resolved) });
         // A lookup that another consumer of the remote made lately will do, unless something asks for a new one.
         let max_age =
             if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };

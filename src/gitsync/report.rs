@@ -39,7 +39,7 @@ impl Task {
             return;
         }
         let problems = match outcome {
-            Outcome::Suspended { .. } => return,
+            Outcome::Suspended { .. } | Outcome::Waiting { .. } => return,
             Outcome::Frozen { commit, freeze, .. } => {
                 let held = Message::CommitHeld {
                     subject: self.owner.clone(),
@@ -111,6 +111,8 @@ impl Task {
         let new = status::after(&old, &facts, Timestamp::now());
         let ready = crate::api::conditions::status(&new.conditions, Type::Ready);
         self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
+        let is_applied = matches!(outcome, Outcome::Applied { failures, .. } if failures.is_empty());
+        self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| is_applied));
         let waits = summary.waits_for_health();
         self.settling = Self::wake_for(sync, outcome, &new, waits);
         let urgency = urgency(&old, &new);

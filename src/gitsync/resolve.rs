@@ -6,7 +6,9 @@ use super::outcome::Refused;
 use super::windows::Windows;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
+use crate::api::git_sync::Dependency;
 use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
+use crate::object::Owner;
 use crate::source::{BaseDir, Commit, Reference, Remote};
 
 /// What a GitSync asks for.
@@ -78,6 +80,25 @@ impl ResolvedSync {
     pub(super) fn overrides_window(&self, commit: Commit) -> bool {
         self.override_window.as_ref().is_some_and(|named| *named == commit.to_string())
     }
+}
+
+/// The GitSyncs on which one depends.
+pub(super) fn depends_on(sync: &GitSync) -> Vec<Owner> {
+    let own = sync.metadata.namespace.as_deref().unwrap_or_default();
+    let named = sync.spec.depends_on.iter();
+    named.map(|other| Owner::git_sync(other.namespace.as_deref().unwrap_or(own), &other.name)).collect()
+}
+
+/// Refuses a dependency of a GitSync that may see nothing but its own namespace.
+///
+/// # Errors
+/// The first field that names another one.
+pub(super) fn confine(sync: &GitSync) -> Result<(), Refused> {
+    let own = sync.metadata.namespace.as_deref();
+    let is_foreign = |other: &Dependency| other.namespace.is_some() && other.namespace.as_deref() != own;
+    let Some(at) = sync.spec.depends_on.iter().position(is_foreign) else { return Ok(()) };
+    let why = "a GitSync of this namespace depends on others of this namespace only; the agent's option --allow-namespace lifts that";
+    Err(Refused::invalid(Reason::SpecInvalid, format!("spec.dependsOn[{at}].namespace: {why}")))
 }
 
 impl Directory {

@@ -52,6 +52,18 @@ impl Task {
         }
     }
 
+    /// What this GitSync depends on may be ready now, or another one waits until this one has seen a commit.
+    pub(super) fn dependencies_changed(&mut self) {
+        let waits = match &self.outcome {
+            Some(Outcome::Waiting { .. }) => true,
+            Some(Outcome::Refused { reason, .. }) => *reason == Reason::DependencyCycle,
+            _ => false,
+        };
+        if self.context.dependencies.take_awaited(&self.owner) || waits {
+            self.next_look = Instant::now();
+        }
+    }
+
     /// What was left for a break glass is applied when that ends; everything else only changes the status.
     pub(super) fn objects_changed(&mut self) {
         if self.state.paused.iter().any(|key| !self.context.writer.is_paused(key)) {
@@ -114,7 +126,10 @@ impl Task {
             }
             Ok(outcome) => {
                 self.failures_in_a_row = 0;
-                self.context.registry.update(&self.owner, |row| row.cannot_read = None);
+                // A commit that waits may be one that cannot be read until it is its turn.
+                if !matches!(outcome, Some(Outcome::Waiting { .. })) {
+                    self.context.registry.update(&self.owner, |row| row.cannot_read = None);
+                }
                 self.next_look = Instant::now() + jitter(interval, fastrand::f64());
                 if let Some(outcome) = outcome {
                     // What was given up still has our label, or there is another round to come.
@@ -142,7 +157,7 @@ impl Task {
         match &self.outcome {
             Some(Outcome::Applied { failures, guard, .. }) => failures.is_empty() && guard.is_none(),
             Some(Outcome::Frozen { .. }) => true,
-            Some(Outcome::Suspended { .. } | Outcome::Refused { .. }) => false,
+            Some(Outcome::Suspended { .. } | Outcome::Waiting { .. } | Outcome::Refused { .. }) => false,
             None => self.state.applied.is_some(),
         }
     }

@@ -19,6 +19,7 @@ mod copied_labels;
 mod decode;
 mod deletion_events;
 mod deletion_races;
+mod dependencies;
 mod dev;
 mod dev_functions;
 mod dev_work_tree;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::git_server::{self, GitServer, On};
 use crate::support::ownership::{LABEL, delete_sync, prune_on_delete, sync_is_gone};
 use crate::support::remote::NAME;
-use crate::support::world::{World, condition_of, config_map};
+use crate::support::world::{NAMESPACE, World, condition_of, config_map};
 
 /// The tenant's namespace.
 const TEAM: &str = "mainstay-tests-team";
@@ -228,4 +228,20 @@ async fn a_change_of_policy_lists_what_that_git_sync_has_and_nothing_of_others()
     let is_own =
         |asked: &String| asked.contains("/configmaps") && asked.contains("mainstay.dev%2Fsync%3Dmainstay-tests.demo");
     assert!(!listed.is_empty() && listed.iter().all(is_own), "{listed:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_depends_on_nothing_in_another_namespace_and_the_platform_on_a_tenant() {
+    let mut world = platform().await;
+    tenant(&world, json!({"baseDir": "/team", "dependsOn": [{"name": "demo", "namespace": NAMESPACE}]}));
+    let refused =
+        "False SpecInvalid: spec.dependsOn[0].namespace: a GitSync of this namespace depends on others of this";
+    world.until("it is refused", |w| tenant_ready(w).starts_with(refused)).await;
+    world.remote.file("after/after.yaml", config_map("after", "1")).commit("for later");
+    world.sync("after", json!({"baseDir": "/after", "dependsOn": [{"name": "tenant", "namespace": TEAM}]}));
+    world.condition_is("after", "Ready", "False DependencyNotReady").await;
+    assert_eq!(world.data("after"), "absent");
+    let own = Action::Patch(Form::Merge, json!({"spec": {"dependsOn": null}}));
+    world.try_as("kubectl-edit", Call::new(SYNCS.0, SYNCS.1, TEAM, "tenant", own)).unwrap();
+    world.ready("after").await;
 }

@@ -158,6 +158,7 @@ const ACTING: &[&str] = &[
     "src/drift/watch.rs",
     "src/gitsync/attempt.rs",
     "src/gitsync/context.rs",
+    "src/gitsync/dependencies.rs",
     "src/gitsync/finalize.rs",
     "src/gitsync/failures.rs",
     "src/gitsync/inventory.rs",
