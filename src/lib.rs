@@ -19,7 +19,8 @@
 //! - [`secrets`]: the Secrets that GitSyncs and Functions use, each watched by its name
 //! - [`source`]: a Git remote becomes a snapshot: lookups, fetches, mirrors (bare clones on disk)
 //! - [`manifest`]: the files of a commit become desired objects
-//! - [`render`]: directories that are not plain manifests become documents: kustomizations are built by the official tool
+//! - [`render`]: directories that are not plain manifests become documents: kustomizations and charts, by the official
+//!   tools
 //! - [`notification`]: messages about what the agent did; the log, Events, metrics and the terminal are their sinks
 //! - [`managed`]: the store of the objects that GitSyncs and Functions own: desired state, last apply, verdicts (what to
 //!   do about a change), revert backoffs; in memory, and as an inventory in ConfigMaps
@@ -45,7 +46,8 @@
 //! 2. [`Source::lookup`](source::Source::lookup) resolves the reference, with one request for all consumers of the remote.
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems;
-//!    [`Kustomize::build`](render::Kustomize::build) builds the kustomizations among them that changed.
+//!    [`Kustomize::build`](render::Kustomize::build) builds the kustomizations and [`Helm::render`](render::Helm::render)
+//!    renders the charts among them that changed.
 //! 5. [`placement::place`](gitsync::placement::place) gives each object its kind and namespace, and checks what the GitSync
 //!    may touch. [`gitsync::windows`] may hold the commit back.
 //! 6. [`plan`](gitsync::plan::plan()) decides what to apply and what to prune, and reserves the objects; [`gitsync::prune`]
@@ -101,7 +103,7 @@
 //! | a kind of child of a Function | 5 | a file in `function/children/`, its kind, a row in `function/stage.rs`, a stage, a golden case |
 //! | a CLI command | 3 | a file in `cli/`, a variant in `cli/mod.rs`, a golden help text |
 //! | a Git host that sends webhooks | 3 | a variant of [`api::ReceiverType`], its header in `receiver/signature.rs`, its payload in `receiver/payload.rs` |
-//! | a renderer (Helm) | 3 | a file in `render/` beside `kustomize.rs`, what recognises its directories in `manifest/`, its call in `gitsync/rendering.rs` |
+//! | a renderer | 3 | a file in `render/` beside `helm.rs`, what recognises its directories in `manifest/`, its call in `gitsync/rendering.rs` |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 pub mod admission;

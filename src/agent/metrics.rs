@@ -49,6 +49,8 @@ pub struct Gauges {
     pub lookups: u64,
     /// Fetches from Git remotes since the start.
     pub fetches: u64,
+    /// Kustomizations that were built and charts that were rendered since the start.
+    pub renders: u64,
     /// One row per Function.
     pub functions: Vec<function::FunctionMetrics>,
     /// Functions that were reconciled since the start.
@@ -364,6 +366,7 @@ impl Collector for AtScrape {
         for (name, help, number) in [
             ("git_lookups", "Ref lookups at Git remotes", gauges.lookups),
             ("git_fetches", "Fetches from Git remotes", gauges.fetches),
+            ("renders", "Kustomizations that were built and charts that were rendered", gauges.renders),
         ] {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
@@ -469,6 +472,7 @@ mod tests {
             requests: vec![Counted { verb: Verb::Apply, resource: "configmaps".into(), count: 12 }],
             lookups: 5,
             fetches: 1,
+            renders: 2,
             functions: vec![function::FunctionMetrics {
                 namespace: "shop".into(),
                 name: "hello".into(),
@@ -489,6 +493,7 @@ mod tests {
         for line in [
             "mainstay_leader 1",
             "mainstay_git_lookups_total 5",
+            "mainstay_renders_total 2",
             "mainstay_function_builds_running 5",
             "mainstay_function_builds_held_up 6",
             "mainstay_function_builds_waiting 7",

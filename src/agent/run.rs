@@ -31,11 +31,11 @@ use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
 use crate::receiver::{self, Deliveries};
-use crate::render::Kustomize;
+use crate::render::{Helm, Kustomize};
 use crate::secrets::Secrets;
 use crate::source::{self, Pushes, Repositories, SharedHostKeys, Source};
 
-/// Directory below that of the mirrors in which kustomizations are built.
+/// Directory below that of the mirrors in which kustomizations are built and charts rendered.
 const RENDERED: &str = "render";
 
 /// The agent's settings.
@@ -307,7 +307,7 @@ async fn lead(
         Arc::clone(&secrets),
         Arc::clone(&pushes),
         trusted,
-        Kustomize::new(std::env::var_os("PATH").as_deref(), settings.source.directory.join(RENDERED)),
+        renderers(settings),
         liveness.component("reconciling GitSyncs"),
         notify(notifier),
     ));
@@ -468,4 +468,12 @@ async fn pass_on(
         }
     }
     Ok(())
+}
+
+/// What builds kustomizations and what renders charts, as they are found on the PATH.
+fn renderers(settings: &Settings) -> (Kustomize, Helm) {
+    let path = std::env::var_os("PATH");
+    let kustomize = Kustomize::new(path.as_deref(), settings.source.directory.join(RENDERED));
+    let helm = Helm::beside(&kustomize, path.as_deref());
+    (kustomize, helm)
 }

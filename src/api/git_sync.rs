@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::Span;
+use super::render::Render;
 use super::schemas::{ConditionSchema, TimeSchema};
 
 /// Keeps the cluster on a directory of a Git repository: applies its manifests, prunes removed objects, reverts drift.
@@ -59,6 +60,10 @@ pub struct GitSyncSpec {
     /// Namespace of namespaced objects whose manifest has none; by default the namespace of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,
+    /// How the directory is rendered. By default every directory is what its files make it: a kustomization
+    /// (`kustomization.yaml`), a Helm chart (`Chart.yaml`), or plain manifests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub render: Option<Render>,
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
@@ -187,7 +192,8 @@ pub struct GitSyncStatus {
     /// Last commit that was applied completely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_commit: Option<String>,
-    /// Git tree id of `baseDir` in that commit; `+` and a digest follow if there are `.mainstayignore` files above it.
+    /// Git tree id of `baseDir` in that commit; `+` and a digest follow if something outside of it counts:
+    /// `.mainstayignore` files above it, what kustomizations and charts read elsewhere, or what a chart asks of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_tree_id: Option<String>,
     /// Value of the annotation `mainstay.dev/requestedAt` of the last performed request.

@@ -15,6 +15,7 @@ pub mod git_repository;
 pub mod git_sync;
 pub mod names;
 pub mod receiver;
+pub mod render;
 mod schemas;
 
 pub use amount::{Amount, Amounts};

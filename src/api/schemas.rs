@@ -72,3 +72,16 @@ impl JsonSchema for ConditionSchema {
         })
     }
 }
+
+/// The schema of a map with any content.
+pub(super) struct AnyObject;
+
+impl JsonSchema for AnyObject {
+    fn schema_name() -> Cow<'static, str> {
+        "Object".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+    }
+}

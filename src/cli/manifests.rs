@@ -113,6 +113,7 @@ fn text(reports: &[FileReport]) -> String {
                 text += &format!("read      {path}: {}\n", counted(*count, "object"));
             }
             FileState::Built => text += &format!("built     {path}: its directory is a kustomization\n"),
+            FileState::Rendered => text += &format!("rendered  {path}: its directory is a Helm chart\n"),
             FileState::LeftOut(why) => {
                 left_out += 1;
                 text += &format!("left out  {path}: {why}\n");
@@ -136,6 +137,7 @@ fn as_json(report: &FileReport) -> Value {
     match &report.state {
         FileState::Read(objects) => json!({"file": file, "state": "read", "objects": objects}),
         FileState::Built => json!({"file": file, "state": "built"}),
+        FileState::Rendered => json!({"file": file, "state": "rendered"}),
         FileState::LeftOut(why) => json!({"file": file, "state": "leftOut", "reason": why}),
         FileState::Problems(problems) => {
             let problem = |problem: &manifest::Problem| {

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::object::Key;
 
+use super::capabilities::{Capabilities, Known, Version};
 use super::connect::Cluster;
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error};
@@ -36,6 +37,8 @@ pub(super) struct Discovery {
     stale: AtomicBool,
     /// The time of the last read. Locked during a read, so that concurrent callers share it.
     reading: tokio::sync::Mutex<Option<Instant>>,
+    /// What is said of the table. Locked while it is asked for.
+    capabilities: tokio::sync::Mutex<Known>,
 }
 
 impl Discovery {
@@ -105,6 +108,29 @@ impl Cluster {
     pub async fn silent_groups(&self) -> Result<Vec<String>, Error> {
         let table = self.table_with(|table| !table.kinds.is_empty()).await?;
         Ok(table.broken.iter().map(|(group, version)| format!("{group}/{version}")).collect())
+    }
+
+    /// What the cluster says of itself. Costs no request as long as nothing changed about what it serves.
+    ///
+    /// # Errors
+    /// The cluster cannot be asked, and was not asked before; or it names no version.
+    pub async fn capabilities(&self) -> Result<Arc<Capabilities>, Error> {
+        let table = self.table_with(|table| !table.kinds.is_empty()).await?;
+        let mut known = self.0.discovery.capabilities.lock().await;
+        if let Some((of, capabilities)) = &*known
+            && Arc::ptr_eq(of, &table)
+        {
+            return Ok(Arc::clone(capabilities));
+        }
+        let call = discovery_call("/version".to_owned());
+        let version = match self.ask(&call).await {
+            Ok(answer) => Version::parse(&answer).map_err(|error| call.failed(error))?,
+            // While the server is away, what was known is the best there is.
+            Err(error) => return known.as_ref().map(|(_, known)| Arc::clone(known)).ok_or(error),
+        };
+        let capabilities = Arc::new(Capabilities::of(&version, &table));
+        *known = Some((table, Arc::clone(&capabilities)));
+        Ok(capabilities)
     }
 
     /// Marks the table as out of date because a CustomResourceDefinition or an APIService changed. The next lookup

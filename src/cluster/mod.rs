@@ -17,6 +17,7 @@
 //! Deliberately absent: any feature (GitSync, Function), any cache of objects, retries, and rate limits.
 
 mod apply;
+mod capabilities;
 mod connect;
 mod count;
 mod delete;
@@ -41,6 +42,7 @@ mod watch;
 mod watch_decoder;
 
 pub use apply::{Apply, Part, Persistence};
+pub use capabilities::Capabilities;
 pub use connect::{Cluster, Origin, ProxySettings};
 pub use count::{Counted, Requests, Verb};
 pub use delete::{Guard, Propagation, Removal, Terminating};

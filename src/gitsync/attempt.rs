@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::charts::RenderedCharts;
 use super::contents::Contents;
 use super::context::{Context, git_syncs};
 use super::dependencies::Unmet;
@@ -96,6 +97,8 @@ pub(super) struct SyncState {
     pub(super) window_override: Option<WindowOverride>,
     /// The kustomizations that were built last.
     pub(super) kustomizations: BuiltKustomizations,
+    /// The charts that were rendered last.
+    pub(super) charts: RenderedCharts,
 }
 
 impl Attempt<'_> {
@@ -127,7 +130,9 @@ impl Attempt<'_> {
     ) -> Result<Option<Outcome>, Refused> {
         let found = self.look_up(resolved, remote, max_age).await?;
         self.state.reading = Some(found.commit);
-        let (commit, request) = (found.commit, resolved.request(found.commit, remote));
+        let commit = found.commit;
+        let mut request = resolved.request(commit, remote);
+        request.capabilities = self.asked_capabilities().await?;
         self.check_permission(resolved, commit);
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);
@@ -146,6 +151,8 @@ impl Attempt<'_> {
             }
             (Err(refused), _) => return Err(refused),
         };
+        // Only now is it known whether a chart asks.
+        request.capabilities = desired.capabilities;
         // A commit that changes nothing in the directory waits for no window.
         if let Some(freeze) = freeze.filter(|_| !self.is_applied(&desired)) {
             if !is_overridden {

@@ -5,7 +5,8 @@ use std::fmt;
 use crate::object::Digest;
 use crate::source::{Entry, TreeId};
 
-/// What decides what is read: the tree of `baseDir`, and the files with rules above it.
+/// What decides what is read: the tree of `baseDir`, and what counts outside of it: files with rules above it, what
+/// kustomizations and charts read elsewhere, and what the cluster is where a chart asks for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     tree: TreeId,
@@ -13,15 +14,16 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Of a tree, with the files with rules in the directories above it.
-    pub(super) fn new(tree: TreeId, above: &[Entry]) -> Self {
+    /// Of a tree, with the files outside of it that count, and what the cluster is, if a chart asks for that.
+    pub(super) fn new(tree: TreeId, above: &[Entry], capabilities: Option<Digest>) -> Self {
         let described = |entry: &Entry| format!("{} {:?} {}", entry.id, entry.kind, entry.path);
-        let rules = above.iter().map(described).collect::<Vec<_>>().join("\n");
+        let cluster = capabilities.map(|digest| format!("cluster {digest}"));
+        let rules = above.iter().map(described).chain(cluster).collect::<Vec<_>>().join("\n");
         Self { tree, rules: (!rules.is_empty()).then(|| Digest::of(rules.as_bytes())) }
     }
 }
 
-/// The id of the tree, and behind a `+` a digest of the rules above it, if there are any.
+/// The id of the tree, and behind a `+` a digest of what counts outside of it, if there is anything.
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.rules {

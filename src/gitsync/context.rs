@@ -18,7 +18,7 @@ use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
 use crate::object::{Key, Owner};
-use crate::render::Kustomize;
+use crate::render::{Helm, Kustomize};
 use crate::secrets::Secrets;
 use crate::source::{Pushes, Repositories, SkippedTrees, Source, thread_time};
 
@@ -54,6 +54,8 @@ pub struct Context {
     pub limits: manifest::Limits,
     /// Builds kustomizations.
     pub kustomize: Kustomize,
+    /// Renders charts.
+    pub helm: Helm,
     /// Namespaces whose GitSyncs may touch everything.
     pub trusted: Vec<String>,
     /// Called with every message; must not block.
@@ -92,7 +94,7 @@ impl Context {
         secrets: Arc<Secrets>,
         pushes: Arc<Pushes>,
         trusted: Vec<String>,
-        kustomize: Kustomize,
+        (kustomize, helm): (Kustomize, Helm),
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
@@ -109,6 +111,7 @@ impl Context {
             limits: manifest::Limits::new(thread_time),
             trusted,
             kustomize,
+            helm,
             announce: Box::new(announce),
             look_now: watch::Sender::new(0),
             liveness,

@@ -20,6 +20,7 @@
 
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
+mod charts;
 mod conditions;
 mod contents;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]

@@ -145,8 +145,10 @@ impl Attempt<'_> {
     ) -> Result<DesiredState, Refused> {
         let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
         let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
-        let is_same =
-            |w: &&DesiredState| w.commit == found.commit && w.submodules.0 == remote.submodules && w.lfs == remote.lfs;
+        let is_same = |w: &&DesiredState| {
+            let is_same_remote = w.submodules.0 == remote.submodules && w.lfs == remote.lfs;
+            w.commit == found.commit && is_same_remote && w.capabilities == request.capabilities
+        };
         if let Some(desired) = known.filter(is_same) {
             return Ok(desired.clone());
         }
@@ -168,8 +170,10 @@ impl Attempt<'_> {
         let above = base_dir.clone();
         let above = snapshot.blocking(move |snapshot| snapshot.above(&above, names::IGNORE_FILE)).await??;
         let tree_id = tree;
-        let contents = |outside: Vec<Entry>| tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat()));
-        let tree = contents(self.read_outside(&snapshot).await?);
+        let contents = |outside: Vec<Entry>, capabilities| {
+            tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat(), capabilities))
+        };
+        let tree = contents(self.read_outside(&snapshot).await?, request.capabilities);
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
         let is_same = |w: &&mut DesiredState| {
             w.tree == tree && w.generation == generation && w.submodules == submodules && w.lfs == remote.lfs
@@ -184,9 +188,11 @@ impl Attempt<'_> {
         }
         let objects =
             if tree.is_none() { Vec::new() } else { self.decode(remote, snapshot, &resolved.directory, of).await? };
-        // Now it is known what its kustomizations read.
-        let tree = contents(self.state.kustomizations.outside());
-        let desired = DesiredState { commit: found.commit, tree, submodules, lfs: remote.lfs, generation, objects };
+        // Now it is known what its kustomizations and charts read.
+        let capabilities = self.asked_capabilities().await?;
+        let tree = contents(self.state.kustomizations.outside(), capabilities);
+        let (commit, lfs) = (found.commit, remote.lfs);
+        let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
     }
@@ -282,7 +288,7 @@ impl Attempt<'_> {
         snapshot: Snapshot,
         directory: &Directory,
         limits: manifest::Limits,
-    ) -> Result<manifest::Decoded, source::Error> {
+    ) -> Result<manifest::Decoded, Refused> {
         let memory = Arc::clone(&self.context.memory);
         let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
         let skipped = Arc::clone(&self.context.skipped);
@@ -301,6 +307,11 @@ impl Attempt<'_> {
             })
             .await??;
         self.build_kustomizations(&snapshot, &base_dir, &limits, &mut decoded).await?;
+        self.render_charts(&snapshot, directory, &limits, &mut decoded).await?;
+        if !(decoded.kustomizations.is_empty() && decoded.charts.is_empty()) && decoded.problems.is_empty() {
+            let objects = decoded.objects.iter().map(|object| (&object.key, &**object));
+            decoded.problems = manifest::duplicates(objects);
+        }
         let bytes = manifest::memory(&decoded.objects);
         if let Some(last) = decoded.objects.last().filter(|_| decoded.problems.is_empty() && !(limits.admit)(bytes)) {
             decoded.problems.push(manifest::too_many(&last.place.file, bytes));

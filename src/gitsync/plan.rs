@@ -21,7 +21,7 @@ pub use crate::apply::{Expect, Step};
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::verdict::is_controlled;
 use crate::managed::{Desired, is_paused, take_over};
-use crate::object::{Key, Stage, stage};
+use crate::object::{Digest, Key, Stage, stage};
 use crate::source::Commit;
 
 /// What is known of a live object that is not kept yet.
@@ -94,6 +94,8 @@ pub(super) struct DesiredState {
     /// Whether files in Git LFS are fetched.
     pub(super) lfs: bool,
     pub(super) generation: Option<i64>,
+    /// What the cluster is, if a chart asks for that.
+    pub(super) capabilities: Option<Digest>,
     pub(super) objects: Vec<Arc<Desired>>,
 }
 

@@ -1,9 +1,16 @@
-//! The kustomizations of a commit become objects, and stay what they are for as long as what they read stays as it was.
+//! The kustomizations and charts of a commit become objects, and stay what they are for as long as what they read stays as
+//! it was.
 //!
-//! Invariant: a commit that changes nothing of what a kustomization reads builds nothing, wherever that lies.
+//! Invariant: a commit that changes nothing of what a kustomization or a chart reads builds nothing, wherever that lies.
 
 use super::attempt::Attempt;
+use super::charts;
+use super::outcome::Refused;
+use super::resolve::Directory;
 use crate::manifest::{self, Decoded, Limits};
+use crate::object::Digest;
+use crate::render::ChartOptions;
+use crate::render::chart_objects::chart_objects;
 use crate::source::{self, BaseDir, Entry, Found, Snapshot};
 
 impl Attempt<'_> {
@@ -44,14 +51,72 @@ impl Attempt<'_> {
             decoded.objects.extend(objects.iter().cloned());
             self.state.kustomizations.by_file.insert(file.clone(), (rendered.closure.digest(), objects));
         }
-        if !decoded.kustomizations.is_empty() && decoded.problems.is_empty() {
-            let objects = decoded.objects.iter().map(|object| (&object.key, &**object));
-            decoded.problems = manifest::duplicates(objects);
+        Ok(())
+    }
+
+    /// Renders the charts that were found while a commit was decoded. Their objects and problems join the others.
+    pub(super) async fn render_charts(
+        &mut self,
+        snapshot: &Snapshot,
+        directory: &Directory,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<(), Refused> {
+        let mut before = std::mem::take(&mut self.state.charts);
+        let base_dir = directory.base_dir.path();
+        decoded.problems.extend(charts::misplaced(directory, &decoded.charts));
+        if decoded.charts.is_empty() {
+            return Ok(());
+        }
+        let capabilities = charts::capabilities(&*self.context.writer.cluster().capabilities().await?);
+        let options = ChartOptions {
+            name: self.name().to_owned(),
+            namespace: directory.target_namespace.clone(),
+            helm: directory.helm.clone().unwrap_or_default(),
+        };
+        for file in &decoded.charts {
+            let known = before.by_file.remove(file);
+            let key = known.as_ref().map(|(key, _)| *key);
+            let helm = &self.context.helm;
+            let rendered = helm.render(self.namespace(), snapshot, file, &options, &capabilities, key).await?;
+            let values = rendered.files.values.iter().map(|entry| (entry.path.clone(), entry.clone()));
+            self.state.kustomizations.read(base_dir, &values.collect());
+            let (key, objects) = match (rendered.outputs, known) {
+                (None, Some(known)) => known,
+                (None, None) => continue,
+                (Some(Err(problems)), _) => {
+                    decoded.problems.extend(problems);
+                    continue;
+                }
+                (Some(Ok((outputs, key))), _) => {
+                    let (file, files, limits) = (file.clone(), rendered.files, limits.clone());
+                    let hooks = options.helm.hooks;
+                    let read = move |_: &Snapshot| chart_objects(&file, &files, &outputs, hooks, &limits);
+                    match snapshot.blocking(read).await? {
+                        Ok(objects) => (key, objects),
+                        Err(problems) => {
+                            decoded.problems.extend(problems);
+                            continue;
+                        }
+                    }
+                }
+            };
+            decoded.objects.extend(objects.iter().cloned());
+            self.state.charts.by_file.insert(file.clone(), (key, objects));
         }
         Ok(())
     }
 
-    /// The files outside of `baseDir` that the kustomizations read which were built last, as a commit has them.
+    /// A digest of what the cluster is, if a chart that was rendered last asks for that.
+    pub(super) async fn asked_capabilities(&self) -> Result<Option<Digest>, Refused> {
+        if !self.state.charts.ask_the_cluster() {
+            return Ok(None);
+        }
+        let capabilities = self.context.writer.cluster().capabilities().await?;
+        Ok(Some(charts::capabilities(&capabilities).digest()))
+    }
+
+    /// The files outside of `baseDir` that the kustomizations and charts read which were built last, as a commit has them.
     pub(super) async fn read_outside(&self, snapshot: &Snapshot) -> Result<Vec<Entry>, source::Error> {
         let outside: Vec<String> = self.state.kustomizations.outside.keys().cloned().collect();
         if outside.is_empty() {

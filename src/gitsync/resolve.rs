@@ -8,7 +8,8 @@ use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::Dependency;
 use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
-use crate::object::Owner;
+use crate::api::render::Helm;
+use crate::object::{Digest, Owner};
 use crate::source::{BaseDir, Commit, Reference, Remote};
 
 /// What a GitSync asks for.
@@ -37,6 +38,8 @@ pub(super) struct Directory {
     pub(super) base_dir: BaseDir,
     /// Namespace for documents that name none.
     pub(super) target_namespace: String,
+    /// How it is rendered, if it is said to be a chart.
+    pub(super) helm: Option<Helm>,
 }
 
 /// What a sync is asked for: equal requests have nothing new to do.
@@ -49,6 +52,8 @@ pub(super) struct SyncRequest {
     pub(super) submodules: bool,
     /// Whether files in Git LFS are fetched.
     pub(super) lfs: bool,
+    /// What the cluster is, if a chart asks for that.
+    pub(super) capabilities: Option<Digest>,
 }
 
 impl ResolvedSync {
@@ -73,7 +78,14 @@ impl ResolvedSync {
     /// What is asked for with this commit of the remote.
     pub(super) fn request(&self, commit: Commit, remote: &Remote) -> SyncRequest {
         let (generation, allow_prune) = (self.generation, self.allow_prune.clone());
-        SyncRequest { commit, generation, allow_prune, submodules: remote.submodules, lfs: remote.lfs }
+        SyncRequest {
+            commit,
+            generation,
+            allow_prune,
+            submodules: remote.submodules,
+            lfs: remote.lfs,
+            capabilities: None,
+        }
     }
 
     /// Whether somebody asked to apply this commit although a window holds it back.
@@ -106,7 +118,8 @@ impl Directory {
     pub(super) fn of(sync: &GitSync) -> Result<Self, Refused> {
         let base_dir = BaseDir::parse(&sync.spec.base_dir)?;
         let target = sync.spec.target_namespace.as_deref().or(sync.metadata.namespace.as_deref());
-        Ok(Self { base_dir, target_namespace: target.unwrap_or_default().to_owned() })
+        let helm = sync.spec.render.as_ref().and_then(|render| render.helm.clone());
+        Ok(Self { base_dir, target_namespace: target.unwrap_or_default().to_owned(), helm })
     }
 }
 

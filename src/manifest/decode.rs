@@ -32,6 +32,8 @@ pub struct Decoded {
     pub problems: Vec<Problem>,
     /// The files that make their directories kustomizations, which are not read but built.
     pub kustomizations: Vec<String>,
+    /// The files that make their directories Helm charts, which are not read but rendered.
+    pub charts: Vec<String>,
 }
 
 /// Decodes a listing, whose paths are relative to the repository's root and below the base directory, except those of ignore
@@ -57,10 +59,12 @@ pub fn decode<C: AsRef<[u8]>>(
     let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));
-    decoded.kustomizations = kustomizations.files().map(str::to_owned).collect();
+    let charts = charts(&entries, &kustomizations, read, deadline)?;
+    // What lies in a chart is the chart's.
+    let is_own = |file: &&str| !charts.contains(file);
+    decoded.kustomizations = kustomizations.files().filter(is_own).map(str::to_owned).collect();
+    decoded.charts = charts.files().map(str::to_owned).collect();
     entries.retain(|entry| !kustomizations.contains(&entry.path) || entry.flaw.is_some());
-    let charts = charts(&entries, read, deadline)?;
-    decoded.problems.extend(charts.files().map(recognise::chart));
 
     let mut shared = Names::default();
     let (mut documents, mut kept) = (0, Kept::new(limits));
@@ -140,7 +144,14 @@ pub fn decode<C: AsRef<[u8]>>(
 pub fn decode_rendered(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
     let file::Read { objects, problems, .. } =
         file::read(&file.into(), documents, limits.documents, limits, &mut Names::default());
-    Decoded { objects, problems, kustomizations: Vec::new() }
+    Decoded { objects, problems, ..Decoded::default() }
+}
+
+/// Reads what a chart was rendered to, which is no template, whatever it looks like.
+pub fn decode_chart(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
+    let file::Read { objects, problems, .. } =
+        file::read_manifests(&file.into(), documents, limits.documents, limits, &mut Names::default());
+    Decoded { objects, problems, ..Decoded::default() }
 }
 
 /// The files that [`decode`] reads.
@@ -212,16 +223,23 @@ pub(super) fn ignore_rules<C: AsRef<[u8]>>(
     Ok(ignored)
 }
 
-/// The directories that are Helm charts.
+/// The directories that are Helm charts, and lie in no kustomization. A kustomization within one is a part of it.
 fn charts<C: AsRef<[u8]>>(
     entries: &[&Entry],
+    kustomizations: &Directories,
     read: &mut dyn FnMut(&Entry) -> Result<C, source::Error>,
     deadline: Deadline<'_>,
 ) -> Result<Directories, source::Error> {
     let mut found = Vec::new();
     for entry in entries {
         let may_be = recognise::may_be_chart(&entry.path) && entry.kind == EntryKind::File && entry.flaw.is_none();
-        if may_be && entry.size <= MAX_CHART && !deadline.is_over() && recognise::is_chart(read(entry)?.as_ref()) {
+        let is_free = !kustomizations.contains(&entry.path);
+        if may_be
+            && is_free
+            && entry.size <= MAX_CHART
+            && !deadline.is_over()
+            && recognise::is_chart(read(entry)?.as_ref())
+        {
             found.push(&*entry.path);
         }
     }

@@ -40,7 +40,14 @@ pub(super) fn read(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Lim
     read
 }
 
-fn read_manifests(path: &Arc<str>, bytes: &[u8], documents: usize, limits: &Limits, names: &mut Names) -> Read {
+/// The same without a guess at what a file is that is no manifest.
+pub(super) fn read_manifests(
+    path: &Arc<str>,
+    bytes: &[u8],
+    documents: usize,
+    limits: &Limits,
+    names: &mut Names,
+) -> Read {
     let mut reader =
         Reader { path, limits, names, budget: Budget::new(limits, bytes.len()), documents, read: Read::default() };
     if bytes.len() as u64 > limits.file {

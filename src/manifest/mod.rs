@@ -7,7 +7,8 @@
 //! Invariant: no input causes a panic or exceeds the [`Limits`].
 //! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
 //!
-//! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization (`render`).
+//! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization or rendering a chart
+//! (`render`).
 
 mod decode;
 mod decode_cache;
@@ -32,7 +33,7 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, reads, too_many};
+pub use decode::{Decoded, decode, decode_chart, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
 pub use limits::{Limits, memory};
 pub use problem::Problem;

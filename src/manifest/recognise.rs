@@ -4,7 +4,6 @@
 //! itself, which would be refused by the server. Conflict markers and templates may be the data of a ConfigMap.
 //! Invariant: nothing of a file's content is shown.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::Problem;
 use super::ignore::parent;
-use crate::object::{Flaw, Place, printable, split_api_version};
+use crate::object::{Flaw, Place, split_api_version};
 
 /// The name of the file that makes a directory a Helm chart.
 const CHART: &str = "Chart.yaml";
@@ -96,16 +95,6 @@ pub(super) fn is_chart(content: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(content) else { return false };
     let has = |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
     has("name") && has("version") && !has("kind")
-}
-
-/// What is said of a Helm chart.
-pub(super) fn chart(path: &str) -> Problem {
-    let files: Cow<'_, str> = match parent(path) {
-        "" => "Chart.yaml, values.yaml and templates/".into(),
-        directory => format!("{}/", printable(directory)).into(),
-    };
-    let hint = format!("commit what `helm template` prints, and name {files} in .mainstayignore");
-    Problem::new(Place::file(path), "it makes its directory a Helm chart; charts are not rendered yet", Some(&hint))
 }
 
 /// Whether a file is the pointer to content that is in Git LFS.
@@ -204,8 +193,8 @@ pub(super) fn file(path: &Arc<str>, bytes: &[u8], problems: &[Problem]) -> Optio
     if let Some(line) = template(path, text, problems) {
         let place = Place { line, ..Place::file(Arc::clone(path)) };
         return Some(if HELM_WORDS.iter().any(|word| text.contains(word)) {
-            let hint = "commit what `helm template` prints, and name the directory of the chart in .mainstayignore";
-            Problem::new(place, "it is a template of a Helm chart; charts are not rendered yet", Some(hint))
+            let hint = "put the chart's Chart.yaml above it, with a name and a version, or name the template in .mainstayignore";
+            Problem::new(place, "it is a template of a Helm chart, and in no directory with a Chart.yaml", Some(hint))
         } else {
             let hint = "commit what it is rendered to, and name the template in .mainstayignore";
             Problem::new(place, "it is a template, which is not rendered", Some(hint))

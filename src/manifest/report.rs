@@ -24,6 +24,8 @@ pub enum FileState {
     Read(usize),
     /// It makes its directory a kustomization, which is built.
     Built,
+    /// It makes its directory a Helm chart, which is rendered.
+    Rendered,
     /// It is left out, for a reason.
     LeftOut(String),
     /// It cannot be read: nothing of the commit is applied.
@@ -50,7 +52,10 @@ pub fn report<C: AsRef<[u8]>>(
     for problem in &decoded.problems {
         problems.entry(&*problem.place.file).or_default().push(problem.clone());
     }
-    let wholes = || problems.keys().copied().chain(decoded.kustomizations.iter().map(String::as_str));
+    let wholes = || {
+        let whole = decoded.kustomizations.iter().chain(&decoded.charts).map(String::as_str);
+        problems.keys().copied().chain(whole)
+    };
     let mut reports = Vec::new();
     let mut entries: Vec<&Entry> = listing.iter().collect();
     entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -69,6 +74,8 @@ pub fn report<C: AsRef<[u8]>>(
             FileState::Read(*objects)
         } else if decoded.kustomizations.iter().any(|own| own == path) {
             FileState::Built
+        } else if decoded.charts.iter().any(|own| own == path) {
+            FileState::Rendered
         } else if let Some(whole) = wholes().find(|file| is_within(path, file)) {
             FileState::LeftOut(format!("it is part of {whole}"))
         } else if other_files::is_of_another_tool(path) {

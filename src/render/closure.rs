@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::manifest::Problem;
 use crate::object::{Digest, Place, printable};
-use crate::source::{self, Entry, EntryKind, Found};
+use crate::source::{self, BaseDir, Entry, EntryKind, Found};
 
 /// The names under which a directory's kustomization is looked for.
 const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
@@ -53,6 +53,12 @@ pub trait Tree {
     /// The repository cannot be read.
     fn at(&mut self, path: &str) -> Result<Found, source::Error>;
 
+    /// Everything in a directory and below it.
+    ///
+    /// # Errors
+    /// The repository cannot be read.
+    fn below(&mut self, directory: &str) -> Result<Vec<Entry>, source::Error>;
+
     /// The content of a file.
     ///
     /// # Errors
@@ -63,6 +69,10 @@ pub trait Tree {
 impl Tree for &source::Snapshot {
     fn at(&mut self, path: &str) -> Result<Found, source::Error> {
         source::Snapshot::at(self, path)
+    }
+
+    fn below(&mut self, directory: &str) -> Result<Vec<Entry>, source::Error> {
+        self.entries(&BaseDir::parse(directory)?)
     }
 
     fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, source::Error> {
@@ -157,8 +167,7 @@ impl Closure {
         at: &Place,
     ) -> Result<Option<String>, source::Error> {
         let shown = printable(named.path).into_owned();
-        let lower = named.path.to_ascii_lowercase();
-        if REMOTE.iter().any(|begin| lower.starts_with(begin)) || lower.contains("://") {
+        if is_remote(named.path) {
             // An address may hold a password.
             let what = "it names something of another host, which is not fetched";
             self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
@@ -240,8 +249,14 @@ fn is_written_out(text: &str) -> bool {
     text.contains('\n') || text.contains(": ") || text.starts_with('{')
 }
 
+/// Whether what is named leads to another host.
+pub(super) fn is_remote(named: &str) -> bool {
+    let lower = named.to_ascii_lowercase();
+    REMOTE.iter().any(|begin| lower.starts_with(begin)) || lower.contains("://")
+}
+
 /// A path that is named in a directory, from the root of the repository; `None` if it leaves it.
-fn resolve(base: &str, named: &str) -> Option<String> {
+pub(super) fn resolve(base: &str, named: &str) -> Option<String> {
     if named.starts_with('/') || named.contains(['\0', '\\']) || named.len() > 4096 {
         return None;
     }
@@ -262,7 +277,7 @@ pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-fn join(directory: &str, name: &str) -> String {
+pub(super) fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
 
@@ -276,11 +291,11 @@ fn line(file: &str, line: usize) -> Place {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A commit with these files; a content of `->` is a link.
-    struct Files(Vec<(&'static str, &'static str)>);
+    pub(crate) struct Files(pub(crate) Vec<(&'static str, &'static str)>);
 
     impl Tree for Files {
         fn at(&mut self, path: &str) -> Result<Found, source::Error> {
@@ -298,6 +313,18 @@ mod tests {
                 None if self.0.iter().any(|(own, _)| own.starts_with(&format!("{path}/"))) => Found::Directory,
                 None => Found::Nothing,
             })
+        }
+
+        fn below(&mut self, directory: &str) -> Result<Vec<Entry>, source::Error> {
+            let mut found = Vec::new();
+            for (path, content) in self.0.clone() {
+                let kind = if content == "->" { EntryKind::Symlink } else { EntryKind::File };
+                let (id, size) = ("0".repeat(40).parse().unwrap(), content.len() as u64);
+                if path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')) {
+                    found.push(Entry { path: path.to_owned(), id, size, kind, executable: false, flaw: None });
+                }
+            }
+            Ok(found)
         }
 
         fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, source::Error> {

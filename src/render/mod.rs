@@ -2,20 +2,34 @@
 //!
 //! A directory with a kustomization is built by the official tool, `kustomize`, or `kubectl kustomize` where only that is
 //! there. [`closure`] finds out what the tool will read; [`kustomize`] copies exactly that into an empty directory, runs the
-//! tool there ([`tool`]) and says in our words what it refused.
+//! tool there ([`tool`]) and says in our words what it refused. A chart is rendered by `helm template` in the same way:
+//! [`chart`] says what it reads, [`helm`] runs the tool, and [`chart_objects`] makes objects of what it printed.
 //!
 //! Invariant: the tool sees no file that the commit does not hold, no variable, and no credential; it has a deadline, and
 //! bounds on time, memory and output. What would make it use the network is a problem before it runs.
-//! Invariant: nothing that the tool says is shown but names: its words quote values.
+//! Invariant: nothing that the tool says is shown but names, and what stands in the files themselves: its words quote values.
+//! Invariant: a chart that would be rendered to something else the next time is refused.
 //!
-//! Deliberately absent: reading the documents (`manifest`), Helm, substitution and SOPS.
+//! Deliberately absent: reading the documents (`manifest`), substitution and SOPS.
 
+mod chart;
+pub mod chart_objects;
 mod closure;
-#[expect(clippy::disallowed_methods, reason = "it copies files and runs the tool")]
+#[expect(clippy::disallowed_methods, reason = "it copies files")]
+mod copies;
+#[expect(clippy::disallowed_methods, reason = "it runs the tool, and waits")]
+mod helm;
+mod helm_refusal;
+#[expect(clippy::disallowed_methods, reason = "it removes what was left behind")]
 mod kustomize;
 mod refusal;
+mod schema;
+mod templates;
 #[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
 mod tool;
+mod turns;
 
+pub use chart::{ChartFiles, ChartOptions, chart_files};
 pub use closure::{Closure, closure};
+pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};
 pub use kustomize::{Kustomize, Rendered};

@@ -1,5 +1,6 @@
-//! The tool that builds kustomizations, and its run: with an empty environment, a deadline, and bounds on what it may use.
+//! The tools that build kustomizations and render charts, and their runs: with an empty environment, a deadline, and bounds on what it may use.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -25,7 +26,19 @@ const COMPLAINT: u64 = 64 << 10;
 /// Nothing listens there: what the tool would fetch in spite of everything fails at once.
 const NOWHERE: &str = "http://127.0.0.1:9";
 
-/// A program that builds kustomizations.
+/// Programs, the first of which that is there is used, each with the arguments that all of its runs have.
+pub(super) type Programs = [(&'static str, &'static [&'static str])];
+
+/// What builds kustomizations.
+pub(super) const KUSTOMIZE: &Programs = &[("kustomize", &["build"]), ("kubectl", &["kustomize"])];
+/// What renders charts.
+pub(super) const HELM: &Programs = &[("helm", &["template"])];
+
+/// What Go says when there is no more memory.
+const NO_MEMORY: [&str; 3] =
+    ["fatal error: runtime: out of memory", "runtime: cannot allocate memory", "out of memory ("];
+
+/// A program that builds kustomizations, or renders charts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tool {
     program: PathBuf,
@@ -44,28 +57,28 @@ pub(super) enum Run {
 }
 
 impl Tool {
-    /// The first one of these directories that has one: `kustomize`, or else `kubectl`.
-    pub(super) fn find(path: &std::ffi::OsStr) -> Option<Self> {
-        let known: [(&str, &'static [&'static str]); 2] = [("kustomize", &["build"]), ("kubectl", &["kustomize"])];
-        known.into_iter().find_map(|(name, arguments)| {
+    /// The first one of these programs that is in one of these directories, and there the first of them.
+    pub(super) fn find(path: &OsStr, programs: &Programs) -> Option<Self> {
+        programs.iter().find_map(|(name, arguments)| {
             let mut candidates = std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
             candidates.find(|program| is_program(program)).map(|program| Self { program, arguments })
         })
     }
 
-    /// Builds a directory in `root`, which has nothing else in it and goes afterwards.
-    pub(super) async fn build(&self, root: &Path, directory: &Path) -> Run {
+    /// Runs it in `root`, which has nothing in it but what it is to read, and goes afterwards. The arguments come after its
+    /// own, the variables are the only ones that it has beside those that bound it.
+    pub(super) async fn run(&self, root: &Path, arguments: &[OsString], variables: &[(&str, &Path)]) -> Run {
         let mut command = Command::new(&self.program);
         let (variable, value) = SOFT_MEMORY.split_once('=').unwrap_or_default();
         command
             .args(self.arguments)
-            .arg("--")
-            .arg(directory)
+            .args(arguments)
             .current_dir(root)
             .env_clear()
             .env("HOME", root)
             .env("PATH", "")
             .env(variable, value)
+            .envs(variables.iter().copied())
             .envs(["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, NOWHERE)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -100,14 +113,20 @@ impl Tool {
             };
             match child.wait().await {
                 Ok(status) if status.success() => Run::Built(output),
-                Ok(status) if status.code().is_some() => Run::Failed(String::from_utf8_lossy(&complaint).into_owned()),
+                Ok(status) if status.code().is_some() => {
+                    let words = String::from_utf8_lossy(&complaint).into_owned();
+                    if NO_MEMORY.iter().any(|said| words.contains(said)) {
+                        return Run::Ended(format!("the tool used more memory than it may ({} MiB)", MEMORY >> 20));
+                    }
+                    Run::Failed(words)
+                }
                 _ => Run::Ended(
                     "the tool was killed: it used more CPU time or memory than it may, or wrote a file".to_owned(),
                 ),
             }
         };
         let ended = tokio::time::timeout(DEADLINE, whole).await;
-        ended.unwrap_or_else(|_| Run::Ended(format!("timed out after {} s while building it", DEADLINE.as_secs())))
+        ended.unwrap_or_else(|_| Run::Ended(format!("timed out after {} s while it was built", DEADLINE.as_secs())))
     }
 }
 
@@ -163,10 +182,11 @@ mod tests {
             .arg(&program);
         assert!(writer.status().unwrap().success());
         let path = std::env::join_paths(["/nothing".into(), directory.path().to_owned()]).unwrap();
-        let tool = Tool::find(&path).unwrap();
+        let tool = Tool::find(&path, KUSTOMIZE).unwrap();
         assert_eq!(tool.program, program);
+        assert_eq!(Tool::find(&path, HELM), None);
         let root = tempfile::tempdir().unwrap();
-        tool.build(root.path(), &root.path().join("app")).await
+        tool.run(root.path(), &["--".into(), root.path().join("app").into()], &[]).await
     }
 
     #[tokio::test]
@@ -196,6 +216,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_run_out_of_memory_is_called_that() {
+        let Run::Ended(why) = run("echo 'fatal error: runtime: out of memory' >&2; exit 2").await else {
+            panic!("it did not end")
+        };
+        assert_eq!(why, "the tool used more memory than it may (1024 MiB)");
+    }
+
+    #[tokio::test]
     async fn writes_no_files() {
         let Run::Ended(why) = run("read line < /proc/uptime; while :; do echo x > file || exit 3; done").await else {
             panic!("it wrote")
@@ -205,6 +233,6 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_found_where_nothing_is() {
-        assert_eq!(Tool::find(std::ffi::OsStr::new("relative:/nothing")), None);
+        assert_eq!(Tool::find(OsStr::new("relative:/nothing"), KUSTOMIZE), None);
     }
 }

@@ -11,6 +11,7 @@ mod bootstrap;
 mod build_chain;
 mod build_fetch;
 mod canary_faults;
+mod charts;
 mod check;
 mod cli;
 mod cluster;

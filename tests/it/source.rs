@@ -22,6 +22,7 @@ use crate::support::{
 
 mod abbreviated;
 mod budget;
+mod charts;
 mod credentials;
 mod daemon;
 mod damage;

@@ -10,6 +10,7 @@ fn reported(base_dir: &str, files: &[(&str, &str)]) -> String {
     let state = |report: &FileReport| match &report.state {
         FileState::Read(objects) => format!("{}: read {objects}", report.path),
         FileState::Built => format!("{}: built", report.path),
+        FileState::Rendered => format!("{}: rendered", report.path),
         FileState::LeftOut(why) => format!("{}: left out, {why}", report.path),
         FileState::Problems(problems) => format!("{}: {} problems", report.path, problems.len()),
     };
@@ -76,7 +77,7 @@ fn rules_above_the_directory_count_in_it() {
 apps/.deploy/c.yaml: read 1
 apps/a.yaml: read 1
 apps/b.draft.yaml: left out, the rule \"*.draft.yaml\" (.mainstayignore:2)
-apps/chart/Chart.yaml: 1 problems
+apps/chart/Chart.yaml: rendered
 apps/chart/templates/a.yaml: left out, it is part of apps/chart/Chart.yaml
 apps/old/b.yaml: left out, the rule \"/apps/old/\" (.mainstayignore:3)
 apps/web/kustomization.yaml: built

@@ -50,26 +50,25 @@ fn what_merely_names_sops_is_applied() {
 }
 
 #[test]
-fn a_helm_chart_is_one_line() {
+fn a_helm_chart_is_named_and_nothing_in_it_is_read() {
     let chart = "apiVersion: v2\nname: web\nversion: 1.2.3\n";
     let template = "{{- if .Values.enabled }}\napiVersion: apps/v1\n  kind: Deployment\n{{- end }}\n";
     let ready = config_map("b");
-    check(
-        &[
-            ("charts/web/Chart.yaml", chart),
-            ("charts/web/values.yaml", "replicas: 1\n"),
-            ("charts/web/charts/db/Chart.yaml", chart),
-            ("charts/web/templates/deployment.yaml", template),
-            ("charts/web-more.yaml", &ready),
-        ],
-        "
-ConfigMap b @ charts/web-more.yaml, document 1, line 1, column 1
-charts/web/Chart.yaml: it makes its directory a Helm chart; charts are not rendered yet (commit what `helm template` prints, and name charts/web/ in .mainstayignore)",
-    );
-    check(
-        &[("Chart.yaml", chart), ("templates/a.yaml", template)],
-        "Chart.yaml: it makes its directory a Helm chart; charts are not rendered yet (commit what `helm template` prints, and name Chart.yaml, values.yaml and templates/ in .mainstayignore)",
-    );
+    let files = [
+        ("charts/web/Chart.yaml", chart),
+        ("charts/web/values.yaml", "replicas: 1\n"),
+        ("charts/web/charts/db/Chart.yaml", chart),
+        ("charts/web/ci/kustomization.yaml", "resources: []\n"),
+        ("charts/web/templates/deployment.yaml", template),
+        ("charts/web-more.yaml", &ready),
+        ("overlay/kustomization.yaml", "resources: []\n"),
+        ("overlay/chart/Chart.yaml", chart),
+    ];
+    check(&files, "ConfigMap b @ charts/web-more.yaml, document 1, line 1, column 1");
+    let decoded = decode_files(&files);
+    assert_eq!(decoded.charts, ["charts/web/Chart.yaml"]);
+    assert_eq!(decoded.kustomizations, ["overlay/kustomization.yaml"]);
+    assert_eq!(decode_files(&[("Chart.yaml", chart), ("templates/a.yaml", template)]).charts, ["Chart.yaml"]);
     // Left out, it is no chart; and one of these is an object.
     let object = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: a\n";
     check(
@@ -87,8 +86,9 @@ HelmChart.helm.cattle.io a @ c/Chart.yaml, document 1, line 1, column 1",
 
 #[test]
 fn a_template_is_one_line_with_its_place() {
-    let hint = "(commit what `helm template` prints, and name the directory of the chart in .mainstayignore)";
-    let helm = "it is a template of a Helm chart; charts are not rendered yet";
+    let hint =
+        "(put the chart's Chart.yaml above it, with a name and a version, or name the template in .mainstayignore)";
+    let helm = "it is a template of a Helm chart, and in no directory with a Chart.yaml";
     for (template, line) in [
         ("{{- if .Values.on }}\napiVersion: v1\nkind: ConfigMap\n{{- end }}\n", 1),
         (

@@ -1,0 +1,62 @@
+//! How the directory of a GitSync is rendered (`spec.render`).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::schemas::AnyObject;
+
+/// How the directory is rendered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Render {
+    /// `baseDir` is a Helm chart, rendered with these options. Charts are also rendered without this, with the default of
+    /// each option, wherever they lie below `baseDir`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub helm: Option<Helm>,
+}
+
+/// How a Helm chart is rendered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Helm {
+    /// Name of the release (`.Release.Name`), at most 53 characters; by default the name of the GitSync. The release's
+    /// namespace is `targetNamespace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 53))]
+    pub release_name: Option<String>,
+    /// Files with values, relative to the chart, or from the root of the repository if they begin with `/`; later ones take
+    /// precedence, and all over the chart's own `values.yaml`. At most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub values_files: Vec<String>,
+    /// Values, which take precedence over those of files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<AnyObject>")]
+    pub values: Option<Map<String, Value>>,
+    /// Whether the CustomResourceDefinitions in the chart's `crds/` are applied.
+    #[serde(default = "yes", rename = "includeCRDs")]
+    pub include_crds: bool,
+    /// What to do about objects of the chart that are hooks of Helm, which are not run.
+    #[serde(default)]
+    pub hooks: Hooks,
+}
+
+/// What to do about hooks of Helm. Hooks for tests and rollbacks are left out in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Hooks {
+    /// Refuse the chart, and name its hooks.
+    #[default]
+    Refuse,
+    /// Leave them out.
+    Omit,
+}
+
+impl Default for Helm {
+    fn default() -> Self {
+        Self { release_name: None, values_files: Vec::new(), values: None, include_crds: true, hooks: Hooks::Refuse }
+    }
+}
+
+fn yes() -> bool {
+    true
+}

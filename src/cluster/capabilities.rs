@@ -1,0 +1,77 @@
+//! What the cluster says of itself: its version, and what it serves. Charts may ask for both.
+//!
+//! Deliberately absent: requests ([`discover`](super::discover)).
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::Error as _;
+
+use super::served::Table;
+
+/// Longest version that a server may name.
+const LONGEST: usize = 128;
+
+/// A cluster's version, and what it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The version of Kubernetes, such as `v1.32.4`.
+    pub kube_version: String,
+    /// Each group and version (`apps/v1`, `v1`), and each kind in them (`apps/v1/Deployment`), in their order.
+    pub api_versions: Vec<String>,
+}
+
+/// The capabilities that were read last, and the table of which they are.
+pub(super) type Known = Option<(Arc<Table>, Arc<Capabilities>)>;
+
+impl Capabilities {
+    pub(super) fn of(version: &Version, table: &Table) -> Self {
+        let mut api_versions = Vec::new();
+        for (group, version, kind) in table.kinds.keys() {
+            let api_version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
+            api_versions.push(format!("{api_version}/{kind}"));
+            api_versions.push(api_version);
+        }
+        api_versions.retain(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || "./-".contains(c)));
+        api_versions.sort_unstable();
+        api_versions.dedup();
+        Self { kube_version: version.git_version.clone(), api_versions }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Version {
+    git_version: String,
+}
+
+impl Version {
+    pub(super) fn parse(answer: &[u8]) -> Result<Self, serde_json::Error> {
+        let version: Self = serde_json::from_slice(answer)?;
+        let text = &version.git_version;
+        let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || ".+-".contains(c));
+        let is_version = text.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        if is_plain && is_version && text.len() <= LONGEST {
+            Ok(version)
+        } else {
+            Err(serde_json::Error::custom("gitVersion is not a version of Kubernetes"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_versions_are_versions() {
+        let parse = |text: &str| Version::parse(format!("{{\"gitVersion\": \"{text}\"}}").as_bytes()).is_ok();
+        for good in ["v1.32.4", "v1.30.0+k3s1", "v1.29.3-gke.1282000", "v1.35.0-alpha.1"] {
+            assert!(parse(good), "{good}");
+        }
+        for bad in ["", "1.32", "--version", "v1 --post-renderer=x", "v", "latest"] {
+            assert!(!parse(bad), "{bad}");
+        }
+        assert!(Version::parse(b"{}").is_err());
+    }
+}

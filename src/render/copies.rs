@@ -1,0 +1,76 @@
+//! Private copies of the files that a tool reads, and of nothing else.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use crate::manifest::{self, Problem};
+use crate::object::{Place, printable};
+use crate::source::{self, Entry, Snapshot};
+
+/// Why the files are not there for the tool.
+#[derive(Debug)]
+pub(super) enum NotCopied {
+    Disk(std::io::Error),
+    /// This one is not in the repository itself.
+    InLfs(String),
+}
+
+impl NotCopied {
+    /// The problem of what is rendered from a file.
+    pub(super) fn problem(&self, file: &str) -> Problem {
+        let (what, hint) = match self {
+            Self::Disk(error) => (
+                format!("its files cannot be copied: {error}"),
+                "see that the agent's volume has room, and that the agent may write to it",
+            ),
+            Self::InLfs(path) => (
+                format!("it reads {}, which is kept in Git LFS and not fetched", printable(path)),
+                "let the GitRepository say `spec.lfs: true`, and keep it below baseDir",
+            ),
+        };
+        Problem::new(Place::file(file), what, Some(hint))
+    }
+}
+
+/// Copies files to these paths in a directory of its own below `scratch`, which goes when it is dropped. `look` sees the
+/// path and the content of each.
+///
+/// # Errors
+/// The repository cannot be read.
+pub(super) async fn copy(
+    snapshot: &Snapshot,
+    files: &BTreeMap<String, Entry>,
+    scratch: &Path,
+    mut look: impl FnMut(&str, &[u8]) + Send + 'static,
+) -> Result<Result<tempfile::TempDir, NotCopied>, source::Error> {
+    let (files, scratch) = (files.clone(), scratch.to_owned());
+    snapshot
+        .blocking(move |snapshot| {
+            let root = std::fs::create_dir_all(&scratch).and_then(|()| tempfile::tempdir_in(&scratch));
+            let root = match root {
+                Ok(root) => root,
+                Err(error) => return Ok(Err(NotCopied::Disk(error))),
+            };
+            for (path, entry) in &files {
+                let content = snapshot.read(entry)?;
+                if manifest::is_in_lfs(&content) {
+                    return Ok(Err(NotCopied::InLfs(entry.path.clone())));
+                }
+                look(&entry.path, &content);
+                if let Err(error) = write(&root.path().join(path), &content) {
+                    return Ok(Err(NotCopied::Disk(error)));
+                }
+            }
+            Ok(Ok(root))
+        })
+        .await?
+}
+
+/// Writes a file that is not there yet.
+pub(super) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    std::fs::File::create_new(path)?.write_all(content)
+}
