@@ -141,7 +141,7 @@ impl Helm {
                     Err(not_copied) => Err(vec![not_copied.problem(file)]),
                     Ok(root) => {
                         let job = Job { tool, root: root.path(), file, files: &files, options, capabilities };
-                        job.twice(asked.time).await.map_err(|problem| vec![problem])
+                        job.twice(asked).await.map_err(|problem| vec![problem])
                     }
                 };
                 drop(turn);
@@ -197,14 +197,15 @@ struct Job<'j> {
 }
 
 impl Job<'_> {
-    async fn twice(&self, asks_time: bool) -> Result<Outputs, Problem> {
+    async fn twice(&self, asked: Asked) -> Result<Outputs, Problem> {
         let zone = self.root.join(ZONE);
         let begun = Instant::now();
         let first = self.once(None).await?;
-        if asks_time {
+        if asked.time {
             tokio::time::sleep(A_MOMENT.saturating_sub(begun.elapsed())).await;
         }
-        let second = self.once(asks_time.then_some(&*zone)).await?;
+        // What reads a time that is written without its zone would be another one there.
+        let second = self.once((asked.time && !asked.zone).then_some(&*zone)).await?;
         Ok([first, second])
     }
 

@@ -1,4 +1,4 @@
-//! What templates ask for beside their values: the time, and what the cluster is.
+//! What templates ask for beside their values: the time, its zone, and what the cluster is.
 //!
 //! Deliberately absent: whether the part of a template that asks is ever run.
 
@@ -7,6 +7,8 @@ use super::chart::is_archive;
 /// Functions whose result may depend on the time.
 const TIME: [&str; 8] =
     ["now", "ago", "date", "dateInZone", "date_in_zone", "htmlDate", "htmlDateInZone", "durationRound"];
+/// Functions whose result depends on the zone, whatever the time is.
+const ZONE: [&str; 2] = ["toDate", "mustToDate"];
 /// What leads to what the cluster is.
 const CAPABILITIES: &str = "Capabilities";
 
@@ -15,6 +17,8 @@ const CAPABILITIES: &str = "Capabilities";
 pub(super) struct Asked {
     /// The time.
     pub(super) time: bool,
+    /// The zone.
+    pub(super) zone: bool,
     /// What the cluster is.
     pub(super) capabilities: bool,
 }
@@ -24,7 +28,7 @@ impl Asked {
     pub(super) fn look_at(&mut self, path: &str, content: &[u8]) {
         if is_archive(path) {
             // It is not looked into.
-            *self = Self { time: true, capabilities: true };
+            *self = Self { time: true, zone: self.zone, capabilities: true };
             return;
         }
         let text = String::from_utf8_lossy(content);
@@ -35,6 +39,7 @@ impl Asked {
             let action = action.split_once("}}").map_or(action, |(action, _)| action);
             for word in action.split(|c: char| !c.is_alphanumeric() && c != '_') {
                 self.time |= TIME.contains(&word);
+                self.zone |= ZONE.contains(&word);
                 self.capabilities |= word == CAPABILITIES;
             }
         }
@@ -57,6 +62,7 @@ mod tests {
             (false, false)
         );
         assert_eq!(asked("c/templates/a.yaml", "a: {{ now | date \"2006\" }}"), (true, false));
+        assert_eq!(asked("c/templates/a.yaml", "a: {{ toDate \"2006\" .Values.a | unixEpoch }}"), (false, false));
         assert_eq!(asked("c/templates/a.yaml", "{{- if $.Capabilities.APIVersions.Has \"a/v1\" }}"), (false, true));
         assert_eq!(asked("c/values.yaml", "a: '{{ ago (toDate .x) }}'"), (true, false));
         assert_eq!(asked("c/Chart.yaml", "kubeVersion: '>=1.28'"), (false, true));

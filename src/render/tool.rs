@@ -34,9 +34,8 @@ pub(super) const KUSTOMIZE: &Programs = &[("kustomize", &["build"]), ("kubectl",
 /// What renders charts.
 pub(super) const HELM: &Programs = &[("helm", &["template"])];
 
-/// What Go says when there is no more memory.
-const NO_MEMORY: [&str; 3] =
-    ["fatal error: runtime: out of memory", "runtime: cannot allocate memory", "out of memory ("];
+/// How the words begin of what is written in Go and ends because there is no more memory.
+const NO_MEMORY: [&str; 3] = ["fatal error: ", "runtime: ", "runtime/cgo: "];
 
 /// A program that builds kustomizations, or renders charts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +114,7 @@ impl Tool {
                 Ok(status) if status.success() => Run::Built(output),
                 Ok(status) if status.code().is_some() => {
                     let words = String::from_utf8_lossy(&complaint).into_owned();
-                    if NO_MEMORY.iter().any(|said| words.contains(said)) {
+                    if NO_MEMORY.iter().any(|said| words.lines().any(|line| line.starts_with(said))) {
                         return Run::Ended(format!("the tool used more memory than it may ({} MiB)", MEMORY >> 20));
                     }
                     Run::Failed(words)
