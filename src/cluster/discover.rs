@@ -26,6 +26,9 @@ use super::served::{Aggregated, Head, Legacy, LegacyList, Table};
 /// Minimum time between two reads that a missing kind causes.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Age from which the table is read again for whoever asks for all of it.
+const OLD: Duration = Duration::from_secs(600);
+
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
@@ -110,11 +113,15 @@ impl Cluster {
         Ok(table.broken.iter().map(|(group, version)| format!("{group}/{version}")).collect())
     }
 
-    /// What the cluster says of itself. Costs no request as long as nothing changed about what it serves.
+    /// What the cluster says of itself, as it was ten minutes ago at most. (Other lookups notice what they miss; whoever
+    /// asks for everything misses nothing.)
     ///
     /// # Errors
     /// The cluster cannot be asked, and was not asked before; or it names no version.
     pub async fn capabilities(&self) -> Result<Arc<Capabilities>, Error> {
+        if self.0.discovery.reading.lock().await.is_some_and(|at| at.elapsed() > OLD) {
+            self.kinds_changed();
+        }
         let table = self.table_with(|table| !table.kinds.is_empty()).await?;
         let mut known = self.0.discovery.capabilities.lock().await;
         if let Some((of, capabilities)) = &*known

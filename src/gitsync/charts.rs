@@ -39,6 +39,7 @@ pub(super) fn misplaced(directory: &Directory, found: &[String]) -> Option<Probl
         Some(other) => format!("name the chart's directory as baseDir: that of {}, for example", printable(other)),
         None => "name the chart's directory as baseDir, or take spec.render.helm away".to_owned(),
     };
-    let what = "spec.render.helm is for a chart in baseDir, and this is none with a name and a version";
+    let what =
+        "spec.render.helm is for a chart in baseDir, which has none with a name and a version, or has a kustomization";
     (!found.contains(&file)).then(|| Problem::new(Place::file(file), what, Some(&hint)))
 }

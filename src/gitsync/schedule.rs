@@ -96,7 +96,8 @@ impl Task {
             return false;
         }
         self.state.failed.retry_all(Instant::now());
-        if matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. })) {
+        let is_invalid = matches!(&self.outcome, Some(Outcome::Refused { reason: Reason::ManifestInvalid, .. }));
+        if is_invalid || self.state.charts.ask_the_cluster() {
             self.context.writer.cluster().kinds_changed();
         }
         true

@@ -141,7 +141,100 @@ async fn the_git_sync_says_how_a_chart_is_rendered() {
     let why = "-f is no name of a release";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
     world.change("demo", json!({"baseDir": "/", "render": {"helm": {"releaseName": "web"}}})).await;
-    let why = "Chart.yaml: spec.render.helm is for a chart in baseDir, and this is none";
+    let why = "Chart.yaml: spec.render.helm is for a chart in baseDir, which has none";
     world.until(why, |w| w.condition("demo", "Ready").contains(why)).await;
     assert_eq!(data(&world)["more"], "own");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hooks_and_chance_are_refused_by_name() {
+    let mut world = World::new().await;
+    add_chart(&mut world, "platform", "app");
+    world.remote.commit("one");
+    world.sync("demo", json!({"baseDir": "/app"}));
+    world.start();
+    let said = |w: &World| w.condition("demo", "Ready");
+    let hook =
+        "app/templates/all.yaml: ConfigMap after is a hook of Helm (post-install), which is not run (turn it off";
+    world.until_or(hook, |w| said(w).contains(hook), || said(&world)).await;
+    assert!(said(&world).starts_with("False ManifestInvalid") && world.config_maps().is_empty(), "{}", said(&world));
+    world.change("demo", json!({"render": {"helm": {"hooks": "Omit"}}})).await;
+    world.ready("demo").await;
+    assert_eq!(world.config_maps(), ["front", "probe", "zone-a", "zone-b"]);
+    assert_eq!(world.get("v1", "configmaps", "probe").unwrap()["data"]["path"], "/healthz");
+
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: made}\nstringData: {hush: {{ randAlphaNum 20 }}}\n";
+    world.remote.file("app/templates/made.yaml", secret);
+    world.try_commit("demo", "chance").await;
+    let chance =
+        "app/templates/made.yaml: each time that the chart is rendered, this comes out differently: Secret made (";
+    world.until_or(chance, |w| said(w).contains(chance), || said(&world)).await;
+    assert!(world.get("v1", "secrets", "made").is_none());
+    assert_eq!(world.config_maps(), ["front", "probe", "zone-a", "zone-b"]);
+    world.remote.file(
+        "app/templates/made.yaml",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: made}\nstringData: {hush: {{ .Values.hush }}}\n",
+    );
+    world.commit("demo", "nothing of chance").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_come_with_what_they_define_and_an_agent_that_starts_anew_changes_nothing() {
+    let mut world = World::new().await;
+    world.listen = Some(free_address());
+    add_chart(&mut world, "operator", "app");
+    world.remote.commit("one");
+    world.sync("demo", json!({"baseDir": "/app"}));
+    world.start();
+    world.ready("demo").await;
+    let backup = ("mainstay-tests.example.com/v1", "backups", "demo-nightly");
+    assert_eq!(world.get(backup.0, backup.1, backup.2).unwrap()["spec"]["keep"], 7);
+    let before = version(&world, backup.0, backup.1, backup.2);
+    world.stop().await;
+    world.start();
+    world.ask("demo").await;
+    renders_are(&world, 1).await;
+    assert_eq!(version(&world, backup.0, backup.1, backup.2), before);
+    // What Helm is told to keep is kept.
+    world.remote.file(
+        "app/values.yaml",
+        "backups: {weekly: {schedule: '0 4 * * 0', keep: 4}}\nserviceAccount: {create: true}\n",
+    );
+    world.commit("demo", "one less").await;
+    assert!(world.get(backup.0, backup.1, backup.2).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chart_that_asks_what_the_cluster_serves_is_rendered_again_when_that_changes() {
+    let mut world = World::new().await;
+    world.listen = Some(free_address());
+    let asks =
+        "{{ .Capabilities.APIVersions.Has \"mainstay-tests.example.com/v1/Wide\" | ternary \"wide\" \"narrow\" }}";
+    small(&mut world, "apps/asks", &MAP.replace("{{ .Values.key }}", asks));
+    small(&mut world, "apps/plain", &MAP.replace("-map", "-plain"));
+    world.remote.commit("one");
+    world.sync("demo", json!({"baseDir": "/apps"}));
+    world.start();
+    world.ready("demo").await;
+    assert_eq!((world.data("demo-map"), world.data("demo-plain")), ("narrow".to_owned(), "one".to_owned()));
+    renders_are(&world, 2).await;
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "wides.mainstay-tests.example.com"},
+        "spec": {
+            "group": "mainstay-tests.example.com", "scope": "Namespaced",
+            "names": {"kind": "Wide", "plural": "wides", "singular": "wide"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
+    // Whoever asks for a sync asks for this, too.
+    world.ask("demo").await;
+    world.until("it is rendered again", |w| w.data("demo-map") == "wide").await;
+    renders_are(&world, 3).await;
+    world.ask("demo").await;
+    renders_are(&world, 3).await;
 }
