@@ -157,7 +157,7 @@ fn of_template(words: &str, told: &Told<'_>, lines: &Lines<'_>) -> Option<Proble
         };
         return problem(what, "set what it asks for in the values");
     }
-    let expression = rest.rsplit_once(" at <").and_then(|(_, rest)| rest.split_once(">: ")).map(|(own, _)| own);
+    let expression = rest.rsplit_once(" at <").and_then(|(_, rest)| rest.split_once(">:")).map(|(own, _)| own);
     let expression = expression.filter(|own| !own.is_empty() && line.contains(*own)).map(shown);
     if words.contains("nil pointer evaluating") {
         let what = expression.map_or_else(
@@ -238,7 +238,7 @@ mod tests {
             // Helm 4 breaks the line.
             (
                 "Error: web/templates/b.yaml:1:13\n  executing \"web/templates/b.yaml\" at <.Values.x.y>:\n    nil pointer evaluating interface {}.y",
-                "app/templates/b.yaml, line 1, column 14: it uses a value that is not there (set it in the values, or correct its name)",
+                "app/templates/b.yaml, line 1, column 14: it uses a value that is not there: .Values.x.y (set it in the values, or correct its name)",
             ),
             (
                 "Error: parse error at (web/templates/b.yaml:1): function \"foo\" not defined",
