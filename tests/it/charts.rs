@@ -173,7 +173,7 @@ async fn hooks_and_chance_are_refused_by_name() {
     assert_eq!(world.config_maps(), ["front", "probe", "zone-a", "zone-b"]);
     world.remote.file(
         "app/templates/made.yaml",
-        "apiVersion: v1\nkind: Secret\nmetadata: {name: made}\nstringData: {hush: {{ .Values.hush }}}\n",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: made}\nstringData: {hush: {{ .Values.hush | default \"one\" }}}\n",
     );
     world.commit("demo", "nothing of chance").await;
 }
