@@ -22,6 +22,8 @@ use prometheus_client::{
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
+pub use super::retention::Gauges as RetentionGauges;
+use super::retention_metrics;
 use super::serverless_metrics::{ServerlessMetrics, Values, encode_gauge};
 use crate::admission;
 use crate::{
@@ -69,6 +71,8 @@ pub struct Gauges {
     pub deliveries: Vec<Count>,
     /// Questions of the API server since the start, by webhook and outcome.
     pub reviews: Vec<admission::Count>,
+    /// What became of images that nothing uses.
+    pub retention: RetentionGauges,
 }
 
 /// The gauges of one GitSync.
@@ -401,6 +405,7 @@ impl Collector for AtScrape {
             let value = |function: &function::FunctionMetrics| Some(function.took[at]?.as_secs_f64());
             encode_gauge(&mut encoder, (&name, help), &gauges.functions, value)?;
         }
+        retention_metrics::encode(&mut encoder, gauges.retention)?;
         encode_syncs(&mut encoder, &gauges.syncs)
     }
 }
@@ -488,6 +493,7 @@ mod tests {
             builds_waiting: 7,
             deliveries: vec![Count { kind: "github", outcome: "woken", count: 8 }],
             reviews: vec![admission::Count { webhook: "validate-function", outcome: "denied", count: 4 }],
+            retention: RetentionGauges { manifests: 3, bytes: 4096, sweeps: 2, failures: 1, last: Some(1.5) },
         });
         let text = metrics.text().unwrap();
         for line in [
@@ -510,6 +516,11 @@ mod tests {
             r#"mainstay_receiver_deliveries_total{type="github",outcome="woken"} 8"#,
             r#"mainstay_admission_reviews_total{webhook="validate-function",outcome="denied"} 4"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,
+            "mainstay_images_removed_total 3",
+            "mainstay_images_removed_bytes_total 4096",
+            "mainstay_image_sweeps_total 2",
+            "mainstay_image_sweep_failures_total 1",
+            "mainstay_image_retention_last_timestamp_seconds 1.5",
             r#"mainstay_sync_lag_seconds{sync="a/b"} 1.5"#,
             "# EOF",
         ] {

@@ -23,6 +23,8 @@ mod receivers;
 mod registry_login;
 mod repositories;
 mod rereads;
+mod retention;
+mod retention_metrics;
 mod run;
 mod serverless_metrics;
 mod shown;

@@ -17,7 +17,7 @@ use super::notify::Notifier;
 use super::shown::{Shown, gauges};
 use super::{
     bootstrap, copies, functions, health, host_keys, inputs, leader_label, operator_settings, pins, receivers,
-    registry_login, repositories, ssh_keys,
+    registry_login, repositories, retention, ssh_keys,
 };
 use crate::admission::{self, Admission, Registration};
 use crate::api::names::LEASE;
@@ -368,6 +368,19 @@ async fn lead(
     let copying = copies::propagate(home, excluded.clone(), context.writer.clone(), notifier.clone(), stop.clone());
     tasks.spawn(async move {
         tokio::join!(following, copying);
+        Ok(())
+    });
+    let keeping = retention::keep(
+        Arc::clone(&functions),
+        excluded.clone(),
+        notifier.clone(),
+        Arc::clone(&shown.retention),
+        cluster.clone(),
+        settings.namespace.clone(),
+        stop.clone(),
+    );
+    tasks.spawn(async move {
+        keeping.await;
         Ok(())
     });
     shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::metrics::{Gauges, SyncGauges};
 use super::notify::Notifier;
+use super::retention::Counts;
 use crate::admission::Admission;
 use crate::cluster::{Cluster, Leadership};
 use crate::function;
@@ -17,15 +18,19 @@ type Contexts = (Arc<Context>, Arc<function::Context>);
 
 /// The contexts of the current term, for the listener.
 #[derive(Clone, Default)]
-pub(super) struct Shown(Arc<Mutex<Option<Contexts>>>);
+pub(super) struct Shown {
+    contexts: Arc<Mutex<Option<Contexts>>>,
+    /// What became of images that nothing uses.
+    pub(super) retention: Arc<Counts>,
+}
 
 impl Shown {
     pub(super) fn set(&self, contexts: Option<Contexts>) {
-        *self.0.lock() = contexts;
+        *self.contexts.lock() = contexts;
     }
 
     pub(super) fn get(&self) -> Option<Contexts> {
-        self.0.lock().clone()
+        self.contexts.lock().clone()
     }
 }
 
@@ -76,6 +81,7 @@ pub(super) fn gauges(
         builds_held_up: queue.held_up as u64,
         builds_waiting: queue.waiting as u64,
         deliveries: deliveries.counts(),
+        retention: shown.retention.gauges(),
         reviews: admission.map(Admission::counts).unwrap_or_default(),
     }
 }

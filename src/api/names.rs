@@ -188,5 +188,13 @@ pub const SERVER_LAYER: &str = "server";
 pub const DEPENDENCIES_LAYER: &str = "dependencies";
 /// Value of [`LAYER`]: the source.
 pub const SOURCE_LAYER: &str = "source";
+/// Label of an image that Kaniko has built for a Function: [`FUNCTION_IMAGE`]. Its layers have no annotations.
+pub const IMAGE_LABEL: &str = "dev.mainstay.image";
+/// Value of [`IMAGE_LABEL`].
+pub const FUNCTION_IMAGE: &str = "function";
+/// ConfigMap in the agent's namespace with what the next sweep of the registry in the cluster is to keep.
+pub const IMAGE_RETENTION: &str = "mainstay-image-retention";
+/// Annotation on the pods of that registry: the sweep that they were started for.
+pub const SWEEP: &str = "mainstay.dev/image-sweep";
 /// On a [`DEPENDENCIES_LAYER`]: digest of what the dependencies were installed from, in hexadecimal digits.
 pub const INSTALLED_FROM: &str = "dev.mainstay.dependencies";

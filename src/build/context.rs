@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use super::fetch::{Error, Finding};
 use super::install;
+use crate::api::names::{FUNCTION_IMAGE, IMAGE_LABEL};
 use crate::runtimes::{CODE_DIR, CODE_DIR_ENV, Runtime, SERVER_DIR, libraries};
 
 const DOCKERFILE: &str = "Dockerfile";
@@ -76,6 +77,7 @@ fn dockerfile(runtime: &Runtime, base: &str, dependencies: &str) -> String {
          {install}\
          COPY --chown=1000:1000 {SERVER} {SERVER_DIR}\n\
          COPY --chown=1000:1000 src {CODE_DIR}\n\
+         LABEL {IMAGE_LABEL}={FUNCTION_IMAGE}\n\
          ENTRYPOINT {entrypoint}\n\
          CMD []\n"
     )
@@ -134,7 +136,7 @@ mod tests {
              COPY --chown=1000:1000 empty /kubeless\n\
              ARG HOME=/tmp\nRUN DEPENDENCIES=ab12 MAINSTAY_DEPS=/kubeless sh /workspace/install.sh\n\
              COPY --chown=1000:1000 server /kubeless_rt\nCOPY --chown=1000:1000 src /kubeless\n\
-             ENTRYPOINT [\"node\",\"--max-semi-space-size=2\",\"/kubeless_rt/server.js\"]\nCMD []\n"
+             LABEL dev.mainstay.image=function\nENTRYPOINT [\"node\",\"--max-semi-space-size=2\",\"/kubeless_rt/server.js\"]\nCMD []\n"
         );
         assert_eq!(dockerfile(node, BASE, "ab12"), expected);
         let python = dockerfile(runtimes::find("python312").unwrap(), BASE, "");

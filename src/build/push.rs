@@ -6,6 +6,7 @@
 //! Invariant: nothing in the workspace is executed, and no link in it is followed, because third-party code wrote
 //! there.
 //! Invariant: an existing tag proves nothing: the image is always built, and only identical blobs are not pushed.
+//! Invariant: what is reported was pushed just now, also if the registry had it: retention keeps what is young.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -249,18 +250,17 @@ async fn deliver(
     let own = &registries.own;
     let tag = request.image.reference();
     let was = send_all(registries, parts, config, Trust::Registry).await?;
-    if was == Was::There && known(again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest)) {
-        return Ok(Was::There);
-    }
+    let reused = was == Was::There && known(again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest));
     match again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
         // It claimed to have blobs that it has lost.
         Err(Error::Registry(error)) if error.fault.lacks_parts() => {
             send_all(registries, parts, config, Trust::Nothing).await?;
             again(|| own.push_manifest(tag, MANIFEST, manifest)).await?;
+            return Ok(Was::Missing);
         }
         other => drop(other?),
     }
-    Ok(Was::Missing)
+    Ok(if reused { Was::There } else { Was::Missing })
 }
 
 /// Whether to trust a registry that claims to have a blob.

@@ -30,6 +30,7 @@ mod object_name;
 mod output;
 mod pause;
 mod progress;
+mod registry;
 mod runtimes;
 mod settled;
 mod status;
@@ -89,6 +90,9 @@ enum Command {
     /// Run one container of a build Job
     #[command(hide = true)]
     Build(build::Arguments),
+    /// Run the first container of the registry's pod
+    #[command(hide = true)]
+    Registry(registry::Arguments),
     /// Fetch what the runtime servers of Functions need, once
     Runtimes(runtimes::Arguments),
     /// Break glass: stop applying and reverting one object
@@ -141,6 +145,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Events(arguments) => events::run(&arguments).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command()),
         Command::Build(arguments) => build::run(arguments).await,
+        Command::Registry(arguments) => registry::run(arguments).await,
         Command::Runtimes(arguments) => runtimes::run(arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
         Command::Resume(arguments) => pause::resume(&arguments).await,

@@ -145,7 +145,7 @@ impl Context {
     }
 
     /// Subscribes to changes of the settings.
-    pub(super) fn settings_changes(&self) -> watch::Receiver<Arc<Settings>> {
+    pub fn settings_changes(&self) -> watch::Receiver<Arc<Settings>> {
         self.settings.subscribe()
     }
 

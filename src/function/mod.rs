@@ -61,6 +61,6 @@ pub use defaults::{complete, same_input};
 pub use executor::Builder;
 pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
-pub use settings::{MinResources, Settings};
+pub use settings::{MinResources, Retention, Settings};
 pub use variables::{InvalidVariable, VARIABLES, WithoutEffect};
 pub use violation::{Violation, reason, text};

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
+
 use super::base::BaseImage;
 use super::executor::{self, Builder};
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
@@ -90,6 +92,33 @@ pub struct Settings {
     pub build_deadline: Duration,
     /// How long a finished build Job is kept.
     pub build_ttl: Duration,
+    /// What becomes of images in the registry of the installation that nothing uses any more.
+    pub retention: Retention,
+}
+
+/// When images go from the registry of the installation, and which stay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retention {
+    /// When; `None`: never.
+    pub schedule: Option<Cron>,
+    /// Builds of each Function that are kept, beside what runs.
+    pub builds: usize,
+    /// How long every image is kept after it was pushed, or found to be there, by a build.
+    pub grace: Duration,
+    /// How long an agent that begins to lead waits before it looks: what nodes run is shown late after an outage.
+    pub settle: Duration,
+}
+
+impl Default for Retention {
+    /// Every night.
+    fn default() -> Self {
+        Self {
+            schedule: Cron::parse("30 3 * * *", TimeZone::UTC).ok(),
+            builds: 2,
+            grace: Duration::from_secs(24 * 3600),
+            settle: Duration::from_secs(600),
+        }
+    }
 }
 
 /// Smallest allowed CPU and memory.
@@ -149,6 +178,7 @@ impl Default for Settings {
             git_interval: Duration::from_secs(60),
             build_deadline: Duration::from_secs(900),
             build_ttl: Duration::from_secs(3600),
+            retention: Retention::default(),
         }
     }
 }

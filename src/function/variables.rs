@@ -39,6 +39,8 @@ type Set = fn(&mut Settings, &str) -> Result<(), String>;
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
 /// The build's report is deleted with its Job: if that is too early, the image is unknown and built again and again.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
+/// A build that has found its image in the registry has reported it by then, and its Function uses it.
+const SHORTEST_GRACE: Duration = Duration::from_secs(2 * 3600);
 
 const BUILDER: &str = "MAINSTAY_BUILDER";
 const EXECUTOR_IMAGE: &str = "APP_FUNCTION_BUILD_EXECUTOR_IMAGE";
@@ -68,6 +70,17 @@ pub const VARIABLES: &[(&str, Set)] = &[
     ("MAINSTAY_GIT_INTERVAL", |s, v| duration(&mut s.git_interval, v)),
     ("MAINSTAY_BUILD_DEADLINE", |s, v| long_enough(&mut s.build_deadline, v, SHORTEST_DEADLINE)),
     ("MAINSTAY_BUILD_TTL", |s, v| long_enough(&mut s.build_ttl, v, SHORTEST_TTL)),
+    ("MAINSTAY_IMAGE_RETENTION", |s, v| {
+        s.retention.schedule = if v == "off" { None } else { Some(Cron::parse(v, TimeZone::UTC)?) };
+        Ok(())
+    }),
+    ("MAINSTAY_IMAGE_RETENTION_BUILDS", |s, v| {
+        let mut builds = 1_u32;
+        at_least_one(&mut builds, v)?;
+        s.retention.builds = usize::try_from(builds).unwrap_or(usize::MAX);
+        Ok(())
+    }),
+    ("MAINSTAY_IMAGE_RETENTION_GRACE", |s, v| long_enough(&mut s.retention.grace, v, SHORTEST_GRACE)),
     ("APP_FUNCTION_IMAGE_REGISTRY_DEFAULT_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.default_registry_secret, v)),
     ("APP_FUNCTION_IMAGE_REGISTRY_EXTERNAL_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.external_registry_secret, v)),
     ("APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME", |s, v| text(&mut s.package_registry_secret, v)),

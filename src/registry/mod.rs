@@ -3,6 +3,7 @@
 //! - [`ImageRef`], [`Digest`]: image references
 //! - [`choose`]: the registry that a namespace pushes to and pulls from
 //! - [`InternalRegistry`]: the login of the registry that `mainstay install` brings
+//! - [`retention`], [`storage`]: which images the registry in the cluster may lose, and its files
 //! - [`Access`]: scheme and login of a registry, from the Secret of a build
 //! - [`Client`]: the OCI distribution API
 //!
@@ -23,6 +24,9 @@ mod docker_config;
 pub(crate) mod fuzz;
 mod image_ref;
 mod internal;
+pub mod retention;
+#[expect(clippy::disallowed_methods, reason = "it reads and removes files")]
+pub mod storage;
 
 pub use access::{Access, Scheme, Transport};
 pub use address::Address;

@@ -187,6 +187,7 @@ const ACTING: &[&str] = &[
     "src/propagation/reconcile.rs",
     "src/propagation/write.rs",
     "src/registry/client/",
+    "src/registry/storage.rs",
     "devcluster/apiserver/src/client/",
     "devcluster/controllers/src/",
     "devcluster/apiserver/src/admission/call.rs",

@@ -77,6 +77,21 @@ fn reads_base_images_that_are_pinned() {
 }
 
 #[test]
+fn retention_of_images_is_nightly_unless_told_otherwise() {
+    assert!(Settings::default().retention.schedule.is_some());
+    let retention = |variables: &[(&str, &str)]| from(variables).unwrap().retention;
+    assert_eq!(retention(&[("MAINSTAY_IMAGE_RETENTION", "off")]).schedule, None);
+    let told = [
+        ("MAINSTAY_IMAGE_RETENTION", "0 4 * * 0"),
+        ("MAINSTAY_IMAGE_RETENTION_BUILDS", "5"),
+        ("MAINSTAY_IMAGE_RETENTION_GRACE", "72h"),
+    ];
+    let told = retention(&told);
+    assert_eq!(told.schedule, Cron::parse("0 4 * * 0", TimeZone::UTC).ok());
+    assert_eq!((told.builds, told.grace), (5, Duration::from_secs(72 * 3600)));
+}
+
+#[test]
 fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
     for (name, value, why) in [
         ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "0", "\"0\" is not a whole number of at least 1"),
@@ -113,6 +128,13 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
             "sometimes",
             "it has 1 fields; write five: minute, hour, day of the month, month, day of the week",
         ),
+        (
+            "MAINSTAY_IMAGE_RETENTION",
+            "never",
+            "it has 1 fields; write five: minute, hour, day of the month, month, day of the week",
+        ),
+        ("MAINSTAY_IMAGE_RETENTION_BUILDS", "0", "\"0\" is not a whole number of at least 1"),
+        ("MAINSTAY_IMAGE_RETENTION_GRACE", "1h", "it must be at least 2h"),
         ("MAINSTAY_BASE_IMAGES", r#"{"cobol85":"scratch"}"#, "there is no runtime \"cobol85\""),
         ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_DEFAULT_PRESET", "XXL", "the preset \"XXL\" does not exist"),
     ] {
