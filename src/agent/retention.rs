@@ -29,7 +29,7 @@ use crate::api::names::{
 use crate::cluster::{self, Apply, Cluster, Event, EventType, Kind, Part, Regarding, Scope, Selection, WatchEvent};
 use crate::failure::chain;
 use crate::function::{self, Context, Retention};
-use crate::registry::retention::{LivingFunction, Policy, Refusal, Report, Rules, Used};
+use crate::registry::retention::{LivingFunction, Observed, Policy, Refusal, Report, Rules, Used};
 
 /// Keys of the ConfigMap.
 const POLICY: &str = "policy.json";
@@ -260,9 +260,9 @@ impl Keeper {
         let (before, report) = self.map().await.map_err(Error::Observe)?.map(|map| previous(&map)).unwrap_or_default();
         // The time before the first list: what is younger is kept.
         let at = Timestamp::now();
-        let (functions, used) = self.observe().await.map_err(Error::Observe)?;
+        let observed = self.observe().await.map_err(Error::Observe)?;
         let rules = Rules { builds: retention.builds, grace: retention.grace };
-        let policy = Policy::new(at.as_nanosecond().to_string(), at, rules, &functions, used, before.as_ref());
+        let policy = Policy::new(at.as_nanosecond().to_string(), at, rules, observed, before.as_ref());
         let text = policy.text()?;
         let Some(before) = before else {
             self.write(deployment, &text, None).await.map_err(Error::Ask)?;
@@ -288,15 +288,15 @@ impl Keeper {
     }
 
     /// The Functions that there are, and all images in use.
-    async fn observe(&self) -> Result<(Vec<LivingFunction>, Used), cluster::Error> {
-        let (mut functions, mut used) = (Vec::new(), Used::default());
+    async fn observe(&self) -> Result<Observed, cluster::Error> {
+        let mut observed = Observed::default();
         let mut all = self.cluster.list(&Arc::new(function::functions()), Selection::default());
         while let Some(function) = all.next().await {
             let function = function?;
-            used.add(&function);
-            used.add_tag(function["status"]["built"]["tag"].as_str().unwrap_or_default());
+            let tag = function["status"]["built"]["tag"].as_str();
+            add(&mut [&mut observed.in_use, &mut observed.of_functions], &function, tag);
             let metadata = |name: &str| function["metadata"][name].as_str().unwrap_or_default().to_owned();
-            functions.push(LivingFunction {
+            observed.functions.push(LivingFunction {
                 namespace: metadata("namespace"),
                 name: metadata("name"),
                 uid: metadata("uid"),
@@ -308,14 +308,19 @@ impl Keeper {
             let mut all = self.cluster.list(&kind, Selection::default());
             while let Some(object) = all.next().await {
                 let object = object?;
-                if is_past(&object) {
+                let is_of_function = object["metadata"]["labels"][MANAGED_BY] == FUNCTION_CONTROLLER;
+                if is_of_function && is_past(&object) {
                     continue;
                 }
-                used.add(&object);
-                used.add_tag(object["metadata"]["annotations"][BUILD_TAG].as_str().unwrap_or_default());
+                let tag = object["metadata"]["annotations"][BUILD_TAG].as_str();
+                if is_of_function {
+                    add(&mut [&mut observed.in_use, &mut observed.of_functions], &object, tag);
+                } else {
+                    add(&mut [&mut observed.in_use], &object, tag);
+                }
             }
         }
-        Ok((functions, used))
+        Ok(observed)
     }
 
     /// Writes the ConfigMap, which goes with the registry.
@@ -375,14 +380,19 @@ impl Keeper {
     }
 }
 
-/// Whether it is what a Deployment of a Function has left behind: nobody but the agent says which image that runs.
+fn add(all: &mut [&mut Used], object: &Value, tag: Option<&str>) {
+    for used in all {
+        used.add(object);
+        if let Some(tag) = tag {
+            used.add_tag(tag);
+        }
+    }
+}
+
+/// Whether it is what the Deployment of a Function has left behind: nobody but the agent says which image that runs.
 fn is_past(object: &Value) -> bool {
-    let is_of_function = object["metadata"]["labels"][MANAGED_BY] == FUNCTION_CONTROLLER;
     let count = |pods: &Value| pods.as_i64().unwrap_or_default();
-    is_of_function
-        && object["kind"] == "ReplicaSet"
-        && object["spec"]["replicas"] == 0
-        && count(&object["status"]["replicas"]) == 0
+    object["kind"] == "ReplicaSet" && object["spec"]["replicas"] == 0 && count(&object["status"]["replicas"]) == 0
 }
 
 fn deployments() -> Kind {

@@ -2,6 +2,7 @@
 //!
 //! Invariant: it exits with 0 whatever happens, because the registry begins after it; what went wrong is in its report.
 //! Invariant: without a policy that was made for this pod, just now, nothing is touched.
+//! Invariant: a sweep is begun once. A pod that replaces one that was deleted may begin while that still serves.
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ use crate::object::printable;
 use crate::registry::retention::{Policy, Report};
 use crate::registry::storage::Storage;
 
+/// File in the storage with the sweep that was begun last.
+const BEGUN: &str = ".mainstay-sweep";
 /// Bytes that a kubelet takes of a report, less what is around the problem.
 const MAX_PROBLEM: usize = 2000;
 
@@ -93,9 +96,20 @@ fn perform(sweep: &Sweep) -> Option<Report> {
         Err(cause) => return failed(format!("the policy cannot be read: {}", chain(&cause))),
     };
     let now = Timestamp::now();
-    match Policy::read(&text).and_then(|policy| policy.check(&sweep.id, now).map(|()| policy)) {
-        Ok(policy) => Some(Storage::new(&sweep.storage).sweep(&policy, now)),
-        Err(refusal) => failed(refusal.to_string()),
+    let policy = match Policy::read(&text).and_then(|policy| policy.check(&sweep.id, now).map(|()| policy)) {
+        Ok(policy) => policy,
+        Err(refusal) => return failed(refusal.to_string()),
+    };
+    let begun = sweep.storage.join(BEGUN);
+    if read(&begun).is_ok_and(|id| id == sweep.id) {
+        return failed("it was begun before, by an earlier pod".to_owned());
+    }
+    match std::fs::write(&begun, &sweep.id) {
+        // Nobody pushes to a volume without room, and it has to be made somehow.
+        Err(cause) if cause.kind() != std::io::ErrorKind::StorageFull => {
+            failed(format!("{} cannot be written: {cause}", begun.display()))
+        }
+        _ => Some(Storage::new(&sweep.storage).sweep(&policy, now)),
     }
 }
 

@@ -93,22 +93,16 @@ pub enum Refusal {
 
 impl Policy {
     /// The policy that keeps what is in use, and what was in use at the one before.
-    pub fn new(
-        id: String,
-        at: Timestamp,
-        rules: Rules,
-        functions: &[LivingFunction],
-        in_use: Used,
-        before: Option<&Self>,
-    ) -> Self {
+    pub fn new(id: String, at: Timestamp, rules: Rules, observed: Observed, before: Option<&Self>) -> Self {
+        let Observed { functions, in_use, of_functions } = observed;
         let mut repositories = BTreeMap::new();
-        for function in functions {
+        for function in &functions {
             *repositories.entry(function.repository()).or_insert(0) += 1;
         }
         let held = before.map(|before| before.in_use.without(&in_use)).unwrap_or_default();
         let mut states: Vec<_> = functions.iter().map(|function| (&function.uid, function.generation)).collect();
         states.sort();
-        let decisive = (rules.builds, rules.grace.as_secs(), &repositories, &in_use, states);
+        let decisive = (rules.builds, rules.grace.as_secs(), &repositories, &of_functions, states);
         let changes = serde_json::to_vec(&decisive).unwrap_or_default();
         Self {
             version: VERSION,
@@ -156,6 +150,17 @@ impl Policy {
         };
         self.changes != before.changes || report.next.is_some_and(|next| next <= self.at)
     }
+}
+
+/// What a cluster uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The Functions that there are.
+    pub functions: Vec<LivingFunction>,
+    /// The images in use.
+    pub in_use: Used,
+    /// Those of them that Functions, and what they consist of, use: others come and go, and a sweep is no more worth it.
+    pub of_functions: Used,
 }
 
 /// A Function that exists.
@@ -230,7 +235,7 @@ pub struct Removal {
     /// The manifests.
     pub manifests: Vec<Digest>,
     /// Whether nothing is left of it.
-    pub is_emptied: bool,
+    pub is_all: bool,
 }
 
 /// What a sweep is to do.
@@ -258,7 +263,7 @@ pub fn decide(repositories: &[Repository], policy: &Policy, now: Timestamp) -> S
         if let Some(cache) = known.get(cache_name.as_str()).filter(|cache| is_cache(cache, repository)) {
             let of_cache = judge.cache(cache, &fate);
             // What is left of the cache is known as Mainstay's by the images beside it.
-            if fate.is_emptied && !of_cache.is_emptied {
+            if fate.is_all && !of_cache.is_all {
                 fate.keep_newest(of_cache.next);
             }
             sweep.take(cache, of_cache);
@@ -278,8 +283,8 @@ impl Sweep {
         let manifests: Vec<Digest> = fate.goes.iter().map(|stored| stored.digest.clone()).collect();
         let tags = repository.tags.iter().filter(|(_, digest)| manifests.contains(digest));
         let tags = tags.map(|(tag, _)| tag.clone()).collect();
-        let is_emptied = fate.is_emptied;
-        self.removals.push(Removal { repository: repository.name.clone(), tags, manifests, is_emptied });
+        let is_all = fate.is_all;
+        self.removals.push(Removal { repository: repository.name.clone(), tags, manifests, is_all });
     }
 }
 
@@ -287,7 +292,7 @@ impl Sweep {
 struct Fate<'r> {
     goes: Vec<&'r Stored>,
     /// Whether nothing stays.
-    is_emptied: bool,
+    is_all: bool,
     next: Option<Timestamp>,
     /// Whether its Function lives.
     is_living: bool,
@@ -297,7 +302,7 @@ impl Fate<'_> {
     fn keep_newest(&mut self, next: Option<Timestamp>) {
         self.goes.sort_by(|a, b| (a.pushed, &a.digest).cmp(&(b.pushed, &b.digest)));
         self.goes.pop();
-        self.is_emptied = false;
+        self.is_all = false;
         self.next = earlier(self.next, next);
     }
 }
@@ -318,7 +323,7 @@ impl Judge<'_> {
     /// What becomes of the images of a Function.
     fn images<'r>(&self, repository: &'r Repository) -> Fate<'r> {
         let functions = self.policy.functions.get(&repository.name).copied().unwrap_or_default();
-        let mut fate = Fate { goes: Vec::new(), is_emptied: false, next: None, is_living: functions > 0 };
+        let mut fate = Fate { goes: Vec::new(), is_all: false, next: None, is_living: functions > 0 };
         let Some(manifests) = &repository.manifests else { return fate };
         let children = children(manifests);
         let is_ours = |stored: &&Stored| stored.content == Content::Function && has_tags_of_ours(repository, stored);
@@ -328,21 +333,21 @@ impl Judge<'_> {
         for stored in ours.into_iter().skip(kept).filter(|stored| !children.contains(&stored.digest)) {
             self.judge(repository, stored, self.grace(), &mut fate);
         }
-        fate.is_emptied = fate.goes.len() == manifests.len() && functions == 0;
+        fate.is_all = fate.goes.len() == manifests.len() && functions == 0;
         fate
     }
 
     /// What becomes of a cache, given what becomes of the images.
     fn cache<'r>(&self, repository: &'r Repository, images: &Fate<'_>) -> Fate<'r> {
-        let mut fate = Fate { goes: Vec::new(), is_emptied: false, next: None, is_living: images.is_living };
+        let mut fate = Fate { goes: Vec::new(), is_all: false, next: None, is_living: images.is_living };
         let Some(manifests) = &repository.manifests else { return fate };
-        let age = if images.is_emptied { self.grace() } else { CACHE.max(self.grace()) };
+        let age = if images.is_all { self.grace() } else { CACHE.max(self.grace()) };
         let children = children(manifests);
         let is_entry = |stored: &&Stored| stored.content == Content::Image && has_tags_of_ours(repository, stored);
         for stored in manifests.iter().filter(is_entry).filter(|stored| !children.contains(&stored.digest)) {
             self.judge(repository, stored, age, &mut fate);
         }
-        fate.is_emptied = fate.goes.len() == manifests.len() && !images.is_living;
+        fate.is_all = fate.goes.len() == manifests.len() && !images.is_living;
         fate
     }
 

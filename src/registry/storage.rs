@@ -225,7 +225,7 @@ impl Storage {
             report.manifests += 1;
             remove(&revision, |path| fs::remove_dir_all(path))?;
         }
-        if removal.is_emptied {
+        if removal.is_all {
             report.repositories += 1;
             for part in ["_layers", "_manifests"] {
                 remove(&directory.join(part), |path| fs::remove_dir_all(path))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use devcluster::{Action, Call, verbs::patch::Form};
 use jiff::{SignedDuration, Timestamp};
 use mainstay::function::Retention;
-use mainstay::registry::retention::{LivingFunction, Policy, Report, Rules, Used};
+use mainstay::registry::retention::{LivingFunction, Observed, Policy, Report, Rules, Used};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -84,10 +84,14 @@ fn function(namespace: &str, name: &str) -> LivingFunction {
     LivingFunction { namespace: namespace.into(), name: name.into(), uid: name.into(), generation: 1 }
 }
 
+fn observed(functions: &[LivingFunction], in_use: Used) -> Observed {
+    Observed { functions: functions.to_vec(), of_functions: in_use.clone(), in_use }
+}
+
 /// A policy after another one that kept nothing else.
 fn policy(id: &str, at: Timestamp, functions: &[LivingFunction], in_use: &[&str]) -> Policy {
-    let before = Policy::new("0".into(), at, RULES, functions, used(&[]), None);
-    Policy::new(id.into(), at, RULES, functions, used(in_use), Some(&before))
+    let before = Policy::new("0".into(), at, RULES, observed(functions, used(&[])), None);
+    Policy::new(id.into(), at, RULES, observed(functions, used(in_use)), Some(&before))
 }
 
 /// Runs what the first two containers of the pod in `manifests/registry` run, with its commands.
@@ -208,7 +212,9 @@ async fn what_nothing_uses_goes_with_its_blobs_and_everything_else_can_be_pulled
     assert_eq!(before - blobs(&registry), report.bytes.unwrap(), "{report:?}");
     assert!(report.bytes.unwrap() > 0);
     let again = sweep(&registry, "7", Some(&asked)).await.unwrap();
-    assert_eq!((again.manifests, again.bytes), (0, Some(0)));
+    assert!(again.problem.unwrap().contains("it was begun before"));
+    let again = sweep(&registry, "8", Some(&asked.replace("\"id\":\"7\"", "\"id\":\"8\""))).await.unwrap();
+    assert_eq!((again.manifests, again.bytes, again.problem), (0, Some(0), None));
 
     registry.restart().await;
     let of = async |name: &str, digest: &str| pulls(&format!("{host}/{name}@{digest}")).await;
@@ -244,12 +250,12 @@ async fn a_deleted_function_leaves_no_repository_and_torn_files_keep_what_is_bes
     let elsewhere = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(elsewhere.path().join("_manifests/revisions")).unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), repositories.join("linked")).unwrap();
-    let asked = policy("7", Timestamp::now(), &[], &[]).text().unwrap();
-    let report = sweep(&registry, "7", Some(&asked)).await.unwrap();
+    let asked = |id: &str| policy(id, Timestamp::now(), &[], &[]).text().unwrap();
+    let report = sweep(&registry, "7", Some(&asked("7"))).await.unwrap();
     assert_eq!((report.manifests, report.repositories), (0, 0), "{report:?}");
     assert!(report.problem.unwrap().contains("all of them"));
     std::fs::remove_file(repositories.join("linked")).unwrap();
-    let report = sweep(&registry, "7", Some(&asked)).await.unwrap();
+    let report = sweep(&registry, "8", Some(&asked("8"))).await.unwrap();
     assert_eq!((report.manifests, report.repositories, report.bytes), (2, 1, None), "{report:?}");
     assert!(report.problem.unwrap().contains("shop-torn"));
     assert!(!repositories.join("shop-gone").exists() && repositories.join("shop-torn").exists());
@@ -260,7 +266,7 @@ async fn a_deleted_function_leaves_no_repository_and_torn_files_keep_what_is_bes
         .unwrap()
         .set_modified(std::time::SystemTime::now() - Duration::from_secs(48 * 3600))
         .unwrap();
-    let report = sweep(&registry, "7", Some(&asked)).await.unwrap();
+    let report = sweep(&registry, "9", Some(&asked("9"))).await.unwrap();
     assert_eq!((report.manifests, report.repositories, &report.problem), (2, 1, &None), "{report:?}");
     assert!(!repositories.join("shop-torn").exists());
     assert_eq!(blobs(&registry), 0);
@@ -384,4 +390,48 @@ async fn builds_of_a_function_go_when_they_are_old_and_all_of_them_after_it_was_
     world.function("hello", inline("module.exports = { main: () => 'version 3' }"));
     world.runs("hello").await;
     assert!(pulls(&images[2]).await);
+}
+
+/// The last Event about images that were not removed.
+fn not_removed(world: &World) -> String {
+    let events = world.server.objects("v1", "events", Some(NAMESPACE));
+    let notes = events.iter().filter(|event| event["reason"] == "ImagesNotRemoved");
+    notes.filter_map(|event| event["message"].as_str()).next_back().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_of_an_earlier_release_and_a_list_that_fails_are_reported_and_nothing_is_asked_for() {
+    logs::keep();
+    let mut world = World::with_functions().await;
+    world.functions.retention.settle = Duration::from_millis(300);
+    let mut deployment = deployment();
+    deployment["metadata"]["namespace"] = NAMESPACE.into();
+    let containers = deployment["spec"]["template"]["spec"]["initContainers"].take();
+    world.create("apps/v1", "deployments", NAMESPACE, deployment);
+    world.start();
+    world.until("an Event", |w| not_removed(w).contains("has no container `sweep`")).await;
+    assert_eq!(world.policy(), Value::Null);
+
+    world.stop().await;
+    let spec = json!({"spec": {"template": {"spec": {"initContainers": containers}}}});
+    world.edit("apps/v1", "deployments", REGISTRY, spec);
+    world.start();
+    world.until("what is in use is written down", |w| w.policy() != Value::Null).await;
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    world.stop().await;
+    world.days_pass();
+    let before = world.policy();
+    world.fail_next("list", "cronjobs", "", 403, 1000);
+    world.start();
+    world.until("another Event", |w| not_removed(w).contains("what is in use is not known")).await;
+    assert_eq!((world.asked(), world.policy()), (None, before));
+
+    // A policy that nobody understands is no policy: the next look takes note again.
+    world.stop().await;
+    world.levers().clear_faults();
+    world.edit("v1", "configmaps", POLICY, json!({"data": {"policy.json": "{\"version\": 9}"}}));
+    world.start();
+    world.until("what is in use is written down", |w| w.policy()["id"].is_string()).await;
+    assert_eq!(world.asked(), None);
 }

@@ -12,7 +12,7 @@ use crate::support::ownership::{delete_sync, sync_is_gone};
 use crate::support::world::{NAMESPACE, World, config_map, deployment, free_address};
 
 /// What fires under which series, as `promtool test rules` reads it. A series has a value each minute.
-const FIRING: [(&str, &str, &str, &str); 9] = [
+const FIRING: [(&str, &str, &str, &str); 10] = [
     ("MainstayNoLeader", "mainstay_leader", "0x1500", ""),
     ("MainstaySyncNotReady", "mainstay_sync_ready{sync=\"shop/web\"}", "0x1500", "shop/web"),
     ("MainstaySyncStale", "mainstay_sync_last_success_timestamp_seconds{sync=\"shop/web\"}", "0x1500", "shop/web"),
@@ -22,6 +22,7 @@ const FIRING: [(&str, &str, &str, &str); 9] = [
     ("MainstayObjectsContended", "mainstay_contended_objects{sync=\"shop/web\"}", "2x1500", "shop/web"),
     ("MainstayObjectsPaused", "mainstay_paused_objects{sync=\"shop/web\"}", "2x1500", "shop/web"),
     ("MainstayBuildsHeldUp", "mainstay_function_builds_held_up", "2x1500", ""),
+    ("MainstayImagesNotRemoved", "mainstay_image_sweep_failures_total", "0+1x1500", ""),
 ];
 
 fn directory() -> PathBuf {

@@ -1,5 +1,7 @@
 //! The agent as the ServiceAccount of `manifests/rbac.yaml`, on a cluster whose roles decide.
 
+use std::time::Duration;
+
 use devcluster::{Action, Call, Options};
 use serde_json::{Value, json};
 
@@ -81,10 +83,17 @@ async fn the_agent_has_all_permissions_that_it_uses() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_agent_needs_no_more_than_its_own_role_for_functions_and_its_bookkeeping() {
     let mut world = with_permissions(&["mainstay-applies"]);
+    // It looks for images that nothing uses.
+    world.functions.retention.settle = Duration::from_millis(300);
+    let mut registry: Value = serde_yaml::from_str(&deployment().replace("web", "serverless-docker-registry")).unwrap();
+    registry["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "sweep", "image": "mainstay"}]);
+    world.create(DEPLOYMENTS.0, DEPLOYMENTS.1, NAMESPACE, registry);
     world.remote.file("map.yaml", config_map("map", "1")).commit("one");
     world.synced(json!({})).await;
     world.function("hello", inline("module.exports = { main: () => 'hi' }"));
     world.runs("hello").await;
+    let noted = |w: &World| w.get("v1", "configmaps", "mainstay-image-retention").is_some();
+    world.until("what is in use is written down", noted).await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
     // What it may not apply is reported, and nothing else suffers.

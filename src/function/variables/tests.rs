@@ -77,18 +77,18 @@ fn reads_base_images_that_are_pinned() {
 }
 
 #[test]
-fn retention_of_images_is_nightly_unless_told_otherwise() {
+fn retention_of_images_is_nightly_unless_it_is_set_otherwise() {
     assert!(Settings::default().retention.schedule.is_some());
     let retention = |variables: &[(&str, &str)]| from(variables).unwrap().retention;
     assert_eq!(retention(&[("MAINSTAY_IMAGE_RETENTION", "off")]).schedule, None);
-    let told = [
+    let chosen = [
         ("MAINSTAY_IMAGE_RETENTION", "0 4 * * 0"),
         ("MAINSTAY_IMAGE_RETENTION_BUILDS", "5"),
         ("MAINSTAY_IMAGE_RETENTION_GRACE", "72h"),
     ];
-    let told = retention(&told);
-    assert_eq!(told.schedule, Cron::parse("0 4 * * 0", TimeZone::UTC).ok());
-    assert_eq!((told.builds, told.grace), (5, Duration::from_secs(72 * 3600)));
+    let chosen = retention(&chosen);
+    assert_eq!(chosen.schedule, Cron::parse("0 4 * * 0", TimeZone::UTC).ok());
+    assert_eq!((chosen.builds, chosen.grace), (5, Duration::from_secs(72 * 3600)));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Nothing in use, held, young or foreign ever goes, and what goes is what was meant to.
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -48,8 +50,12 @@ fn function(namespace: &str, name: &str) -> LivingFunction {
 }
 
 fn policy(functions: &[LivingFunction], in_use: &[u64], before: &[u64]) -> Policy {
-    let before = Policy::new("0".into(), now() - hours(24), RULES, &[], used(before), None);
-    Policy::new("1".into(), now(), RULES, functions, used(in_use), Some(&before))
+    let before = Policy::new("0".into(), now() - hours(24), RULES, observed(&[], used(before)), None);
+    Policy::new("1".into(), now(), RULES, observed(functions, used(in_use)), Some(&before))
+}
+
+fn observed(functions: &[LivingFunction], in_use: Used) -> Observed {
+    Observed { functions: functions.to_vec(), of_functions: in_use.clone(), in_use }
 }
 
 /// The numbers of what goes, by repository, and whether nothing is left of that.
@@ -59,9 +65,9 @@ fn goes(repositories: &[Repository], policy: &Policy) -> String {
     let removal = |removal: &Removal| {
         let mut numbers: Vec<_> = removal.manifests.iter().map(number).collect();
         numbers.sort();
-        let emptied = if removal.is_emptied { " all" } else { "" };
+        let rest = if removal.is_all { " all" } else { "" };
         assert_eq!(removal.tags.len(), numbers.len(), "each had a tag");
-        format!("{} {}{emptied}", removal.repository, numbers.join(","))
+        format!("{} {}{rest}", removal.repository, numbers.join(","))
     };
     sweep.removals.iter().map(removal).collect::<Vec<_>>().join("; ")
 }
@@ -137,7 +143,7 @@ fn a_policy_is_for_one_sweep_and_for_now() {
     }
     let mut many = Used::default();
     (0..60_000u64).for_each(|number| many.add(&json!({"spec": digest(number).as_str()})));
-    let refused = Policy::new("1".into(), now(), RULES, &[], many, None).text().unwrap_err();
+    let refused = Policy::new("1".into(), now(), RULES, observed(&[], many), None).text().unwrap_err();
     assert!(refused.to_string().contains("too many images are in use"), "{refused}");
 }
 
@@ -153,6 +159,10 @@ fn a_sweep_is_worth_it_only_if_something_has_changed_or_is_due() {
     let due = |at| Report { next: Some(at), ..done.clone() };
     assert!(same.is_worth_a_sweep(&before, Some(&due(now() + hours(24)))));
     assert!(!same.is_worth_a_sweep(&before, Some(&due(now() + hours(25)))));
+    let mut others = observed(&[function("shop", "quote")], used(&[1]));
+    others.in_use = used(&[1, 7]);
+    let others = Policy::new("2".into(), now(), RULES, others, Some(&before));
+    assert!(!others.is_worth_a_sweep(&before, Some(&done)), "somebody runs something else");
     let edited = [LivingFunction { generation: 2, ..function("shop", "quote") }];
     assert!(policy(&edited, &[1], &[]).is_worth_a_sweep(&before, Some(&done)));
     assert!(policy(&[function("shop", "quote")], &[1, 2], &[]).is_worth_a_sweep(&before, Some(&done)));
@@ -233,7 +243,7 @@ proptest! {
             for tag in &removal.tags {
                 prop_assert!(removal.manifests.contains(&of.tags[tag]), "a tag of what stays");
             }
-            if removal.is_emptied {
+            if removal.is_all {
                 prop_assert_eq!(removal.manifests.len(), manifests.len());
             }
         }
@@ -242,8 +252,8 @@ proptest! {
             of.manifests.iter_mut().for_each(|all| all.retain(|one| !removal.manifests.contains(&one.digest)));
             of.tags.retain(|tag, _| !removal.tags.contains(tag));
         }
-        let emptied = |one: &Repository| sweep.removals.iter().any(|removal| removal.is_emptied && removal.repository == one.name);
-        repositories.retain(|one| !emptied(one));
+        let vanished = |one: &Repository| sweep.removals.iter().any(|removal| removal.is_all && removal.repository == one.name);
+        repositories.retain(|one| !vanished(one));
         prop_assert_eq!(decide(&repositories, &policy, at).removals, Vec::new());
     }
 
