@@ -374,8 +374,8 @@ impl Keeper {
             kind,
             reason: reason.to_owned(),
             action: "RemoveImages".to_owned(),
+            aggregation_key: note.clone(),
             note,
-            aggregation_key: String::new(),
         });
     }
 }
@@ -425,7 +425,7 @@ fn reported(pod: &Value, id: &str) -> Option<Report> {
         problem: Some(format!("the container `{SWEEPS}` of the registry's pod has left no report")),
         ..Report::default()
     });
-    report.policy = id.to_owned();
+    id.clone_into(&mut report.policy);
     if !collected.trim().is_empty() {
         report.bytes = None;
         report.problem.get_or_insert(format!("`registry garbage-collect` failed: {}", collected.trim()));

@@ -254,7 +254,7 @@ impl Storage {
             let name = entry.file_name();
             match OsStr::to_str(&name) {
                 Some(name) if entry.file_type().map_err(failed)?.is_dir() => {
-                    found.push((entry.path(), name.to_owned()))
+                    found.push((entry.path(), name.to_owned()));
                 }
                 _ => is_pure = false,
             }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::{
-    functions::{DEPLOYMENTS, PODS, inline},
+    functions::{DEPLOYMENTS, JOBS, PODS, inline},
     image::{Build, outcome, run},
     logs,
     registry::{DockerRegistry, PASSWORD, Served},
@@ -363,6 +363,15 @@ async fn builds_of_a_function_go_when_they_are_old_and_all_of_them_after_it_was_
         let (name, digest) = image.split_once('@').unwrap();
         *image = format!("{}@{digest}", name.rsplit_once(':').unwrap().0);
     });
+    let is_rolled_out = |w: &World| {
+        let sets = w.children("hello", ("apps/v1", "replicasets"));
+        let running = sets.iter().filter(|set| set["status"]["replicas"].as_i64().is_some_and(|count| count > 0));
+        (w.children("hello", PODS).len(), w.children("hello", JOBS).len(), running.count()) == (1, 0, 1)
+    };
+    for job in world.children("hello", JOBS) {
+        world.delete("batch/v1", "jobs", job["metadata"]["name"].as_str().unwrap());
+    }
+    world.until("nothing is left of the versions before", is_rolled_out).await;
     let old = world.swept(&mut registry).await;
     assert_eq!((old.manifests, old.repositories, &old.problem), (2, 0, &None), "{old:?}");
     assert!(!pulls(&images[0]).await && !pulls(&images[1]).await && pulls(&images[2]).await);
@@ -392,11 +401,11 @@ async fn builds_of_a_function_go_when_they_are_old_and_all_of_them_after_it_was_
     assert!(pulls(&images[2]).await);
 }
 
-/// The last Event about images that were not removed.
+/// What Events say about images that were not removed.
 fn not_removed(world: &World) -> String {
     let events = world.server.objects("v1", "events", Some(NAMESPACE));
     let notes = events.iter().filter(|event| event["reason"] == "ImagesNotRemoved");
-    notes.filter_map(|event| event["message"].as_str()).next_back().unwrap_or_default().to_owned()
+    notes.filter_map(|event| event["message"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
