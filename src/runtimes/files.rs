@@ -44,6 +44,7 @@ pub(super) const PYTHON: &[ServerFile] = &[
     file!("python", "function_server/publish.py"),
     file!("python", "function_server/reply.py"),
     file!("python", "function_server/settings.py"),
+    file!("python", "function_server/stream.py"),
     file!("python", "function_server/termination.py"),
     file!("python", "function_server/tracer.py"),
     file!("python", "requirements.txt"),

@@ -9,3 +9,4 @@ mod nodejs;
 mod protocol;
 mod python;
 mod server;
+mod streams;

@@ -65,7 +65,8 @@ impl Reply {
 
     /// Everything that a handler decides: no date, no framing of the connection.
     pub(crate) fn full(&self) -> String {
-        const OURS: [&str; 5] = ["date", "connection", "keep-alive", "content-length", "access-control-allow-origin"];
+        const OURS: [&str; 6] =
+            ["date", "connection", "keep-alive", "content-length", "transfer-encoding", "access-control-allow-origin"];
         let mut headers: Vec<_> = self
             .headers
             .iter()

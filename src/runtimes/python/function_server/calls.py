@@ -10,6 +10,7 @@ import traceback
 from . import event, framework, message, reply
 from .reply import error_page
 from .settings import log
+from .stream import Stream
 
 
 class OutOfTime(BaseException):
@@ -19,7 +20,7 @@ class OutOfTime(BaseException):
 class Call:
     """One request on its way through the function."""
 
-    __slots__ = ("connection", "head", "body", "deadline", "started", "thread")
+    __slots__ = ("connection", "head", "body", "deadline", "started", "thread", "environ", "stream", "begun", "gone")
 
     def __init__(self, connection, head, body, deadline):
         self.connection = connection
@@ -28,12 +29,18 @@ class Call:
         self.deadline = deadline
         self.started = None  # since when the function runs
         self.thread = None  # that runs it
+        self.environ = None  # of its request
+        self.stream = None  # the rest of its answer
+        self.begun = False  # whether some of its answer is sent
+        self.gone = False  # nobody wants the rest of its answer
 
 
 class Calls:
-    """`answer(call, bytes)` is called once per call; `stop(code)` when the process has to end.
+    """`answer(call, bytes, more)` sends an answer or a part of it: true when all of it has been sent and more is to come.
 
-    Invariant: who takes a call out of `_open` answers it, and nobody else does.
+    `stop(code)` is called when the process has to end.
+    Invariant: who takes a call out of `_open` answers it, and nobody else does. A call whose answer comes in pieces
+    comes back for each; between two of them it waits for its client without a thread, in the loop.
     """
 
     def __init__(self, settings, function, metrics, answer, stop):
@@ -53,12 +60,23 @@ class Calls:
         return len(self._open)
 
     def submit(self, call):
+        """Has the call run, or more of its answer made."""
         with self._lock:
             self._open[call] = True
             self._idle -= 1
             if self._idle < 0 and self._threads < self._settings.threads:
                 self._start_thread()
         self._queue.put(call)
+
+    def resume(self, call):
+        """What there was of its answer is sent."""
+        call.deadline = time.monotonic() + self._settings.timeout
+        self.submit(call)
+
+    def abandon(self, call):
+        """Its client is gone."""
+        call.gone = True
+        self.resume(call)
 
     def _start_thread(self):
         self._threads += 1
@@ -90,11 +108,16 @@ class Calls:
                 if thread is not None:
                     self._lose(thread)
                 lost = len(self._lost)
-            if call.started is not None:
+            if call.started is not None and not call.begun:
                 self._metrics.took(call.head.method, now - call.started)
             self._metrics.failed(call.head.method)
-            log("Timeout while processing the function: no answer within %g s" % self._settings.timeout)
-            self._answer(call, self._page(call, 408, "Timeout while processing the function"))
+            what = "more of an answer" if call.begun else "answer"
+            log("Timeout while processing the function: no %s within %g s" % (what, self._settings.timeout))
+            if not call.begun:
+                self._answer(call, self._page(call, 408, "Timeout while processing the function"), False)
+            else:
+                call.head.keep_alive = False
+                self._answer(call, b"", False)
             if thread is not None:
                 interrupt(thread)
             if lost >= self._settings.threads:
@@ -117,30 +140,84 @@ class Calls:
             pass  # the call has been answered, and this thread's place is taken
 
     def _run(self, call):
-        """Runs one call; false when it took too long, so that this thread is no longer wanted."""
+        """Runs one call, or makes more of its answer; false when it took too long, so that this thread is not wanted."""
         with self._lock:
             if call not in self._open:
                 self._idle += 1  # it has waited too long
                 return True
             call.thread = threading.current_thread()
-        data, failed = self._outcome(call)
-        taken = time.monotonic() - call.started
-        with self._lock:
-            if self._open.pop(call, None) is None:
+        if call.begun:
+            framework.go_on(call.environ)
+            data, failed = self._more(call)
+        else:
+            data, failed = self._outcome(call)
+        while True:
+            now = time.monotonic()
+            with self._lock:
+                in_time = self._open.pop(call, None) is not None
+                first, call.begun = not call.begun, True
+                ends = call.stream is None
+                if in_time and ends:
+                    self._idle += 1
+            if not in_time:
+                if not ends:
+                    call.stream.close()
                 return False
-            self._idle += 1
-        if failed is not None:
-            self._metrics.took(call.head.method, taken)
-        if failed:
-            self._metrics.failed(call.head.method)
-        self._answer(call, data)
-        return True
+            if first and failed is not None:
+                self._metrics.took(call.head.method, now - call.started)
+            if failed:
+                self._metrics.failed(call.head.method)
+            goes_on = self._answer(call, data, not ends)
+            if ends:
+                return True
+            with self._lock:
+                if not goes_on:
+                    self._idle += 1
+                    return True
+                call.deadline = time.monotonic() + self._settings.timeout
+                call.gone = call.connection.gone
+                self._open[call] = True
+            data, failed = self._more(call)
+
+    def _more(self, call):
+        """More of an answer that has been begun, and whether the function failed; without `stream` it was the last."""
+        stream = call.stream
+        try:
+            if call.gone:
+                call.head.keep_alive = False
+                call.stream = None
+                stream.close()
+                return b"", False
+            data = stream.next()
+        except OutOfTime:
+            raise
+        except BaseException as error:  # noqa: BLE001 whatever the function raises ends its answer
+            self._report(error)
+            self._break_off(call)
+            return b"", True
+        if stream.ended:
+            call.stream = None
+            if stream.broken:
+                call.head.keep_alive = False
+        return data, stream.broken
+
+    def _break_off(self, call):
+        """The answer ends too early: its client is told by the end of the connection."""
+        call.head.keep_alive = False
+        stream, call.stream = call.stream, None
+        try:
+            stream.close()
+        except OutOfTime:
+            raise
+        except BaseException as error:  # noqa: BLE001
+            self._report(error)
 
     def _outcome(self, call):
         """The bytes to answer with, and whether the function failed; `None` when it was not called."""
         head = call.head
         request, response = framework.enter(head, call.body, call.connection.remote, call.connection.local)
         call.started = time.monotonic()
+        call.environ = request.environ
         try:
             argument = event.make(request, response, head, call.body, self._settings.publisher)
         except event.Refusal as refusal:
@@ -151,17 +228,21 @@ class Calls:
             return self._rendered(call, self._invoke(argument), response), False
         except OutOfTime:
             raise
-        except SystemExit as error:
-            log("The function ended the process: SystemExit(%r)" % (error.code,))
-            self._stop(error.code if isinstance(error.code, int) else 0 if error.code is None else 1)
         except BaseException as error:  # noqa: BLE001 whatever the function raises is an answer
             try:
                 if reply.is_response(error):
                     return self._rendered(call, error, response), error.status_code >= 500
             except Exception as second:  # noqa: BLE001
                 error = second
-            log_failure(error)
+            self._report(error)
         return self._failed(call), True
+
+    def _report(self, error):
+        if isinstance(error, SystemExit):
+            log("The function ended the process: SystemExit(%r)" % (error.code,))
+            self._stop(error.code if isinstance(error.code, int) else 0 if error.code is None else 1)
+        else:
+            log_failure(error)
 
     def _invoke(self, argument):
         settings = self._settings
@@ -182,8 +263,14 @@ class Calls:
 
     @staticmethod
     def _rendered(call, result, response):
-        status_line, headers, body = reply.render(result, response, call.head.method)
-        return message.build(status_line, headers, body, call.head, call.head.keep_alive)
+        head = call.head
+        status_line, headers, body, length = reply.render(result, response, head.method)
+        if not isinstance(body, Stream):
+            return message.build(status_line, headers, body, head, head.keep_alive)
+        framing = body.begin(head, length)
+        data = message.start(status_line, headers, framing, head, head.keep_alive) + body.next()
+        call.stream = None if body.ended else body
+        return data
 
     @staticmethod
     def _failed(call):

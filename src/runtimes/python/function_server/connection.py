@@ -26,7 +26,12 @@ class Connection:
         self.watched = 0  # events that the selector looks out for
         self.closing = False  # after the answer that is going out
         self.refused = False
+        self.gone = False  # nothing reaches the client any more
+        self.logged = False  # the answer that is going out
+        self.call = None  # whose answer goes on when what is going out is sent
         self.deadline = now + HEAD_TIME
+        self.since = now  # when it began to read a request or to send an answer
+        self.moved = now  # when bytes last came or went while the loop had it
 
     def receive(self):
         """Reads what there is; false when the client is gone."""
@@ -82,6 +87,7 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
+            self.gone = True
             self.closing = True
             self.refused = False
         self.out = b""

@@ -48,6 +48,12 @@ def enter(head, body, remote, server):
     return bottle.BaseRequest(environ), bottle.response
 
 
+def go_on(environ):
+    """From now on this thread makes more of this call's answer."""
+    bottle.request.bind(environ)
+    bottle.response.bind()
+
+
 def page(error):
     """The page that Bottle answers an error with; without traces."""
     return _app.default_error_handler(error)

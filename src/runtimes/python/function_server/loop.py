@@ -20,6 +20,7 @@ from .settings import log
 
 MOST_CONNECTIONS = 1024
 BACKLOG = 512
+PATIENCE = 1.0  # seconds that a connection may be slow when there are too many
 TICK = 0.5  # seconds; how exactly idle connections are timed
 # No release of the documented runtime has taken PUT or OPTIONS, so callers may rely on the refusal.
 ALLOWED = ("DELETE", "GET", "HEAD", "PATCH", "POST")
@@ -155,9 +156,12 @@ class Loop:
 
     def _accept(self, now):
         for _ in range(64):
+            least = None
             if len(self._connections) >= MOST_CONNECTIONS:
-                self._accept_more(False)
-                return
+                least = self._least_wanted(now)
+                if least is None:
+                    self._accept_more(False)
+                    return
             try:
                 sock, remote = self._listener.accept()
             except BlockingIOError:
@@ -166,11 +170,30 @@ class Loop:
                 log("A connection could not be accepted: %s" % error)
                 self._accept_more(False)  # out of files; the next tick tries again
                 return
+            if least is not None:
+                self._close(least)
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             conn = Connection(sock, remote, now)
             self._connections.add(conn)
             self._watch(conn, selectors.EVENT_READ)
+
+    def _least_wanted(self, now):
+        """The connection that makes room for another when all are taken, or `None` when each deserves its place.
+
+        An idle one; else one that has not moved; else the one that has been slow for the longest: whoever opens many
+        connections and uses them slowly keeps nobody else out.
+        """
+        worst = None
+        for conn in self._connections:
+            if conn.state == BUSY or now - conn.since < PATIENCE:
+                continue
+            is_idle = conn.state == READING and conn.head is None and not conn.buffer
+            stalled = now - conn.moved >= PATIENCE
+            rank = (is_idle, stalled, now - (conn.moved if is_idle or stalled else conn.since))
+            if worst is None or rank > worst[0]:
+                worst = (rank, conn)
+        return None if worst is None else worst[1]
 
     def _watch(self, conn, events):
         if conn.watched == events:
@@ -188,20 +211,26 @@ class Loop:
             self._watch(conn, 0)
             self._connections.discard(conn)
             conn.close()
+            if conn.call is not None:
+                self._calls.abandon(conn.call)
 
     def _advance(self, conn, now):
         """The selector says that something is to be done for the connection."""
         if conn not in self._connections:
             return
+        conn.moved = now
         if conn.state == WRITING:
             if conn.flush():
                 self._answered(conn, now)
         elif conn.state == BUSY:
             self._watch(conn, 0)  # sent ahead; it waits in the kernel until the answer is out
-        elif not conn.receive():
-            self._close(conn)
-        elif conn.state == READING:
-            self._read(conn, now)
+        else:
+            if conn.state == READING and conn.head is None and not conn.buffer:
+                conn.since = now
+            if not conn.receive():
+                self._close(conn)
+            elif conn.state == READING:
+                self._read(conn, now)
 
     def _read(self, conn, now):
         fresh = conn.head is None
@@ -256,11 +285,18 @@ class Loop:
 
     def _keep_writing(self, conn, now):
         conn.state = WRITING
+        conn.since = conn.moved = now
         conn.deadline = now + self._settings.timeout
         self._watch(conn, selectors.EVENT_WRITE)
 
     def _answered(self, conn, now):
-        if conn.closing and conn.refused:
+        conn.since = conn.moved = now
+        if conn.call is not None and not conn.gone:
+            call, conn.call = conn.call, None
+            conn.state = BUSY
+            self._watch(conn, 0)
+            self._calls.resume(call)
+        elif conn.closing and conn.refused:
             # The rest of a refused body is read and dropped, or the answer could be lost to a reset.
             conn.state = LINGERING
             conn.deadline = now + connection.LINGER
@@ -274,14 +310,22 @@ class Loop:
             if conn.buffer:
                 self._read(conn, now)
 
-    def _answer(self, call, data):
-        """Sends a call's answer; called by the thread that has it."""
+    def _answer(self, call, data, more):
+        """Sends a call's answer, or a part of it when there will be more; called by the thread that has it.
+
+        True when all of it is sent and the thread is to make more; else the connection is given back.
+        """
         conn = call.connection
-        if self._settings.access_log:
-            log_access(conn, call.head, data)
+        if self._settings.access_log and not conn.logged:
+            log_access(conn, call.head, data, more)
+        conn.logged = more
         done = conn.start_answer(data, not call.head.keep_alive)
+        if done and more:
+            return True
+        conn.call = call if more else None
         self._returned.append((conn, done))
         self._wake()
+        return False
 
     def _take_back(self, now):
         while self._returned:
@@ -297,14 +341,14 @@ class Loop:
                 self._refuse(conn, message.Malformed(408, "the request did not come in time"), now)
             else:
                 self._close(conn)
-        if self._listener is not None and len(self._connections) < MOST_CONNECTIONS:
+        if self._listener is not None:
             self._accept_more(True)
 
 
-def log_access(conn, head, data):
+def log_access(conn, head, data, more):
     """One line in Apache's combined format."""
     stamp = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime())
-    size = len(data) - data.find(b"\r\n\r\n") - 4
+    size = "-" if more else str(len(data) - data.find(b"\r\n\r\n") - 4)
 
     def quoted(text):
         return json.dumps(text)
@@ -312,5 +356,5 @@ def log_access(conn, head, data):
     line = quoted("%s %s HTTP/%s" % (head.method, head.target, head.version))
     referrer, agent = quoted(head.get("referer", "-")), quoted(head.get("user-agent", "-"))
     status = data[9:12].decode("ascii")
-    sys.stdout.write("%s - - [%s] %s %s %d %s %s\n" % (conn.remote[0], stamp, line, status, size, referrer, agent))
+    sys.stdout.write("%s - - [%s] %s %s %s %s %s\n" % (conn.remote[0], stamp, line, status, size, referrer, agent))
     sys.stdout.flush()

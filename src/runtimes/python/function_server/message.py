@@ -205,26 +205,35 @@ def _now():
 
 
 def build(status_line, headers, body, head=None, keep_alive=False):
-    """The bytes of one response. `head` is the request's, `headers` is a list of pairs."""
-    code = int(status_line[:3])
+    """The bytes of one response. `head` is the request's, `headers` is a list of pairs; no body has no length."""
+    length = None
+    if body is not None and not any(name.lower() == "content-length" for name, _ in headers):
+        length = ("Content-Length", str(len(body)))
+    text = start(status_line, headers, length, head, keep_alive)
+    if body is None or _has_no_body(status_line) or (head is not None and head.method == "HEAD"):
+        return text
+    return text + body
+
+
+def start(status_line, headers, framing, head=None, keep_alive=False):
+    """The bytes of a response up to its body; `framing` is the header that says where the body ends, or `None`."""
     lines = ["HTTP/1.1 " + status_line]
     if not any(name.lower() == "date" for name, _ in headers):
         lines.append("Date: " + _now())
     for name, value in headers:
         lines.append(name + ": " + value)
-    if code >= 200 and code not in (204, 304):
-        if not any(name.lower() == "content-length" for name, _ in headers):
-            lines.append("Content-Length: %d" % len(body))
-    else:
-        body = b""
+    if framing is not None and not _has_no_body(status_line):
+        lines.append("%s: %s" % framing)
     if not keep_alive:
         lines.append("Connection: close")
     elif head is not None and head.version == "1.0":
         lines.append("Connection: keep-alive")
-    text = "\r\n".join(lines) + "\r\n\r\n"
-    if head is not None and head.method == "HEAD":
-        body = b""
-    return text.encode("latin-1") + body
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _has_no_body(status_line):
+    code = int(status_line[:3])
+    return code < 200 or code in (204, 304)
 
 
 def simple(status, text, content_type="text/html; charset=UTF-8", head=None, keep_alive=False, extra=()):

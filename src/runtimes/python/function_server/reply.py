@@ -4,9 +4,9 @@ import html
 import json
 
 from . import framework
+from .stream import Stream, encode, read
 
 FAILED = "Internal server error"
-MOST_BYTES = 256 * 1024 * 1024  # of an answer that comes in pieces
 _JSON = "application/json"
 
 
@@ -20,7 +20,10 @@ def is_response(value):
 
 
 def render(result, response, method):
-    """The status line, the headers and the body. `response` is what the function could change beside returning."""
+    """The status line, the headers and the body: bytes, or a [`Stream`] and the length that the function promised.
+
+    `response` is what the function could change beside returning. `None` is a body that is not sent, of unknown length.
+    """
     kind = None
     depth = 0
     while is_response(result):
@@ -35,59 +38,76 @@ def render(result, response, method):
     if isinstance(result, dict):
         body, kind = json.dumps(result).encode("utf8"), _JSON
     else:
-        body = _bytes(result, response)
+        body = _body(result, response)
+    try:
+        return _with_headers(body, kind, response, method)
+    except BaseException:
+        if isinstance(body, Stream):
+            body.close()
+        raise
+
+
+def _with_headers(body, kind, response, method):
     headers = list(response.headerlist)
     if kind is not None:
         headers = [pair for pair in headers if pair[0].lower() != "content-type"]
         headers.append(("Content-Type", kind))
+    length = None
+    if isinstance(body, Stream):
+        if method == "HEAD" or response.status_code in (204, 304):
+            body.close()
+            body = None
+        else:
+            length = _promised(headers)
     # A body that is not sent has the length that it would have.
     dropped = {"connection", "transfer-encoding"} | (set() if method == "HEAD" else {"content-length"})
     headers = [pair for pair in headers if pair[0].lower() not in dropped]
-    return response.status_line, [_safe(pair) for pair in headers], body
+    return response.status_line, [_safe(pair) for pair in headers], body, length
+
+
+def _promised(headers):
+    values = [value for name, value in headers if name.lower() == "content-length"]
+    if len(values) == 1 and values[0].isascii() and values[0].isdigit() and len(values[0]) <= 15:
+        return int(values[0])
+    return None
 
 
 def _is_error(result):
     return any(kind.__name__ == "HTTPError" for kind in type(result).__mro__)
 
 
-def _bytes(result, response):
+def _body(result, response):
     if not result:
         return b""
     if isinstance(result, (bytes, bytearray, memoryview)):
         return bytes(result)
     if isinstance(result, str):
         return result.encode(response.charset)
+    if isinstance(result, (list, tuple)):
+        return b"".join([encode(piece, response.charset, result) for piece in result])
     if hasattr(result, "read"):
-        with_close = getattr(result, "close", None)
-        try:
-            return _bytes(result.read(MOST_BYTES), response)
-        finally:
-            if with_close:
-                with_close()
-    if isinstance(result, (list, tuple)) or hasattr(result, "__iter__"):
-        return _joined(result, response)
+        return _begun(read(result), result, response)
+    if hasattr(result, "__iter__"):
+        return _begun(iter(result), result, response)
     raise Unanswerable("unsupported response type: %s" % type(result).__name__)
 
 
-def _joined(pieces, response):
+def _begun(pieces, result, response):
+    """Waits for the first piece: until then the function can still change its answer, or fail."""
+    closed = result if hasattr(result, "close") else None
     try:
-        return _gathered(pieces, response)
-    finally:
-        if hasattr(pieces, "close"):
-            pieces.close()
-
-
-def _gathered(pieces, response):
-    found = bytearray()
-    for piece in pieces:
-        if isinstance(piece, str):
-            piece = piece.encode(response.charset)
-        if not isinstance(piece, (bytes, bytearray)):
-            raise Unanswerable("unsupported response type: %s of %s" % (type(pieces).__name__, type(piece).__name__))
-        found += piece
-        if len(found) > MOST_BYTES:
-            raise Unanswerable("the answer is larger than %d bytes" % MOST_BYTES)
-    return bytes(found)
+        for first in pieces:
+            if is_response(first) and isinstance(first, BaseException):
+                raise first
+            if first:
+                return Stream(encode(first, response.charset, result), pieces, closed, response.charset)
+    except BaseException:
+        if closed is not None:
+            closed.close()
+        raise
+    if closed is not None:
+        closed.close()
+    return b""
 
 
 def _safe(pair):
