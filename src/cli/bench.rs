@@ -2,10 +2,13 @@
 //!
 //! Deliberately absent: the measurement, which knows the agent only from outside (the crate `mainstay-bench`).
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 
 use super::{Error, Exit, dev, logs, output};
 use crate::api;
+use crate::runtimes::{Language, libraries};
 
 pub(super) use mainstay_bench::Arguments;
 
@@ -19,6 +22,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         builder_image: dev::BUILDER,
         registry_secret,
         webhooks: |address| dev::webhooks_at(address).unwrap_or_default(),
+        libraries: packages,
     };
     let report = mainstay_bench::run(&product, &arguments).await?;
     output::print(&report.table)?;
@@ -27,4 +31,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
 
 fn registry_secret(address: &str, token: &str) -> Value {
     dev::registry_secret(address, token)
+}
+
+fn packages() -> Result<[PathBuf; 2], String> {
+    let place = libraries::place(std::env::var_os(libraries::VARIABLE).map(PathBuf::from));
+    let fetch = |language| libraries::fetch(language, &place).map_err(|error| error.to_string());
+    Ok([fetch(Language::NodeJs)?, fetch(Language::Python)?])
 }

@@ -12,6 +12,8 @@ pub enum Error {
     Start(#[source] io::Error),
     #[error("a process did not start; what it said is above")]
     NotStarted,
+    #[error("there are no packages of Functions to compare with: {0}")]
+    Packages(String),
     #[error("could not read what Linux says of a process")]
     Measure(#[source] io::Error),
     #[error("could not write the load")]

@@ -1,6 +1,6 @@
 //! The parameters that the measuring program gets from the product.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
@@ -16,4 +16,7 @@ pub struct Product {
     pub registry_secret: fn(&str, &str) -> Value,
     /// The webhook configurations that lead to the agent at an address.
     pub webhooks: fn(SocketAddr) -> Vec<Value>,
+    /// Where the packages of Node.js and of Python are that Functions have, Express and Bottle among them; fetched unless
+    /// they are there. The text of a failure says what to do.
+    pub libraries: fn() -> Result<[PathBuf; 2], String>,
 }

@@ -9,6 +9,7 @@
 use crate::{
     access::signer::Signer,
     addresses::Addresses,
+    admission,
     extension::Extension,
     fault_injection::{FaultInjection, Simulation},
     kinds::table::{Converter, Kind, Table},
@@ -83,6 +84,7 @@ struct Inner {
     signer: OnceLock<Option<Signer>>,
     tokens: RwLock<Vec<String>>,
     routes: RwLock<HashMap<(String, String, u16), SocketAddr>>,
+    webhooks: admission::Kept,
     options: Options,
 }
 
@@ -99,6 +101,7 @@ impl Server {
             signer: OnceLock::new(),
             tokens: RwLock::default(),
             routes: RwLock::default(),
+            webhooks: admission::Kept::default(),
             options,
         }))
     }
@@ -111,6 +114,11 @@ impl Server {
     /// The served kinds.
     pub fn table(&self) -> Arc<Table> {
         self.0.table.read().clone()
+    }
+
+    /// The connections to webhooks.
+    pub(crate) fn webhooks(&self) -> &admission::Kept {
+        &self.0.webhooks
     }
 
     /// Its options.

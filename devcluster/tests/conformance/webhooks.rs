@@ -120,8 +120,8 @@ async fn judged(w: &World, policy: &str) -> Hooks {
             "silent" => respond(&json!({"uid": uid, "allowed": false})),
             "uid" => respond(&json!({"uid": "other", "allowed": true})),
             "none" => respond(&Value::Null),
-            "garbage" => Reply { code: 200, body: "<html>".to_owned(), delay: Duration::ZERO },
-            "broken" => Reply { code: 500, body: "boom".to_owned(), delay: Duration::ZERO },
+            "garbage" => Reply { code: 200, body: "<html>".to_owned(), delay: Duration::ZERO, closes: false },
+            "broken" => Reply { code: 500, body: "boom".to_owned(), delay: Duration::ZERO, closes: false },
             "slow" => Reply { delay: Duration::from_secs(5), ..allow(review, json!({})) },
             "warn" => allow(review, json!({"warnings": ["mind \"this\"", "and that"]})),
             _ => allow(review, json!({})),
@@ -309,6 +309,24 @@ fn a_dry_run_is_told_as_one() {
         assert_eq!(request["dryRun"], true);
         assert_eq!(request["options"]["dryRun"], json!(["All"]));
         w.get(&w.maps("d")).await.code(404);
+    });
+}
+
+#[test]
+fn reviews_share_a_connection_until_it_is_closed() {
+    claim(async |w| {
+        let hooks = Hooks::start(|_, review| {
+            let closes = review["request"]["object"]["data"]["last"] == "yes";
+            Reply { closes, ..allow(review, json!({})) }
+        });
+        configure(w, "validating", "v", json!([hooks.hook(w, "v")])).await;
+        settled(w, &hooks, |_| !hooks.asked_at("/v").is_empty()).await;
+        for (name, last) in [("a", "no"), ("b", "no"), ("c", "yes"), ("d", "no"), ("e", "no")] {
+            w.post(&w.maps(""), labelled(name, json!({"last": last}))).await.code(201);
+        }
+        let of: Vec<_> = hooks.asked().iter().map(|asked| asked.connection).collect();
+        let [a, b, c, d, e] = of[..] else { panic!("{of:?}") };
+        assert!(a == b && b == c && c != d && d == e, "{of:?}");
     });
 }
 

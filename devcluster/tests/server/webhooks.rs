@@ -91,7 +91,8 @@ async fn a_webhook_behind_a_service_is_where_the_embedder_says() {
 
 #[tokio::test]
 async fn an_answer_beyond_the_limit_is_a_failure() {
-    let hooks = Hooks::start(|_, _| Reply { code: 200, body: " ".repeat(4 << 20), delay: Duration::ZERO });
+    let hooks =
+        Hooks::start(|_, _| Reply { code: 200, body: " ".repeat(4 << 20), delay: Duration::ZERO, closes: false });
     let server = with_webhook(json!({"url": format!("{}/m", hooks.url()), "caBundle": hooks.bundle()}));
     let refused = server.request(&Caller::new("test"), map("a")).await.unwrap_err();
     assert!(refused.message.contains("failed to call webhook: reading the answer"), "{}", refused.message);

@@ -22,6 +22,8 @@ pub(crate) struct Reply {
     pub(crate) body: String,
     /// How long it takes.
     pub(crate) delay: Duration,
+    /// Whether it is the last on its connection.
+    pub(crate) closes: bool,
 }
 
 /// One call of a webhook.
@@ -33,6 +35,8 @@ pub(crate) struct Asked {
     pub(crate) agent: String,
     /// The AdmissionReview.
     pub(crate) review: Value,
+    /// Number of the connection that it came over.
+    pub(crate) connection: usize,
 }
 
 impl Asked {
@@ -61,7 +65,7 @@ pub(crate) fn allow(review: &Value, more: Value) -> Reply {
 /// An AdmissionReview with a response.
 pub(crate) fn respond(response: &Value) -> Reply {
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    Reply { code: 200, body: body.to_string(), delay: Duration::ZERO }
+    Reply { code: 200, body: body.to_string(), delay: Duration::ZERO, closes: false }
 }
 
 /// The review with a JSON patch.
@@ -94,12 +98,13 @@ impl Hooks {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("the listener is polled");
-                while let Ok((stream, _)) = listener.accept().await {
+                for connection in 0.. {
+                    let Ok((stream, _)) = listener.accept().await else { return };
                     let (acceptor, (answer, asked)) = (acceptor.clone(), shared.clone());
                     tokio::spawn(async move {
                         let Ok(stream) = acceptor.accept(stream).await else { return };
                         let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-                            serve(request, answer.clone(), asked.clone())
+                            serve(request, connection, answer.clone(), asked.clone())
                         });
                         let io = hyper_util::rt::TokioIo::new(stream);
                         let _ = hyper::server::conn::http1::Builder::new().serve_connection(io, service).await;
@@ -139,6 +144,7 @@ impl Hooks {
 
 async fn serve(
     request: hyper::Request<Incoming>,
+    connection: usize,
     answer: Arc<impl Fn(&str, &Value) -> Reply>,
     asked: Arc<Mutex<Vec<Asked>>>,
 ) -> Result<hyper::Response<Full<Bytes>>, hyper::Error> {
@@ -147,10 +153,13 @@ async fn serve(
     let body = request.into_body().collect().await?.to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
     let reply = answer(path.split('?').next().unwrap_or_default(), &review);
-    asked.lock().push(Asked { path, agent, review });
+    asked.lock().push(Asked { path, agent, review, connection });
     tokio::time::sleep(reply.delay).await;
     let mut response = hyper::Response::new(Full::new(Bytes::from(reply.body)));
     *response.status_mut() = hyper::StatusCode::from_u16(reply.code).unwrap_or_default();
     response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+    if reply.closes {
+        response.headers_mut().insert("connection", hyper::header::HeaderValue::from_static("close"));
+    }
     Ok(response)
 }

@@ -62,7 +62,7 @@ class Calls {
   }
 
   receive(request, response, expectsContinue) {
-    response.setHeader('Access-Control-Allow-Origin', '*');
+    response.allowAllOrigins();
     const slot = this.watchdog.enter(request.socket);
     response.call = new Call(performance.now() + this.settings.timeoutMillis, slot);
     if (!body.hasBody(request)) {

@@ -20,7 +20,7 @@ function plain(response, status, type, text) {
 
 /** Answers a preflight request, which never reaches the function. */
 function allow(request, response) {
-  response.setHeader('Access-Control-Allow-Origin', '*');
+  response.allowAllOrigins();
   const method = request.headers['access-control-request-method'];
   const headers = request.headers['access-control-request-headers'];
   if (method !== undefined) response.setHeader('Access-Control-Allow-Methods', method);

@@ -74,7 +74,8 @@ fn read_until(stream: &mut TcpStream, end: &str) -> String {
 
 /// A count of the function's, once it is the same twice.
 fn settled(server: &Server, name: &str) -> u64 {
-    let count = || serde_json::from_str::<serde_json::Value>(&server.get("/state").body).unwrap()[name].as_u64().unwrap();
+    let count =
+        || serde_json::from_str::<serde_json::Value>(&server.get("/state").body).unwrap()[name].as_u64().unwrap();
     let mut last = count();
     loop {
         thread::sleep(Duration::from_millis(100));

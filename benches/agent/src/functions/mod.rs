@@ -21,7 +21,7 @@ use super::{Error, Product, counters, embedded, git_server, observer, process, p
 pub(super) async fn measure(product: &Product, functions: u32, idle: u64) -> Result<Vec<table::Row>, Error> {
     let mut pipeline = pipeline::Pipeline::start(product).await?;
     let mut rows = builds::all(&mut pipeline).await?;
-    rows.extend(serving::all(&mut pipeline).await?);
+    rows.extend(serving::all(&mut pipeline, product).await?);
     drop(pipeline);
     rows.extend(fleet::all(product, functions as usize, idle).await?);
     Ok(rows)

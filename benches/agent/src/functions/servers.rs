@@ -1,6 +1,10 @@
 //! The measured servers: a hello-world in each language, and a plain server for comparison.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use tokio::process::Command;
 
@@ -30,13 +34,65 @@ pub(super) struct Server {
     _process: Process,
 }
 
+/// The same on Express, whose package is in the directory that it is told.
+const EXPRESS: &str = "const [port, packages] = process.argv.slice(2);\n\
+                       const app = require(packages + '/express')();\n\
+                       app.get('/', (request, response) => response.send('Hello World!'));\n\
+                       app.listen(Number(port), '127.0.0.1');\n";
+/// The same on Bottle, served by waitress as Bottle starts it.
+const BOTTLE: &str = "import sys\n\
+                      port, *packages = sys.argv[1:]\n\
+                      sys.path[:0] = packages\n\
+                      import bottle\n\
+                      app = bottle.Bottle()\n\
+                      @app.get('/')\n\
+                      def hello():\n    return 'Hello World!'\n\
+                      app.run(server='waitress', host='127.0.0.1', port=int(port), quiet=True)\n";
+/// The server that is kept for Bottle, as the package registry of Python has it.
+const WAITRESS: &str =
+    "waitress==3.0.2 --hash=sha256:c56d67fd6e87c2ee598b76abdd4e96cfad1f24cacdea5078d382b1f9d7b5ed2e\n";
+
 /// Starts a plain `node:http` server.
 pub(super) async fn plain(directory: &Path) -> Result<Server, Error> {
-    let file = directory.join("plain.js");
-    fs::write(&file, PLAIN).map_err(Error::Load)?;
+    start("node", "plain.js", PLAIN, &[], directory).await
+}
+
+/// Starts Express, which is in `packages`.
+pub(super) async fn express(directory: &Path, packages: &Path) -> Result<Server, Error> {
+    start("node", "express.js", EXPRESS, &[packages], directory).await
+}
+
+/// Starts Bottle, which is in `packages`, on a server that is fetched for it.
+pub(super) async fn bottle(directory: &Path, packages: &Path) -> Result<Server, Error> {
+    let waitress = fetch_waitress(directory).await?;
+    start("python3", "hello_bottle.py", BOTTLE, &[packages, &waitress], directory).await
+}
+
+async fn fetch_waitress(directory: &Path) -> Result<PathBuf, Error> {
+    let (lock, target) = (directory.join("waitress.txt"), directory.join("waitress"));
+    fs::write(&lock, WAITRESS).map_err(Error::Load)?;
+    let mut pip = Command::new("python3");
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--require-hashes",
+        "--no-deps",
+    ]);
+    pip.args(["--only-binary", ":all:", "--target"]).arg(&target).arg("-r").arg(&lock).stdin(Stdio::null());
+    let ended = pip.status().await.map_err(Error::Start)?;
+    if ended.success() { Ok(target) } else { Err(Error::NotStarted) }
+}
+
+async fn start(program: &str, name: &str, source: &str, packages: &[&Path], directory: &Path) -> Result<Server, Error> {
+    let file = directory.join(name);
+    fs::write(&file, source).map_err(Error::Load)?;
     let port = free_port()?;
-    let mut command = Command::new("node");
-    command.arg(&file).arg(port.to_string());
+    let mut command = Command::new(program);
+    command.arg(&file).arg(port.to_string()).args(packages);
     let mut process = Process::spawn(command)?;
     let address = format!("http://127.0.0.1:{port}/");
     process.answers(&address).await?;

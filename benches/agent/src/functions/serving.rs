@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use super::{
-    Error, builds,
+    Error, Product, builds,
     calls::Caller,
     pipeline::Pipeline,
-    progress, servers,
+    progress,
+    servers::{self, Server},
     table::{Row, Target, duration},
 };
 use crate::api::Runtime;
 
 /// Requests per second at which latency is promised.
 const PACE: u32 = 50;
+/// Name of the Function in Python.
+const PYTHON: &str = "hello-python";
 /// How long they come.
 const PACED: Duration = Duration::from_secs(10);
 /// Before anything is measured, so that what is compiled while it runs is compiled.
@@ -22,13 +25,22 @@ const TURN: Duration = Duration::from_secs(2);
 /// Turns of each server, alternating, so that noise of the machine hits both.
 const TURNS: usize = 5;
 
-/// Latency of both languages, and throughput of Node.js beside a plain server.
-pub(super) async fn all(pipeline: &mut Pipeline) -> Result<Vec<Row>, Error> {
+/// Latency of both languages, and their throughput beside what their users know.
+pub(super) async fn all(pipeline: &mut Pipeline, product: &Product) -> Result<Vec<Row>, Error> {
     progress("requests at a fixed rate");
     let node = latency(pipeline, builds::INLINE, Runtime::NodeJs, Duration::from_millis(3)).await?;
-    let python = latency(pipeline, "hello-python", Runtime::Python, Duration::from_millis(5)).await?;
+    let python = latency(pipeline, PYTHON, Runtime::Python, Duration::from_millis(5)).await?;
     progress("requests at saturation");
-    Ok(vec![node, python, throughput(pipeline, builds::INLINE).await?])
+    let libraries = product.libraries;
+    let packages = tokio::task::spawn_blocking(libraries).await.unwrap_or_else(|error| Err(error.to_string()));
+    let [node_packages, python_packages] = packages.map_err(Error::Packages)?;
+    let directory = pipeline.stand.directory();
+    let plain = servers::plain(directory).await?;
+    let express = servers::express(directory, &node_packages).await?;
+    let with_node = node_throughput(pipeline, &plain, &express).await?;
+    drop((plain, express));
+    let bottle = servers::bottle(directory, &python_packages).await?;
+    Ok(vec![node, python, with_node, python_throughput(pipeline, &bottle).await?])
 }
 
 async fn latency(pipeline: &mut Pipeline, name: &str, runtime: Runtime, promised: Duration) -> Result<Row, Error> {
@@ -45,27 +57,49 @@ async fn latency(pipeline: &mut Pipeline, name: &str, runtime: Runtime, promised
     pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
 }
 
-/// The pod itself beside a plain server, so that both are one hop away; and its Service, for comparison.
-async fn throughput(pipeline: &Pipeline, name: &str) -> Result<Row, Error> {
-    let plain = servers::plain(pipeline.stand.directory()).await?;
-    let addresses = [pipeline.pod(name).await?, plain.address.clone(), pipeline.service(name).await?];
-    let callers = addresses.iter().map(|address| Caller::new(address)).collect::<Result<Vec<_>, _>>()?;
-    for caller in &callers {
-        caller.saturated(WARM_UP).await?;
-    }
+/// The pod itself beside other servers, so that all are one hop away; and its Service, for comparison.
+async fn node_throughput(pipeline: &Pipeline, plain: &Server, express: &Server) -> Result<Row, Error> {
+    let (pod, service) = (pipeline.pod(builds::INLINE).await?, pipeline.service(builds::INLINE).await?);
     let mark = pipeline.stand.mark().await?;
-    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+    let [pod, plain, express, service] = rates([&pod, &plain.address, &express.address, &service]).await?;
+    let (of_plain, of_express) = (pod / plain, pod / express);
+    let wall = format!("{pod:.0}/s; plain {plain:.0}/s; Express {express:.0}/s; by its Service {service:.0}/s");
+    let targets = vec![
+        Target::new("≥ 0.7 of a plain `node:http` server", of_plain >= 0.7),
+        Target::new("≥ Express", of_express >= 1.0),
+    ];
+    let situation = format!(
+        "hello-world in Node.js, as many requests as it answers: {of_plain:.2} of a plain server, {of_express:.1} × Express"
+    );
+    pipeline.stand.row(mark, situation, wall, |_| targets).await
+}
+
+async fn python_throughput(pipeline: &Pipeline, bottle: &Server) -> Result<Row, Error> {
+    let (pod, service) = (pipeline.pod(PYTHON).await?, pipeline.service(PYTHON).await?);
+    let mark = pipeline.stand.mark().await?;
+    let [pod, bottle, service] = rates([&pod, &bottle.address, &service]).await?;
+    let share = pod / bottle;
+    let wall = format!("{pod:.0}/s; Bottle on waitress {bottle:.0}/s; by its Service {service:.0}/s");
+    let situation = format!("hello-world in Python, as many requests as it answers: {share:.1} × Bottle on waitress");
+    let target = Target::new("≥ Bottle on a kept server", share >= 1.0);
+    pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
+}
+
+/// How many requests per second each of these answers.
+async fn rates<const N: usize>(addresses: [&str; N]) -> Result<[f64; N], Error> {
+    let mut callers = Vec::new();
+    for address in addresses {
+        let caller = Caller::new(address)?;
+        caller.saturated(WARM_UP).await?;
+        callers.push(caller);
+    }
+    let mut rates = std::array::from_fn(|_| Vec::new());
     for _ in 0..TURNS {
         for (caller, rates) in callers.iter().zip(&mut rates) {
             rates.push(caller.saturated(TURN).await?);
         }
     }
-    let [pod, plain, service] = rates.map(median);
-    let share = pod / plain;
-    let wall = format!("{pod:.0}/s; plain server {plain:.0}/s; by its Service {service:.0}/s");
-    let target = Target::new("≥ 0.7 of a plain `node:http` server", share >= 0.7);
-    let situation = format!("hello-world in Node.js, as many requests as it answers: {share:.2} of a plain server");
-    pipeline.stand.row(mark, situation, wall, |_| vec![target]).await
+    Ok(rates.map(median))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

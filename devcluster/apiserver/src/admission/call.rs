@@ -1,18 +1,27 @@
-//! One call to a webhook: connect, shake hands, post the review, read the answer; all within its time and size.
+//! One call to a webhook: connect, unless a connection is open, post the review, read the answer; all within its time and size.
 //!
 //! Invariant: a call ends at its deadline, whatever the other side does, and reads no more than its limit.
 //!
-//! Deliberately absent: connections that are kept, and proxies.
+//! Deliberately absent: proxies.
 
-use super::{Answer, WebhookCall, review, trust};
+use super::{
+    Answer, WebhookCall,
+    kept::{Kept, Sender, Whom},
+    review, trust,
+};
 use crate::{server::Server, store::Key, verbs::text};
 use bytes::Bytes;
-use http::{Request, Uri, header};
+use http::{Request, Response, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 use tokio::net::TcpStream;
 
 /// Largest answer, in bytes.
@@ -28,7 +37,7 @@ pub(super) async fn ask(server: &Server, webhook_call: &WebhookCall, uid: String
         .map_err(|why| format!("failed to call webhook: {why}"))?;
     let failed = |why: String| format!("failed to call webhook: Post \"{}\": {why}", place.shown);
     let limit = Duration::from_secs(webhook_call.timeout);
-    let posted = tokio::time::timeout(limit, post(&place, review.to_string())).await;
+    let posted = tokio::time::timeout(limit, post(server.webhooks(), &place, review.to_string().into())).await;
     let Posted { code, plain, body } =
         posted.map_err(|_| failed("context deadline exceeded".to_owned()))?.map_err(|failure| match failure {
             Failure::Transport(why) => failed(why),
@@ -129,6 +138,16 @@ impl Place {
     }
 }
 
+impl Place {
+    fn whom(&self) -> Whom {
+        let address = match &self.connect {
+            Connect::Host(host, port) => format!("{host}:{port}"),
+            Connect::Socket(socket) => socket.to_string(),
+        };
+        (address, self.name.to_str().into_owned(), self.bundle.clone())
+    }
+}
+
 async fn connect(place: &Place) -> Result<TcpStream, Failure> {
     let connected = match &place.connect {
         Connect::Host(host, port) => TcpStream::connect((host.as_str(), *port)).await,
@@ -140,52 +159,63 @@ async fn connect(place: &Place) -> Result<TcpStream, Failure> {
         } else {
             error.to_string()
         };
-        let to = match &place.connect {
-            Connect::Host(host, port) => format!("{host}:{port}"),
-            Connect::Socket(socket) => socket.to_string(),
-        };
-        Failure::Transport(format!("dial tcp {to}: connect: {what}"))
+        Failure::Transport(format!("dial tcp {}: connect: {what}", place.whom().0))
     })
 }
 
-async fn post(place: &Place, body: String) -> Result<Posted, Failure> {
+/// A new connection, after its handshake.
+async fn open(kept: &Kept, place: &Place) -> Result<Sender, Failure> {
     let unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
-    let trust = trust::client(&place.bundle).ok_or_else(|| Failure::Transport(unknown.to_owned()))?;
+    let trust = kept.trust(&place.bundle).ok_or_else(|| Failure::Transport(unknown.to_owned()))?;
     let stream = connect(place).await?;
     stream.set_nodelay(true)?;
     let connector = tokio_rustls::TlsConnector::from(trust);
     let stream = connector.connect(place.name.clone(), stream).await;
     let stream = stream.map_err(|error| Failure::Transport(trust::explain(&error)))?;
-    let transport = |error: hyper::Error| {
-        Failure::Transport(if error.is_incomplete_message() { "EOF".to_owned() } else { error.to_string() })
-    };
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(transport)?;
-    let request = Request::post(&place.path)
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(transport)?;
+    // It ends when its sender is dropped, when the webhook closes it, or with an error that the sender tells.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+fn transport(error: hyper::Error) -> Failure {
+    Failure::Transport(if error.is_incomplete_message() { "EOF".to_owned() } else { error.to_string() })
+}
+
+async fn post(kept: &Kept, place: &Place, body: Bytes) -> Result<Posted, Failure> {
+    let whom = place.whom();
+    // A connection that was kept may have been closed meanwhile: what was not sent on it goes over another.
+    while let Some(mut sender) = kept.take(&whom, Instant::now()) {
+        match sender.try_send_request(request(place, body.clone())?).await {
+            Ok(response) => return answer(kept, whom, sender, response).await,
+            Err(mut failed) => {
+                if failed.take_message().is_none() && !failed.error().is_incomplete_message() {
+                    return Err(transport(failed.into_error()));
+                }
+            }
+        }
+    }
+    let mut sender = open(kept, place).await?;
+    let response = sender.send_request(request(place, body)?).await.map_err(transport)?;
+    answer(kept, whom, sender, response).await
+}
+
+fn request(place: &Place, body: Bytes) -> Result<Request<Full<Bytes>>, Failure> {
+    Request::post(&place.path)
         .header(header::HOST, &place.host)
         .header(header::USER_AGENT, "kube-apiserver-admission")
         .header(header::ACCEPT, "application/json, */*")
         .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| Failure::Transport(error.to_string()))?;
-    let exchange = async {
-        let response = sender.send_request(request).await.map_err(transport)?;
-        let code = response.status().as_u16();
-        let media = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
-        let plain = media.is_some_and(|media| media.starts_with("text/"));
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| Failure::Answer(format!("reading the answer: {error}")))?;
-        Ok(Posted { code, plain, body: body.to_bytes() })
-    };
-    // The connection moves only while it is polled, and ends with the exchange.
-    tokio::pin!(connection);
-    tokio::pin!(exchange);
-    tokio::select! {
-        biased;
-        done = &mut exchange => done,
-        ended = &mut connection => {
-            ended.map_err(transport)?;
-            exchange.await
-        }
-    }
+        .body(Full::new(body))
+        .map_err(|error| Failure::Transport(error.to_string()))
+}
+
+async fn answer(kept: &Kept, whom: Whom, sender: Sender, response: Response<Incoming>) -> Result<Posted, Failure> {
+    let code = response.status().as_u16();
+    let media = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let plain = media.is_some_and(|media| media.starts_with("text/"));
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+    let body = body.map_err(|error| Failure::Answer(format!("reading the answer: {error}")))?;
+    kept.put(whom, Instant::now(), sender);
+    Ok(Posted { code, plain, body: body.to_bytes() })
 }

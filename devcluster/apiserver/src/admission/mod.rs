@@ -21,8 +21,11 @@ pub(crate) mod consult;
 #[expect(clippy::disallowed_methods, reason = "requests have chance and deadlines")]
 pub(crate) mod drive;
 pub(crate) mod hooks;
+mod kept;
 mod review;
 mod trust;
+
+pub(crate) use kept::Kept;
 
 use crate::status::Status;
 use serde_json::Value;
