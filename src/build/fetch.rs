@@ -10,7 +10,7 @@
 //!     <workspace>/deps.reused    the same digest, only if the previous image has these dependencies
 //! ```
 //!
-//! For Kaniko, the workspace is its build context ([`context`](super::context)), and Kaniko runs the script.
+//! For Kaniko, the workspace is its build context ([`super::context`]), and Kaniko runs the script.
 //!
 //! Invariant: nothing is written outside of the workspace, and no link in `src` leads out of it.
 //! Invariant: no credential is written anywhere.
