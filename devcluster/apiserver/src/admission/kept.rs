@@ -1,7 +1,7 @@
 //! Connections to webhooks that stay open between calls, as a real server keeps them.
 //!
 //! Invariant: a connection serves only calls to the same address and name under the same `caBundle`.
-//! Invariant: at most [`MOST`] are idle, each for at most [`IDLE`].
+//! Invariant: at most [`MOST`] are idle, and none is used that was idle for [`IDLE`].
 
 use super::trust;
 use bytes::Bytes;
