@@ -155,7 +155,8 @@ class Calls:
             now = time.monotonic()
             with self._lock:
                 in_time = self._open.pop(call, None) is not None
-                first, call.begun = not call.begun, True
+                first = not call.begun
+                call.begun = call.begun or in_time  # who took it away answers as if nothing was sent
                 ends = call.stream is None
                 if in_time and ends:
                     self._idle += 1
