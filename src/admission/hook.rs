@@ -46,9 +46,10 @@ impl Hook {
                 .object::<Function>()?
                 .map(|new| default::function(&new, review.old_object::<Function>().as_ref(), settings)),
             Self::DefaultSecret => review.object::<RegistrySecret>()?.map(|secret| registry_secret::secret(&secret)),
-            Self::ValidateFunction => review
-                .object::<Function>()?
-                .map(|new| validate::function(&new, review.old_object::<Function>().as_ref(), settings)),
+            Self::ValidateFunction => review.object::<Function>()?.map(|new| {
+                let old = review.old_object::<Function>();
+                validate::function(&new, old.as_ref(), review.written_in.as_deref(), settings)
+            }),
             // It has reviews of its own.
             Self::ConvertFunction => None,
             Self::ValidateRepository => review

@@ -25,6 +25,8 @@ pub(super) struct Review<'a> {
     uid: String,
     /// Whether the object is there already.
     pub(super) is_update: bool,
+    /// The version in which the object was sent, if the server has converted it for us.
+    pub(super) written_in: Option<String>,
     object: Option<&'a RawValue>,
     old_object: Option<&'a RawValue>,
 }
@@ -82,10 +84,18 @@ struct Request<'a> {
     uid: String,
     #[serde(default)]
     operation: String,
+    #[serde(default, rename = "requestKind")]
+    sent_as: Option<SentAs>,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
     #[serde(borrow, default)]
     old_object: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct SentAs {
+    #[serde(default)]
+    version: String,
 }
 
 impl<'a> Review<'a> {
@@ -103,6 +113,7 @@ impl<'a> Review<'a> {
             api_version,
             uid: request.uid,
             is_update: request.operation == "UPDATE",
+            written_in: request.sent_as.map(|kind| kind.version),
             object: request.object,
             old_object: request.old_object,
         })

@@ -168,7 +168,7 @@ fn the_runtime_that_a_function_was_built_with_is_its_default() {
 #[test]
 fn an_update_that_asks_for_nothing_else_is_not_judged() {
     let settings = settings();
-    let judge = |new: &Value, old: &Value| validate::function(&read(new), Some(&read(old)), &settings);
+    let judge = |new: &Value, old: &Value| validate::function(&read(new), Some(&read(old)), None, &settings);
     // Without managers, as of an old release.
     let old = function(json!({"source": " "}), json!({}));
     let mut new = defaulted(&old, Some(&old));
@@ -199,7 +199,7 @@ fn an_update_in_the_other_version_is_judged() {
             "apiVersion": "serverless.kyma-project.io/v1alpha2", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
         object
     };
-    let judged = validate::function(&read(&written(5)), Some(&read(&written(1))), &settings());
+    let judged = validate::function(&read(&written(5)), Some(&read(&written(1))), None, &settings());
     assert!(matches!(judged, Verdict::Denied { .. }), "{judged:?}");
     // What its user has set stays when another preset is chosen.
     let mut labelled = written(1);
@@ -216,7 +216,7 @@ fn a_generated_name_is_judged_by_its_beginning() {
     let judge = |prefix: &str| {
         let mut object = function(json!({"source": "x"}), json!({}));
         object["metadata"] = json!({"generateName": prefix, "namespace": "default"});
-        validate::function(&read(&object), None, &settings())
+        validate::function(&read(&object), None, None, &settings())
     };
     assert_eq!(judge("hello-"), Verdict::Allowed);
     assert_eq!(judge(&"a".repeat(100)), Verdict::Allowed, "the server shortens it");
@@ -323,7 +323,7 @@ fn any_function() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn what_is_admitted_is_accepted_and_the_reverse(object in any_function()) {
-        let judged = validate::function(&read(&object), None, &settings());
+        let judged = validate::function(&read(&object), None, None, &settings());
         match resolved(&object) {
             Ok(_) => prop_assert_eq!(judged, Verdict::Allowed),
             Err(why) => {
@@ -338,7 +338,7 @@ proptest! {
         let mut other = object.clone();
         convert(&mut other, Version::V1alpha2);
         convert(&mut other, Version::V1alpha1);
-        let judged = |object: &Value| validate::function(&read(object), None, &settings());
+        let judged = |object: &Value| validate::function(&read(object), None, None, &settings());
         prop_assert_eq!(judged(&other), judged(&object));
         prop_assert_eq!(resolved(&other), resolved(&object));
     }

@@ -9,20 +9,34 @@
 //! Deliberately absent: what other objects say, such as which Secrets belong to GitRepositories. That is observed.
 
 use super::review::Verdict;
+use crate::api::function_v1alpha2::{Form, path_of};
 use crate::api::{Function, GitRepository};
 use crate::failure::chain;
 use crate::function::{Credentials, Settings, resolve, same_input, text};
 use crate::source::{self, RemoteUrl};
 
-/// Judges a Function; `old` is the one that it replaces.
-pub(super) fn function(new: &Function, old: Option<&Function>, settings: &Settings) -> Verdict {
+/// Judges a Function; `old` is the one that it replaces, and `written_in` the version in which it was sent, whose fields are
+/// named.
+pub(super) fn function(
+    new: &Function,
+    old: Option<&Function>,
+    written_in: Option<&str>,
+    settings: &Settings,
+) -> Verdict {
     let is_kept = old.is_some_and(|old| same_input(new, old));
     if is_kept || new.metadata.deletion_timestamp.is_some() {
         return Verdict::Allowed;
     }
     match resolve(&named(new), settings, &Credentials::new(settings, [])) {
         Ok(_) => Verdict::Allowed,
-        Err(violations) => denied(&text(&violations)),
+        Err(mut violations) => {
+            if written_in == Some("v1alpha2") {
+                let form = if new.spec.kind.as_deref() == Some("git") { Form::Git } else { Form::Inline };
+                let paths = violations.iter_mut().flat_map(|violation| &mut violation.paths);
+                paths.for_each(|path| *path = path_of(path, form));
+            }
+            denied(&text(&violations))
+        }
     }
 }
 

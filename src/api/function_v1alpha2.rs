@@ -192,3 +192,39 @@ pub const PATHS: [(Form, &[&str], &[&str]); 13] = [
     (Form::Any, &["minReplicas"], &["scaleConfig", "minReplicas"]),
     (Form::Any, &["maxReplicas"], &["scaleConfig", "maxReplicas"]),
 ];
+
+/// The path of a field of a Function of this form, such as `spec.resources.limits.cpu`, as this version has it.
+pub fn path_of(path: &str, form: Form) -> String {
+    let Some(below) = path.strip_prefix("spec.") else { return path.to_owned() };
+    let rows = PATHS.iter().filter(|(of, ..)| *of == form || *of == Form::Any);
+    let moved = rows.filter_map(|(_, before, after)| {
+        let rest = below.strip_prefix(&before.join("."))?;
+        (rest.is_empty() || rest.starts_with(['.', '['])).then(|| format!("spec.{}{rest}", after.join(".")))
+    });
+    let section = || (form == Form::Git && below == "gitRepository").then(|| "spec.source.gitRepository".to_owned());
+    moved.max_by_key(String::len).or_else(section).unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_said_in_the_words_of_this_version() {
+        let check = |form, path: &str, expected: &str| assert_eq!(path_of(path, form), expected, "{form:?} {path}");
+        check(Form::Inline, "spec.source", "spec.source.inline.source");
+        check(Form::Inline, "spec.deps", "spec.source.inline.dependencies");
+        check(Form::Git, "spec.source", "spec.source.gitRepository.name");
+        check(Form::Git, "spec.baseDir", "spec.source.gitRepository.baseDir");
+        check(Form::Git, "spec.gitRepository", "spec.source.gitRepository");
+        check(Form::Git, "spec.gitRepository.url", "spec.source.gitRepository.url");
+        for form in [Form::Inline, Form::Git] {
+            check(form, "spec.maxReplicas", "spec.scaleConfig.maxReplicas");
+            check(form, "spec.resources.limits.cpu", "spec.resourceConfiguration.function.resources.limits.cpu");
+            check(form, "spec.buildResources", "spec.resourceConfiguration.build.resources");
+            for same in ["spec.env[0].name", "spec.runtime", "spec.sourcecode", "metadata.name", "spec", ""] {
+                check(form, same, same);
+            }
+        }
+    }
+}

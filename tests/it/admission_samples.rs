@@ -129,7 +129,7 @@ async fn every_invalid_sample_is_denied_to_kubectl_in_the_words_of_resolve() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_invalid_sample_of_v1alpha2_is_denied_to_kubectl_in_the_words_of_v1alpha1() {
+async fn every_invalid_sample_of_v1alpha2_is_denied_to_kubectl_in_the_words_of_that_version() {
     let world = serving().await;
     let inline = |more: Value| {
         let mut spec = json!({"runtime": "nodejs22", "source": {"inline": {"source": "x"}}});
@@ -138,24 +138,27 @@ async fn every_invalid_sample_of_v1alpha2_is_denied_to_kubectl_in_the_words_of_v
     };
     let of = |part: &str, resources: Value| json!({"resourceConfiguration": {part: {"resources": resources}}});
     let samples = [
-        (inline(json!({"source": {"inline": {"source": " "}}})), "missing field(s): spec.source"),
+        (inline(json!({"source": {"inline": {"source": " "}}})), "missing field(s): spec.source.inline.source"),
         (
             inline(json!({"source": {"inline": {"dependencies": "{"}}})),
-            "invalid value: deps should start with '{' and end with '}': spec.deps",
+            "invalid value: deps should start with '{' and end with '}': spec.source.inline.dependencies",
         ),
-        (inline(json!({"runtime": "cobol"})), "invalid value: cannot find runtime: cobol: spec.deps"),
+        (
+            inline(json!({"runtime": "cobol"})),
+            "invalid value: cannot find runtime: cobol: spec.source.inline.dependencies",
+        ),
         (inline(json!({"env": [{"name": "FUNC_PORT", "value": "1"}]})), "invalid key name \"FUNC_PORT\": spec.env"),
         (
             inline(json!({"scaleConfig": {"minReplicas": 2, "maxReplicas": 1}})),
-            "invalid value: maxReplicas(1) is less than minReplicas(2): spec.maxReplicas",
+            "invalid value: maxReplicas(1) is less than minReplicas(2): spec.scaleConfig.maxReplicas",
         ),
         (
             inline(of("function", json!({"requests": {"cpu": "9m"}}))),
-            "invalid value: requests cpu(9m) should be higher than minimal value (10m): spec.resources.requests.cpu",
+            "invalid value: requests cpu(9m) should be higher than minimal value (10m): spec.resourceConfiguration.function.resources.requests.cpu",
         ),
         (
             inline(of("build", json!({"limits": {"memory": "199Mi"}}))),
-            "invalid value: limits memory(199Mi) should be higher than minimal value (200Mi): spec.buildResources.limits.memory",
+            "invalid value: limits memory(199Mi) should be higher than minimal value (200Mi): spec.resourceConfiguration.build.resources.limits.memory",
         ),
         (inline(json!({"labels": {"should BE": "not OK"}})), "invalid value: spec.labels: Invalid value: "),
     ];
