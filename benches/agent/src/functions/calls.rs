@@ -17,6 +17,9 @@ use super::{Error, table::Latencies};
 
 /// Connections on which a server is saturated.
 const CONNECTIONS: usize = 32;
+/// How long a connection may have been idle that is used again. Node.js closes its own after five seconds, and a request that is
+/// sent at that moment would fail.
+const IDLE: Duration = Duration::from_secs(3);
 
 /// Asks one address.
 #[derive(Clone)]
@@ -29,7 +32,7 @@ impl Caller {
     pub(super) fn new(address: &str) -> Result<Self, Error> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE).build(connector);
         Ok(Self { client, address: address.parse().map_err(Error::Address)? })
     }
 
