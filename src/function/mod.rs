@@ -49,7 +49,6 @@ mod retry;
 mod settings;
 pub mod stage;
 pub mod status;
-mod syntax;
 pub mod tag;
 mod variables;
 mod violation;

@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::api::function_conditions::Reason;
-use crate::object::is_unprintable;
-
-/// Maximum bytes of a user's text that a message repeats.
-const SHOWN: usize = 200;
+pub(super) use crate::object::syntax::shown;
 
 /// A problem that only the user can fix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,13 +83,6 @@ pub fn reason(violations: &[Violation]) -> Reason {
     if violations.iter().all(|violation| violation.reason == first) { first } else { Reason::SpecInvalid }
 }
 
-/// The part of a user's text that a message repeats.
-pub(super) fn shown(text: &str) -> String {
-    let short = crate::api::conditions::cut(text, SHOWN);
-    let clean: String = short.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect();
-    if short.len() < text.len() { clean + "…" } else { clean }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,11 +108,5 @@ mod tests {
         let runtime = Violation::runtime("cannot find runtime: x", "spec.runtime", String::new());
         assert_eq!(reason(std::slice::from_ref(&runtime)), Reason::RuntimeNotSupported);
         assert_eq!(reason(&[runtime, Violation::missing("spec.source")]), Reason::SpecInvalid);
-    }
-
-    #[test]
-    fn repeats_little_of_what_users_write() {
-        assert_eq!(shown("a\nb"), "a\u{fffd}b");
-        assert_eq!(shown(&"é".repeat(300)).chars().count(), 101);
     }
 }

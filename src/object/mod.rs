@@ -9,6 +9,7 @@
 //! - [`stage`]: the order of applying and pruning
 //! - [`health`]: the health of a live object; [`ended`]: whether it has come to its end
 //! - [`Secret`]: a value that is not shown
+//! - [`syntax`]: the syntax of names and labels
 //! - [`redact_server_text`]: removes values from a server's message
 //!
 //! Deliberately absent: what only the server knows (plural names, scope, schemas); that is `cluster`.
@@ -25,6 +26,7 @@ mod place;
 mod printable;
 mod redact;
 mod secret;
+pub mod syntax;
 
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use super::{Code, Findings};
 use crate::api::FunctionSpec;
 use crate::api::function::OwnRepository;
-use crate::function::syntax;
 use crate::function::violation::{Violation, shown};
+use crate::object::syntax;
 use crate::runtimes::{Language, Runtime};
 use crate::source::{BaseDir, Reference};
 

@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use super::{Credentials, Findings, Settings};
 use crate::api::function::{EnvVar, Resources};
 use crate::api::{Function, FunctionSpec};
-use crate::function::syntax;
 use crate::function::violation::{Violation, shown};
+use crate::object::syntax;
 use crate::runtimes::Runtime;
 
 /// Maximum bytes of one `NAME=value` with its closing zero that the kernel passes to a program.

@@ -6,8 +6,8 @@ use super::findings::Findings;
 use crate::api::function::{FunctionSpec, PodTemplate, SecretMount};
 use crate::api::names;
 use crate::function::credentials::Credentials;
-use crate::function::syntax;
 use crate::function::violation::{Violation, shown};
+use crate::object::syntax;
 use crate::runtimes;
 
 /// Most Secrets that are mounted: each is a volume, and a watch of the node.

@@ -2,8 +2,11 @@
 //!
 //! So a violation reads the same wherever it is found.
 
-use super::violation::shown;
+use super::is_unprintable;
+use crate::api::conditions::cut;
 
+/// Maximum bytes of a user's text that a message repeats.
+const SHOWN: usize = 200;
 const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
      alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -23,8 +26,15 @@ const ENV: &str = "a valid environment variable name must consist of alphabetic 
 /// Maximum length of a name, a label value, and the name part of a label key.
 const MAX_LENGTH: usize = 63;
 
+/// The part of a user's text that a message repeats.
+pub fn shown(text: &str) -> String {
+    let short = cut(text, SHOWN);
+    let clean: String = short.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect();
+    if short.len() < text.len() { clean + "…" } else { clean }
+}
+
 /// The errors of a name that must be an RFC 1035 DNS label, as for a Service.
-pub(super) fn dns_label(name: &str) -> Vec<String> {
+pub fn dns_label(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > MAX_LENGTH {
         wrong.push(TOO_LONG.to_owned());
@@ -37,14 +47,14 @@ pub(super) fn dns_label(name: &str) -> Vec<String> {
 }
 
 /// The error of an object name, such as that of a GitRepository.
-pub(super) fn subdomain(name: &str) -> Option<&'static str> {
+pub fn subdomain(name: &str) -> Option<&'static str> {
     let part =
         |part: &str| !part.is_empty() && part.bytes().all(is_dns) && !part.starts_with('-') && !part.ends_with('-');
     (name.len() > 253 || !name.split('.').all(part)).then_some(SUBDOMAIN)
 }
 
 /// The errors of a label's key and value.
-pub(super) fn label(key: &str, value: &str) -> Vec<String> {
+pub fn label(key: &str, value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for words in label_key(key) {
         wrong.push(format!("Invalid value: \"{}\": {words}", shown(key)));
@@ -88,7 +98,7 @@ fn label_key(key: &str) -> Vec<String> {
 }
 
 /// The errors of an environment variable's name.
-pub(super) fn env_name(name: &str) -> Vec<String> {
+pub fn env_name(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let digit = name.bytes().next().is_none_or(|b| b.is_ascii_digit());
     if digit || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
@@ -117,6 +127,12 @@ fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repeats_little_of_what_users_write() {
+        assert_eq!(shown("a\nb"), "a\u{fffd}b");
+        assert_eq!(shown(&"é".repeat(300)).chars().count(), 101);
+    }
 
     #[test]
     fn takes_the_names_that_a_service_may_have() {
