@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::Span;
+use super::overlay::{CommonMetadata, Image, Patch};
 use super::render::Render;
 use super::schemas::{ConditionSchema, TimeSchema};
 
@@ -64,6 +65,35 @@ pub struct GitSyncSpec {
     /// (`kustomization.yaml`), a Helm chart (`Chart.yaml`), or plain manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub render: Option<Render>,
+    /// Patches of what the directory holds, applied in this order, after those of a kustomization in `baseDir`. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub patches: Vec<Patch>,
+    /// Images in place of those in the manifests. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub images: Vec<Image>,
+    /// What the names of all objects begin with, and the references to them; in place of the one of a kustomization in
+    /// `baseDir`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 200))]
+    pub name_prefix: Option<String>,
+    /// What the names of all objects end with, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 200))]
+    pub name_suffix: Option<String>,
+    /// Namespace of all namespaced objects, whatever their manifests say, and of the references to them. (`targetNamespace` is
+    /// for those that name none.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub override_namespace: Option<String>,
+    /// Directories of kustomize components, relative to `baseDir`, whose changes come after the others. At most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub components: Vec<String>,
+    /// Labels and annotations of every object, in its metadata only; those in the manifests are replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub common_metadata: Option<CommonMetadata>,
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,

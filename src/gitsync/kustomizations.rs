@@ -11,6 +11,8 @@ use crate::source::Entry;
 pub(super) struct BuiltKustomizations {
     /// Of the kustomization in each file: a digest of what it read, and its objects.
     pub(super) by_file: BTreeMap<String, (Digest, Vec<Arc<Object>>)>,
+    /// Of all objects as the GitSync changes them: a digest of what they were made of, and they.
+    pub(super) overlaid: Option<(Digest, Vec<Arc<Object>>)>,
     /// The files that they read which do not lie in `baseDir`, by their paths.
     pub(super) outside: BTreeMap<String, Entry>,
 }

@@ -37,6 +37,7 @@ mod no_memory;
 #[expect(clippy::disallowed_methods, reason = "what is read has a time")]
 mod observe;
 mod outcome;
+mod overlay_fields;
 #[expect(clippy::disallowed_methods, reason = "it waits between what it does")]
 mod perform;
 pub mod placement;

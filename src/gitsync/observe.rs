@@ -306,11 +306,14 @@ impl Attempt<'_> {
                 manifest::decode(&listing, decoding.path(), read, &memory, &bounds)
             })
             .await??;
-        self.build_kustomizations(&snapshot, &base_dir, &limits, &mut decoded).await?;
+        self.build_kustomizations(&snapshot, directory, &limits, &mut decoded).await?;
         self.render_charts(&snapshot, directory, &limits, &mut decoded).await?;
         if !(decoded.kustomizations.is_empty() && decoded.charts.is_empty()) && decoded.problems.is_empty() {
             let objects = decoded.objects.iter().map(|object| (&object.key, &**object));
             decoded.problems = manifest::duplicates(objects);
+        }
+        if decoded.problems.is_empty() {
+            self.overlay(&snapshot, directory, &limits, &mut decoded).await?;
         }
         let bytes = manifest::memory(&decoded.objects);
         if let Some(last) = decoded.objects.last().filter(|_| decoded.problems.is_empty() && !(limits.admit)(bytes)) {

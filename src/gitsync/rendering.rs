@@ -9,25 +9,34 @@ use super::outcome::Refused;
 use super::resolve::Directory;
 use crate::manifest::{self, Decoded, Limits};
 use crate::object::Digest;
-use crate::render::ChartOptions;
 use crate::render::chart_objects::chart_objects;
+use crate::render::written_out::{read_back, with_metadata, written_out};
+use crate::render::{Built, ChartOptions};
 use crate::source::{self, BaseDir, Entry, Found, Snapshot};
+
+/// Whether a file lies in a directory itself.
+fn is_in(directory: &BaseDir, file: &str) -> bool {
+    file.rsplit_once('/').map_or("", |(parent, _)| parent) == directory.path()
+}
 
 impl Attempt<'_> {
     /// Builds the kustomizations that were found while a commit was decoded. Their objects and problems join the others.
     pub(super) async fn build_kustomizations(
         &mut self,
         snapshot: &Snapshot,
-        base_dir: &BaseDir,
+        directory: &Directory,
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), source::Error> {
         let mut before = std::mem::take(&mut self.state.kustomizations);
+        let base_dir = &directory.base_dir;
         for file in &decoded.kustomizations {
             let known = before.by_file.remove(file);
             let kustomize = &self.context.kustomize;
-            let digest = known.as_ref().map(|(digest, _)| *digest);
-            let rendered = kustomize.build(self.namespace(), snapshot, file, digest).await?;
+            let key = known.as_ref().map(|(key, _)| *key);
+            let overlay = directory.overlay.as_ref().filter(|_| is_in(base_dir, file));
+            let rendered =
+                kustomize.build(self.namespace(), snapshot, Built::Kustomization(file, overlay), key).await?;
             self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
             let objects = match (rendered.documents, known) {
                 (None, Some((_, objects))) => objects,
@@ -49,7 +58,58 @@ impl Attempt<'_> {
                 }
             };
             decoded.objects.extend(objects.iter().cloned());
-            self.state.kustomizations.by_file.insert(file.clone(), (rendered.closure.digest(), objects));
+            self.state.kustomizations.by_file.insert(file.clone(), (rendered.key, objects));
+        }
+        self.state.kustomizations.overlaid = before.overlaid;
+        Ok(())
+    }
+
+    /// Changes what was read and rendered as the GitSync says, unless the kustomization in its directory did that.
+    pub(super) async fn overlay(
+        &mut self,
+        snapshot: &Snapshot,
+        directory: &Directory,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<(), source::Error> {
+        let known = self.state.kustomizations.overlaid.take();
+        let base_dir = &directory.base_dir;
+        let is_built = decoded.kustomizations.iter().any(|file| is_in(base_dir, file));
+        let overlay = directory.overlay.as_ref().filter(|_| !is_built && !decoded.objects.is_empty());
+        if let Some(overlay) = overlay {
+            let before = std::mem::take(&mut decoded.objects);
+            let written = written_out(&before);
+            let (kustomize, key) = (&self.context.kustomize, known.as_ref().map(|(key, _)| *key));
+            let built = Built::Objects(base_dir.path(), written, overlay);
+            let rendered = kustomize.build(self.namespace(), snapshot, built, key).await?;
+            self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
+            let objects = match (rendered.documents, known) {
+                (None, Some((_, objects))) => Ok(objects),
+                (None, None) => return Ok(()),
+                (Some(Err(problems)), _) => Err(problems),
+                (Some(Ok(documents)), _) => {
+                    let (shown, limits) = (base_dir.to_string(), limits.clone());
+                    let read = move |_: &Snapshot| {
+                        let read = manifest::decode_manifests(&shown, &documents, &limits);
+                        if read.problems.is_empty() { read_back(&read.objects, &before) } else { Err(read.problems) }
+                    };
+                    snapshot.blocking(read).await?
+                }
+            };
+            match objects {
+                Ok(objects) => {
+                    decoded.objects.clone_from(&objects);
+                    self.state.kustomizations.overlaid = Some((rendered.key, objects));
+                }
+                Err(problems) => decoded.problems.extend(problems),
+            }
+        }
+        if let Some(common) = directory.common_metadata.clone() {
+            let objects = std::mem::take(&mut decoded.objects);
+            match snapshot.blocking(move |_| with_metadata(&objects, &common)).await? {
+                Ok(objects) => decoded.objects = objects,
+                Err(problems) => decoded.problems.extend(problems),
+            }
         }
         Ok(())
     }

@@ -3,13 +3,16 @@
 //! Deliberately absent: what the repository holds; its documents are placed in the cluster by `placement`.
 
 use super::outcome::Refused;
+use super::overlay_fields;
 use super::windows::Windows;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::git_sync::Dependency;
 use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
+use crate::api::overlay::CommonMetadata;
 use crate::api::render::Helm;
 use crate::object::{Digest, Owner};
+use crate::render::Overlay;
 use crate::source::{BaseDir, Commit, Reference, Remote};
 
 /// What a GitSync asks for.
@@ -40,6 +43,10 @@ pub(super) struct Directory {
     pub(super) target_namespace: String,
     /// How it is rendered, if it is said to be a chart.
     pub(super) helm: Option<Helm>,
+    /// What is changed of what it is rendered to.
+    pub(super) overlay: Option<Overlay>,
+    /// Labels and annotations of all objects.
+    pub(super) common_metadata: Option<CommonMetadata>,
 }
 
 /// What a sync is asked for: equal requests have nothing new to do.
@@ -119,7 +126,12 @@ impl Directory {
         let base_dir = BaseDir::parse(&sync.spec.base_dir)?;
         let target = sync.spec.target_namespace.as_deref().or(sync.metadata.namespace.as_deref());
         let helm = sync.spec.render.as_ref().and_then(|render| render.helm.clone());
-        Ok(Self { base_dir, target_namespace: target.unwrap_or_default().to_owned(), helm })
+        let (overlay, common_metadata) = (Overlay::of(&sync.spec), sync.spec.common_metadata.clone());
+        if let Some(why) = overlay_fields::wrong(&sync.spec) {
+            return Err(Refused::invalid(Reason::SpecInvalid, why));
+        }
+        let target_namespace = target.unwrap_or_default().to_owned();
+        Ok(Self { base_dir, target_namespace, helm, overlay, common_metadata })
     }
 }
 

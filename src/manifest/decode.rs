@@ -147,8 +147,8 @@ pub fn decode_rendered(file: &str, documents: &[u8], limits: &Limits) -> Decoded
     Decoded { objects, problems, ..Decoded::default() }
 }
 
-/// Reads what a chart was rendered to, which is no template, whatever it looks like.
-pub fn decode_chart(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
+/// Reads what a chart was rendered to, or changed objects: no template, whatever it looks like.
+pub fn decode_manifests(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
     let file::Read { objects, problems, .. } =
         file::read_manifests(&file.into(), documents, limits.documents, limits, &mut Names::default());
     Decoded { objects, problems, ..Decoded::default() }

@@ -33,7 +33,7 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Decoded, decode, decode_chart, decode_rendered, duplicates, not_ignored, reads, too_many};
+pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
 pub use limits::{Limits, memory};
 pub use problem::Problem;

@@ -67,7 +67,7 @@ fn hook(object: &Object) -> Option<Vec<String>> {
 /// Reads what a run printed. What is said of it names the templates.
 fn decode(file: &str, files: &ChartFiles, printed: &[u8], limits: &Limits) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
     let sources = Sources::of(file, files, printed);
-    let read = manifest::decode_chart(file, printed, limits);
+    let read = manifest::decode_manifests(file, printed, limits);
     let at = |place: &Place| Place::file(sources.at(place.line));
     if !read.problems.is_empty() {
         let renamed = read.problems.into_iter().map(|problem| Problem {

@@ -38,6 +38,11 @@ pub struct Closure {
 }
 
 impl Closure {
+    /// Of nothing but what is wrong.
+    pub(super) fn of_problems(problems: Vec<Problem>) -> Self {
+        Self { problems, ..Self::default() }
+    }
+
     /// A digest of everything that is read. The same digest means the same result.
     pub fn digest(&self) -> Digest {
         let lines = self.files.iter().map(|(path, entry)| format!("{} {path}\n", entry.id));
@@ -135,6 +140,24 @@ pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, source::Erro
         }
     }
     Ok(closure)
+}
+
+/// What is wrong with the components that a GitSync names below a directory.
+///
+/// # Errors
+/// The repository cannot be read.
+pub(super) fn components(tree: &mut impl Tree, base: &str, named: &[String]) -> Result<Vec<Problem>, source::Error> {
+    let mut closure = Closure::default();
+    for (index, path) in named.iter().enumerate() {
+        let at = Place::file(format!("spec.components[{index}]"));
+        let before = closure.problems.len();
+        let found = closure.follow(tree, base, &Reference { path, may_be_directory: true }, &at)?;
+        if found.is_none() && closure.problems.len() == before {
+            let what = format!("it names {}, which is no directory", printable(path));
+            closure.problem(at, what, "name a directory with a kustomization.yaml of the kind Component");
+        }
+    }
+    Ok(closure.problems)
 }
 
 /// Something that a kustomization names.

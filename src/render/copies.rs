@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+use super::added::Added;
 use crate::manifest::{self, Problem};
 use crate::object::{Place, printable};
 use crate::source::{self, Entry, Snapshot};
@@ -33,18 +34,19 @@ impl NotCopied {
     }
 }
 
-/// Copies files to these paths in a directory of its own below `scratch`, which goes when it is dropped. `look` sees the
-/// path and the content of each.
+/// Copies files to these paths in a directory of its own below `scratch`, which goes when it is dropped; those that are `added`
+/// are written. `look` sees the path and the content of each.
 ///
 /// # Errors
 /// The repository cannot be read.
 pub(super) async fn copy(
     snapshot: &Snapshot,
     files: &BTreeMap<String, Entry>,
+    added: &Added,
     scratch: &Path,
     mut look: impl FnMut(&str, &[u8]) + Send + 'static,
 ) -> Result<Result<tempfile::TempDir, NotCopied>, source::Error> {
-    let (files, scratch) = (files.clone(), scratch.to_owned());
+    let (files, added, scratch) = (files.clone(), added.clone(), scratch.to_owned());
     snapshot
         .blocking(move |snapshot| {
             let root = std::fs::create_dir_all(&scratch).and_then(|()| tempfile::tempdir_in(&scratch));
@@ -53,7 +55,10 @@ pub(super) async fn copy(
                 Err(error) => return Ok(Err(NotCopied::Disk(error))),
             };
             for (path, entry) in &files {
-                let content = snapshot.read(entry)?;
+                let content = match added.0.get(path) {
+                    Some(content) => content.clone(),
+                    None => snapshot.read(entry)?,
+                };
                 if manifest::is_in_lfs(&content) {
                     return Ok(Err(NotCopied::InLfs(entry.path.clone())));
                 }

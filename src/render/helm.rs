@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::added::Added;
 use super::chart::{ChartFiles, ChartOptions, chart_files, within};
 use super::copies::{NotCopied, copy, write};
 use super::helm_refusal::{Told, refusal};
@@ -165,8 +166,10 @@ impl Helm {
         let all: BTreeMap<String, Entry> = own.chain(values).collect();
         let asked = Arc::new(Mutex::new(Asked::default()));
         let looking = Arc::clone(&asked);
-        let root =
-            copy(snapshot, &all, &self.scratch, move |path, content| looking.lock().look_at(path, content)).await?;
+        let root = copy(snapshot, &all, &Added::default(), &self.scratch, move |path, content| {
+            looking.lock().look_at(path, content);
+        })
+        .await?;
         let root = root.and_then(|root| {
             let inline = options.values();
             asked.lock().look_at("", inline.as_deref().unwrap_or_default());

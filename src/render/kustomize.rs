@@ -3,8 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::closure::{Closure, closure, parent};
+use serde_json::{Map, Value, json};
+
+use super::added::{Added, WithAdded};
+use super::closure::{Closure, closure, components, join, parent};
 use super::copies::copy;
+use super::overlay::Overlay;
 use super::refusal::refusal;
 use super::tool::{KUSTOMIZE, Run, Tool};
 use super::turns::Turns;
@@ -17,6 +21,11 @@ const NO_TOOL: &str = "it is built by `kustomize`, or `kubectl kustomize`, and n
 const NO_TOOL_HINT: &str =
     "install one of the two where the agent finds it on its PATH, or name the directory in .mainstayignore";
 
+/// The directory in `baseDir` in which a kustomization of ours lies while objects are changed.
+const OWN_DIRECTORY: &str = ".mainstay-overlay";
+/// The file in it with the objects.
+const OBJECTS: &str = "objects.yaml";
+
 /// Builds kustomizations with the official tool. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Kustomize {
@@ -25,11 +34,22 @@ pub struct Kustomize {
     pub(super) turns: Arc<Turns>,
 }
 
+/// What is built.
+#[derive(Debug)]
+pub enum Built<'a> {
+    /// The kustomization in a file, with the changes of a GitSync.
+    Kustomization(&'a str, Option<&'a Overlay>),
+    /// Objects, written out, with the changes of the GitSync whose `baseDir` this is.
+    Objects(&'a str, Vec<u8>, &'a Overlay),
+}
+
 /// A kustomization that was built, or was not.
 #[derive(Debug)]
 pub struct Rendered {
     /// What it reads; problems of it are in `documents`.
     pub closure: Closure,
+    /// What decides the documents.
+    pub key: Digest,
     /// Its documents, or what is wrong with it; `None` if it is as it was.
     pub documents: Option<Result<Vec<u8>, Vec<Problem>>>,
 }
@@ -49,7 +69,7 @@ impl Kustomize {
         self.turns.taken()
     }
 
-    /// Builds the kustomization in a file for a namespace, unless `known` is the digest of what it reads.
+    /// Builds a kustomization for a namespace, unless `known` decides what it is.
     ///
     /// # Errors
     /// The repository cannot be read. What the tool refuses is a problem.
@@ -57,24 +77,29 @@ impl Kustomize {
         &self,
         namespace: &str,
         snapshot: &Snapshot,
-        file: &str,
+        built: Built<'_>,
         known: Option<Digest>,
     ) -> Result<Rendered, source::Error> {
-        let named = file.to_owned();
-        let mut closure = snapshot.blocking(move |mut snapshot| closure(&mut snapshot, &named)).await??;
-        let problem = |what: &str, hint: &str| vec![Problem::new(Place::file(file), what, Some(hint))];
+        let prepared = Prepared::of(built);
+        let (file, shown) = (prepared.file.clone(), prepared.shown.clone());
+        let (mut closure, added) = snapshot.blocking(move |snapshot| prepared.read(snapshot)).await??;
+        let key = match added.digest() {
+            Some(added) => Digest::of(format!("{} {added}", closure.digest()).as_bytes()),
+            None => closure.digest(),
+        };
+        let problem = |what: &str, hint: &str| vec![Problem::new(Place::file(&*shown), what, Some(hint))];
         let documents = match &self.tool {
             _ if !closure.problems.is_empty() => Some(Err(std::mem::take(&mut closure.problems))),
-            _ if known == Some(closure.digest()) => None,
+            _ if known == Some(key) => None,
             None => Some(Err(problem(NO_TOOL, NO_TOOL_HINT))),
             Some(tool) => {
                 let turn = self.turns.next(namespace).await;
-                let root = copy(snapshot, &closure.files, &self.scratch, |_, _| {}).await?;
+                let root = copy(snapshot, &closure.files, &added, &self.scratch, |_, _| {}).await?;
                 let built = match &root {
-                    Err(not_copied) => Err(vec![not_copied.problem(file)]),
-                    Ok(root) => match run(tool, root.path(), parent(file)).await {
+                    Err(not_copied) => Err(vec![not_copied.problem(&shown)]),
+                    Ok(root) => match run(tool, root.path(), parent(&file)).await {
                         Run::Built(documents) => Ok(documents),
-                        Run::Failed(words) => Err(vec![refusal(file, &root.path().to_string_lossy(), &words)]),
+                        Run::Failed(words) => Err(vec![refusal(&shown, &root.path().to_string_lossy(), &words)]),
                         Run::Ended(why) => Err(problem(&why, "split it")),
                     },
                 };
@@ -82,7 +107,73 @@ impl Kustomize {
                 Some(built)
             }
         };
-        Ok(Rendered { closure, documents })
+        Ok(Rendered { closure, key, documents })
+    }
+}
+
+/// What is to be built, before the commit is read.
+struct Prepared {
+    /// The file of the kustomization.
+    file: String,
+    /// The file that problems name.
+    shown: String,
+    base_dir: String,
+    objects: Option<Vec<u8>>,
+    overlay: Option<Overlay>,
+}
+
+impl Prepared {
+    fn of(built: Built<'_>) -> Self {
+        match built {
+            Built::Kustomization(file, overlay) => Self {
+                file: file.to_owned(),
+                shown: file.to_owned(),
+                base_dir: parent(file).to_owned(),
+                objects: None,
+                overlay: overlay.cloned(),
+            },
+            Built::Objects(base_dir, objects, overlay) => Self {
+                file: join(base_dir, &format!("{OWN_DIRECTORY}/kustomization.yaml")),
+                shown: if base_dir.is_empty() { "/".to_owned() } else { base_dir.to_owned() },
+                base_dir: base_dir.to_owned(),
+                objects: Some(objects),
+                overlay: Some(overlay.clone()),
+            },
+        }
+    }
+
+    /// What it reads, and what is added to that.
+    fn read(self, mut snapshot: &Snapshot) -> Result<(Closure, Added), source::Error> {
+        let mut added = Added::default();
+        let Some(overlay) = self.overlay else { return Ok((closure(&mut snapshot, &self.file)?, added)) };
+        let root = if let Some(objects) = self.objects {
+            added.0.insert(join(parent(&self.file), OBJECTS), objects);
+            overlay.edit(json!({"resources": [OBJECTS]}).as_object().cloned().unwrap_or_default(), "../")
+        } else {
+            let found = closure(&mut snapshot, &self.file)?;
+            let root = match found.files.get(&self.file) {
+                // Problems are named with the lines of the file as it is.
+                Some(root) if found.problems.is_empty() => parsed(&snapshot.read(root)?),
+                _ => None,
+            };
+            let Some(root) = root else { return Ok((found, added)) };
+            overlay.edit(root, "")
+        };
+        let problems = components(&mut snapshot, &self.base_dir, &overlay.components)?;
+        if !problems.is_empty() {
+            return Ok((Closure::of_problems(problems), added));
+        }
+        added.0.insert(self.file.clone(), Value::Object(root).to_string().into_bytes());
+        let found = closure(&mut WithAdded { tree: snapshot, added: &added }, &self.file)?;
+        Ok((found, added))
+    }
+}
+
+/// The fields of a kustomization.
+fn parsed(content: &[u8]) -> Option<Map<String, Value>> {
+    match serde_yaml::from_slice(content) {
+        Ok(Value::Object(fields)) => Some(fields),
+        _ => None,
     }
 }
 

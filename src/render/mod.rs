@@ -3,7 +3,9 @@
 //! A directory with a kustomization is built by the official tool, `kustomize`, or `kubectl kustomize` where only that is
 //! there. [`closure`] finds out what the tool will read; [`kustomize`] copies exactly that into an empty directory, runs the
 //! tool there ([`tool`]) and says in our words what it refused. A chart is rendered by `helm template` in the same way:
-//! [`chart`] says what it reads, [`helm`] runs the tool, and [`chart_objects`] makes objects of what it printed.
+//! [`chart`] says what it reads, [`helm`] runs the tool, and [`chart_objects`] makes objects of what it printed. What a GitSync
+//! changes itself is an [`Overlay`]: a kustomization in its directory is edited, and whatever else is there becomes the resource
+//! of one ([`written_out`]).
 //!
 //! Invariant: the tool sees no file that the commit does not hold, no variable, and no credential; it has a deadline, and
 //! bounds on time, memory and output. What would make it use the network is a problem before it runs.
@@ -12,6 +14,7 @@
 //!
 //! Deliberately absent: reading the documents (`manifest`), substitution and SOPS.
 
+mod added;
 mod chart;
 pub mod chart_objects;
 mod closure;
@@ -22,14 +25,17 @@ mod helm;
 mod helm_refusal;
 #[expect(clippy::disallowed_methods, reason = "it removes what was left behind")]
 mod kustomize;
+mod overlay;
 mod refusal;
 mod schema;
 mod templates;
 #[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
 mod tool;
 mod turns;
+pub mod written_out;
 
 pub use chart::{ChartFiles, ChartOptions, chart_files};
 pub use closure::{Closure, closure};
 pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};
-pub use kustomize::{Kustomize, Rendered};
+pub use kustomize::{Built, Kustomize, Rendered};
+pub use overlay::Overlay;

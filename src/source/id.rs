@@ -95,6 +95,11 @@ id!(
     BlobId, "blob"
 );
 
+impl BlobId {
+    /// Of what is in no repository.
+    pub const NONE: Self = Self(Id([0; 20]));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

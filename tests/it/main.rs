@@ -87,6 +87,7 @@ mod monorepo;
 mod onboarding;
 mod operator_settings;
 mod output_formats;
+mod overlays;
 mod ownership;
 mod panics;
 mod permissions;
