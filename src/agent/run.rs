@@ -1,6 +1,7 @@
 //! Wires the components together and runs them.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,6 +71,8 @@ pub struct Settings {
     pub memory: usize,
     /// Makes the agent poll every remote at once.
     pub nudge: Nudge,
+    /// The directory that is shared with the container in which kustomizations and charts are rendered; `None` renders them here.
+    pub renderer: Option<PathBuf>,
 }
 
 /// Makes the agent poll every remote at once, because a local repository has a new commit.
@@ -483,10 +486,13 @@ async fn pass_on(
     Ok(())
 }
 
-/// What builds kustomizations and what renders charts, as they are found on the PATH.
+/// What builds kustomizations and what renders charts: in the renderer, or as they are found on the PATH.
 fn renderers(settings: &Settings) -> (Kustomize, Helm) {
     let path = std::env::var_os("PATH");
-    let kustomize = Kustomize::new(path.as_deref(), settings.source.directory.join(RENDERED));
+    let kustomize = match &settings.renderer {
+        Some(shared) => Kustomize::in_renderer(shared),
+        None => Kustomize::new(path.as_deref(), settings.source.directory.join(RENDERED)),
+    };
     let helm = Helm::beside(&kustomize, path.as_deref());
     (kustomize, helm)
 }

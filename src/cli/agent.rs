@@ -47,6 +47,10 @@ pub(super) struct Arguments {
     /// Name of the pod that this is, which is labelled while it leads: deliveries to Receivers go there
     #[arg(long, value_name = "NAME", env = "MAINSTAY_POD")]
     pod: Option<String>,
+    /// Directory that is shared with `mainstay renderer`, where kustomizations and charts are rendered; by default they are
+    /// rendered here, by the tools on the PATH
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_RENDERER")]
+    renderer: Option<PathBuf>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -86,6 +90,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         stuck_after: liveness::STUCK_AFTER,
         memory: arguments.memory,
         nudge: agent::Nudge::default(),
+        renderer: arguments.renderer,
     };
     agent::run(settings, cluster, Emitter::default(), stop).await?;
     Ok(Exit::Fine)

@@ -15,6 +15,10 @@ pub(super) enum Error {
     WriteJson(#[source] serde_json::Error),
     #[error("could not write YAML")]
     WriteYaml(#[source] serde_yaml::Error),
+    #[error(
+        "could not serve the socket; agent and renderer share the directory of --shared, and both write to `socket` in it"
+    )]
+    Renderer(#[source] io::Error),
     #[error("could not listen for signals")]
     Signals(#[source] io::Error),
     #[error(transparent)]

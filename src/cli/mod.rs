@@ -31,6 +31,7 @@ mod output;
 mod pause;
 mod progress;
 mod registry;
+mod renderer;
 mod runtimes;
 mod settled;
 mod status;
@@ -93,6 +94,9 @@ enum Command {
     /// Run the first container of the registry's pod
     #[command(hide = true)]
     Registry(registry::Arguments),
+    /// Run the container in which the agent has kustomizations and charts rendered
+    #[command(hide = true)]
+    Renderer(renderer::Arguments),
     /// Fetch what the runtime servers of Functions need, once
     Runtimes(runtimes::Arguments),
     /// Break glass: stop applying and reverting one object
@@ -146,6 +150,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command()),
         Command::Build(arguments) => build::run(arguments).await,
         Command::Registry(arguments) => registry::run(arguments).await,
+        Command::Renderer(arguments) => renderer::run(arguments).await,
         Command::Runtimes(arguments) => runtimes::run(arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
         Command::Resume(arguments) => pause::resume(&arguments).await,

@@ -10,7 +10,7 @@ use crate::api::conditions::Reason;
 use crate::api::git_sync::{Failure, Terminating, WindowOverride};
 use crate::failure::{Class, chain};
 use crate::managed::{Listed, Summary};
-use crate::{cluster, source};
+use crate::{cluster, render, source};
 
 /// How the last attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,6 +150,18 @@ impl From<cluster::Error> for Refused {
         let class = error.class();
         let reason = if class == Class::Bug { Reason::InternalError } else { Reason::ClusterUnavailable };
         Self { class, reason, message: chain(&error), retry_after: error.retry_after() }
+    }
+}
+
+impl From<render::Error> for Refused {
+    fn from(error: render::Error) -> Self {
+        let class = error.class();
+        match error {
+            render::Error::Source(error) => error.into(),
+            render::Error::Renderer(_) => {
+                Self { class, reason: Reason::SourceUnavailable, message: chain(&error), retry_after: None }
+            }
+        }
     }
 }
 

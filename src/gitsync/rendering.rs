@@ -27,7 +27,7 @@ impl Attempt<'_> {
         directory: &Directory,
         limits: &Limits,
         decoded: &mut Decoded,
-    ) -> Result<(), source::Error> {
+    ) -> Result<(), Refused> {
         let mut before = std::mem::take(&mut self.state.kustomizations);
         let base_dir = &directory.base_dir;
         for file in &decoded.kustomizations {
@@ -71,7 +71,7 @@ impl Attempt<'_> {
         directory: &Directory,
         limits: &Limits,
         decoded: &mut Decoded,
-    ) -> Result<(), source::Error> {
+    ) -> Result<(), Refused> {
         let known = self.state.kustomizations.overlaid.take();
         let base_dir = &directory.base_dir;
         let is_built = decoded.kustomizations.iter().any(|file| is_in(base_dir, file));

@@ -14,10 +14,12 @@ use parking_lot::Mutex;
 use super::added::Added;
 use super::chart::{ChartFiles, ChartOptions, chart_files, within};
 use super::copies::{NotCopied, copy, write};
+use super::error::Error;
 use super::helm_refusal::{Told, refusal};
 use super::kustomize::Kustomize;
+use super::program::{Program, Purpose, Run};
 use super::templates::Asked;
-use super::tool::{HELM, Run, Tool};
+use super::tool::Tool;
 use super::turns::Turns;
 use crate::manifest::Problem;
 use crate::object::{Digest, Place};
@@ -106,16 +108,20 @@ impl ChartKey {
 }
 
 impl Helm {
-    /// With the tool that is found in the directories of `path`, as PATH has them; takes turns with `kustomize`.
+    /// With the tool that is found in the directories of `path`, as PATH has them, or in the renderer of `kustomize`, with which
+    /// it takes turns.
     pub fn beside(kustomize: &Kustomize, path: Option<&OsStr>) -> Self {
-        let tool = path.and_then(|path| Tool::find(path, HELM));
+        let tool = match &kustomize.renderer {
+            Some(renderer) => Some(Tool::Beside(renderer.clone(), Purpose::Helm)),
+            None => path.and_then(|path| Program::find(path, Purpose::Helm)).map(Tool::Here),
+        };
         Self { tool, scratch: kustomize.scratch.clone(), turns: Arc::clone(&kustomize.turns) }
     }
 
     /// Renders the chart of a `Chart.yaml` for a namespace, unless `known` is the key that it has now.
     ///
     /// # Errors
-    /// The repository cannot be read. What the tool refuses is a problem.
+    /// The repository cannot be read, or there is no answer from the renderer. What the tool refuses is a problem.
     pub async fn render(
         &self,
         namespace: &str,
@@ -124,7 +130,7 @@ impl Helm {
         options: &ChartOptions,
         capabilities: &Capabilities,
         known: Option<ChartKey>,
-    ) -> Result<RenderedChart, source::Error> {
+    ) -> Result<RenderedChart, Error> {
         let (named, given) = (file.to_owned(), options.clone());
         let read = move |mut snapshot: &Snapshot| chart_files(&mut snapshot, &named, &given);
         let mut files = snapshot.blocking(read).await??;
@@ -142,7 +148,11 @@ impl Helm {
                     Err(not_copied) => Err(vec![not_copied.problem(file)]),
                     Ok(root) => {
                         let job = Job { tool, root: root.path(), file, files: &files, options, capabilities };
-                        job.twice(asked).await.map_err(|problem| vec![problem])
+                        match job.twice(asked).await {
+                            Ok(outputs) => Ok(outputs),
+                            Err(NotRendered::Refused(problem)) => Err(vec![problem]),
+                            Err(NotRendered::Away(error)) => return Err(Error::Renderer(error)),
+                        }
                     }
                 };
                 drop(turn);
@@ -199,8 +209,16 @@ struct Job<'j> {
     capabilities: &'j Capabilities,
 }
 
+/// Why a run printed nothing.
+enum NotRendered {
+    /// This is wrong with the chart.
+    Refused(Problem),
+    /// The container with the tool does not answer.
+    Away(std::io::Error),
+}
+
 impl Job<'_> {
-    async fn twice(&self, asked: Asked) -> Result<Outputs, Problem> {
+    async fn twice(&self, asked: Asked) -> Result<Outputs, NotRendered> {
         let zone = self.root.join(ZONE);
         let begun = Instant::now();
         let first = self.once(None).await?;
@@ -212,7 +230,7 @@ impl Job<'_> {
         Ok([first, second])
     }
 
-    async fn once(&self, zone: Option<&Path>) -> Result<Vec<u8>, Problem> {
+    async fn once(&self, zone: Option<&Path>) -> Result<Vec<u8>, NotRendered> {
         let nowhere = self.root.join(NOWHERE);
         let mut variables: Vec<(&str, &Path)> = DIRECTORIES.map(|name| (name, &*nowhere)).to_vec();
         variables.extend(zone.map(|zone| ("TZ", zone)));
@@ -221,10 +239,16 @@ impl Job<'_> {
             Run::Failed(words) => {
                 let line = |path: &str, line: usize| self.line(path, line);
                 let told = Told { chart: self.file, files: self.files, root: self.root, words: &words };
-                Err(refusal(&told, &line))
+                Err(NotRendered::Refused(refusal(&told, &line)))
             }
-            Run::Ended(why) => Err(Problem::new(Place::file(self.file), why, Some("let its templates make less"))),
+            Run::Ended(why) => Err(self.refused(&why, "let its templates make less")),
+            Run::Missing => Err(self.refused(NO_TOOL, NO_TOOL_HINT)),
+            Run::Away(error) => Err(NotRendered::Away(error)),
         }
+    }
+
+    fn refused(&self, what: &str, hint: &str) -> NotRendered {
+        NotRendered::Refused(Problem::new(Place::file(self.file), what, Some(hint)))
     }
 
     /// Every value is one argument together with its option, so none is taken for another option.

@@ -8,9 +8,12 @@ use serde_json::{Map, Value, json};
 use super::added::{Added, WithAdded};
 use super::closure::{Closure, closure, components, join, parent};
 use super::copies::copy;
+use super::error::Error;
 use super::overlay::Overlay;
+use super::program::{Program, Purpose, Run};
 use super::refusal::refusal;
-use super::tool::{KUSTOMIZE, Run, Tool};
+use super::renderer::{self, Renderer};
+use super::tool::Tool;
 use super::turns::Turns;
 use crate::manifest::Problem;
 use crate::object::{Digest, Place};
@@ -30,6 +33,8 @@ const OBJECTS: &str = "objects.yaml";
 #[derive(Clone, Debug)]
 pub struct Kustomize {
     tool: Option<Tool>,
+    /// If the tools are in a container of their own.
+    pub(super) renderer: Option<Renderer>,
     pub(super) scratch: PathBuf,
     pub(super) turns: Arc<Turns>,
 }
@@ -58,10 +63,21 @@ impl Kustomize {
     /// With the tool that is found in the directories of `path`, as PATH has them. What the tool reads is copied into
     /// directories below `scratch`.
     pub fn new(path: Option<&std::ffi::OsStr>, scratch: PathBuf) -> Self {
-        let tool = path.and_then(|path| Tool::find(path, KUSTOMIZE));
+        let tool = path.and_then(|path| Program::find(path, Purpose::Kustomize)).map(Tool::Here);
+        Self::with(tool, None, scratch)
+    }
+
+    /// With the tool of the renderer that shares this directory with the agent.
+    pub fn in_renderer(shared: &Path) -> Self {
+        let renderer = Renderer::new(shared);
+        let tool = Tool::Beside(renderer.clone(), Purpose::Kustomize);
+        Self::with(Some(tool), Some(renderer), renderer::files(shared))
+    }
+
+    fn with(tool: Option<Tool>, renderer: Option<Renderer>, scratch: PathBuf) -> Self {
         // What an agent left there that was killed.
         _ = std::fs::remove_dir_all(&scratch);
-        Self { tool, scratch, turns: Arc::default() }
+        Self { tool, renderer, scratch, turns: Arc::default() }
     }
 
     /// How many kustomizations were built and charts rendered so far, those among them that were refused.
@@ -72,14 +88,14 @@ impl Kustomize {
     /// Builds a kustomization for a namespace, unless `known` decides what it is.
     ///
     /// # Errors
-    /// The repository cannot be read. What the tool refuses is a problem.
+    /// The repository cannot be read, or there is no answer from the renderer. What the tool refuses is a problem.
     pub async fn build(
         &self,
         namespace: &str,
         snapshot: &Snapshot,
         built: Built<'_>,
         known: Option<Digest>,
-    ) -> Result<Rendered, source::Error> {
+    ) -> Result<Rendered, Error> {
         let prepared = Prepared::of(built);
         let (file, shown) = (prepared.file.clone(), prepared.shown.clone());
         let (mut closure, added) = snapshot.blocking(move |snapshot| prepared.read(snapshot)).await??;
@@ -101,6 +117,8 @@ impl Kustomize {
                         Run::Built(documents) => Ok(documents),
                         Run::Failed(words) => Err(vec![refusal(&shown, &root.path().to_string_lossy(), &words)]),
                         Run::Ended(why) => Err(problem(&why, "split it")),
+                        Run::Missing => Err(problem(NO_TOOL, NO_TOOL_HINT)),
+                        Run::Away(error) => return Err(Error::Renderer(error)),
                     },
                 };
                 drop(turn);

@@ -2,10 +2,13 @@
 //!
 //! A directory with a kustomization is built by the official tool, `kustomize`, or `kubectl kustomize` where only that is
 //! there. [`closure`] finds out what the tool will read; [`kustomize`] copies exactly that into an empty directory, runs the
-//! tool there ([`tool`]) and says in our words what it refused. A chart is rendered by `helm template` in the same way:
+//! tool there ([`program`]) and says in our words what it refused. A chart is rendered by `helm template` in the same way:
 //! [`chart`] says what it reads, [`helm`] runs the tool, and [`chart_objects`] makes objects of what it printed. What a GitSync
 //! changes itself is an [`Overlay`]: a kustomization in its directory is edited, and whatever else is there becomes the resource
 //! of one ([`written_out`]).
+//!
+//! In a cluster the tools run in a container of their own ([`serve`]), whose memory and whose credentials, which it does not have,
+//! are not the agent's.
 //!
 //! Invariant: the tool sees no file that the commit does not hold, no variable, and no credential; it has a deadline, and
 //! bounds on time, memory and output. What would make it use the network is a problem before it runs.
@@ -20,22 +23,28 @@ pub mod chart_objects;
 mod closure;
 #[expect(clippy::disallowed_methods, reason = "it copies files")]
 mod copies;
+mod error;
 #[expect(clippy::disallowed_methods, reason = "it runs the tool, and waits")]
 mod helm;
 mod helm_refusal;
 #[expect(clippy::disallowed_methods, reason = "it removes what was left behind")]
 mod kustomize;
 mod overlay;
+#[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
+mod program;
 mod refusal;
+#[expect(clippy::disallowed_methods, reason = "it asks the renderer, and is it")]
+mod renderer;
 mod schema;
 mod templates;
-#[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
 mod tool;
 mod turns;
 pub mod written_out;
 
 pub use chart::{ChartFiles, ChartOptions, chart_files};
 pub use closure::{Closure, closure};
+pub use error::Error;
 pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};
 pub use kustomize::{Built, Kustomize, Rendered};
 pub use overlay::Overlay;
+pub use renderer::serve;

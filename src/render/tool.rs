@@ -1,237 +1,26 @@
-//! The tools that build kustomizations and render charts, and their runs: with an empty environment, a deadline, and bounds on what it may use.
+//! The tools that build kustomizations and render charts, wherever they are.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::ffi::OsString;
+use std::path::Path;
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
+use super::program::{Program, Purpose, Run};
+use super::renderer::Renderer;
 
-/// Longest run.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// CPU time of a run, in seconds.
-const CPU_SECONDS: u64 = 60;
-/// Writable memory of a run, in bytes.
-const MEMORY: u64 = 1 << 30;
-/// Memory from which the tool collects its garbage more often.
-const SOFT_MEMORY: &str = "GOMEMLIMIT=96MiB";
-/// Open files of a run.
-const FILES: u64 = 256;
-/// Longest output, in bytes; longer than any file of manifests that is read.
-const OUTPUT: u64 = 17 << 20;
-/// Bytes of what it complains that are looked at.
-const COMPLAINT: u64 = 64 << 10;
-/// Nothing listens there: what the tool would fetch in spite of everything fails at once.
-const NOWHERE: &str = "http://127.0.0.1:9";
-
-/// Programs, the first of which that is there is used, each with the arguments that all of its runs have.
-pub(super) type Programs = [(&'static str, &'static [&'static str])];
-
-/// What builds kustomizations.
-pub(super) const KUSTOMIZE: &Programs = &[("kustomize", &["build"]), ("kubectl", &["kustomize"])];
-/// What renders charts.
-pub(super) const HELM: &Programs = &[("helm", &["template"])];
-
-/// How the words begin of what is written in Go and ends because there is no more memory.
-const NO_MEMORY: [&str; 3] = ["fatal error: ", "runtime: ", "runtime/cgo: "];
-
-/// A program that builds kustomizations, or renders charts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tool {
-    program: PathBuf,
-    arguments: &'static [&'static str],
-}
-
-/// How a run ended.
-#[derive(Debug)]
-pub(super) enum Run {
-    /// It printed this.
-    Built(Vec<u8>),
-    /// It failed, and said this. Not to be shown: it may quote anything.
-    Failed(String),
-    /// It was ended, or could not begin, for a reason.
-    Ended(String),
+/// What builds kustomizations, or renders charts.
+#[derive(Clone, Debug)]
+pub(super) enum Tool {
+    /// A program of this container.
+    Here(Program),
+    /// One of the container beside it.
+    Beside(Renderer, Purpose),
 }
 
 impl Tool {
-    /// The first one of these programs that is in one of these directories, and there the first of them.
-    pub(super) fn find(path: &OsStr, programs: &Programs) -> Option<Self> {
-        programs.iter().find_map(|(name, arguments)| {
-            let mut candidates = std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
-            candidates.find(|program| is_program(program)).map(|program| Self { program, arguments })
-        })
-    }
-
-    /// Runs it in `root`, which has nothing in it but what it is to read, and goes afterwards. The arguments come after its
-    /// own, the variables are the only ones that it has beside those that bound it.
+    /// Runs it, as [`Program::run`].
     pub(super) async fn run(&self, root: &Path, arguments: &[OsString], variables: &[(&str, &Path)]) -> Run {
-        let mut command = Command::new(&self.program);
-        let (variable, value) = SOFT_MEMORY.split_once('=').unwrap_or_default();
-        command
-            .args(self.arguments)
-            .args(arguments)
-            .current_dir(root)
-            .env_clear()
-            .env("HOME", root)
-            .env("PATH", "")
-            .env(variable, value)
-            .envs(variables.iter().copied())
-            .envs(["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, NOWHERE)))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.program.display())),
-        };
-        if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-            && let Err(error) = confine(pid)
-        {
-            return Run::Ended(format!("the tool's limits cannot be set: {error}"));
+        match self {
+            Self::Here(program) => program.run(root, arguments, variables).await,
+            Self::Beside(renderer, purpose) => renderer.run(*purpose, root, arguments, variables).await,
         }
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let whole = async {
-            let complaint = async {
-                let mut stderr = stderr;
-                let complaint = read(stderr.as_mut(), COMPLAINT).await;
-                // It would wait for ever for somebody who reads the rest.
-                if let Some(stderr) = &mut stderr {
-                    _ = tokio::io::copy(stderr, &mut tokio::io::sink()).await;
-                }
-                complaint
-            };
-            let output = async {
-                let output = read(stdout, OUTPUT).await;
-                if output.len() as u64 >= OUTPUT { Err(()) } else { Ok(output) }
-            };
-            let Ok((output, complaint)) = tokio::try_join!(output, async { Ok(complaint.await) }) else {
-                return Run::Ended("it makes more than 16 MiB of documents".to_owned());
-            };
-            match child.wait().await {
-                Ok(status) if status.success() => Run::Built(output),
-                Ok(status) if status.code().is_some() => {
-                    let words = String::from_utf8_lossy(&complaint).into_owned();
-                    if NO_MEMORY.iter().any(|said| words.lines().any(|line| line.starts_with(said))) {
-                        return Run::Ended(format!("the tool used more memory than it may ({} MiB)", MEMORY >> 20));
-                    }
-                    Run::Failed(words)
-                }
-                _ => Run::Ended(
-                    "the tool was killed: it used more CPU time or memory than it may, or wrote a file".to_owned(),
-                ),
-            }
-        };
-        let ended = tokio::time::timeout(DEADLINE, whole).await;
-        ended.unwrap_or_else(|_| Run::Ended(format!("timed out after {} s while it was built", DEADLINE.as_secs())))
-    }
-}
-
-/// Bounds what a process may use.
-fn confine(pid: Pid) -> Result<(), rustix::io::Errno> {
-    let bounds = [
-        (Resource::Cpu, CPU_SECONDS),
-        (Resource::Data, MEMORY),
-        (Resource::Nofile, FILES),
-        // It writes to its output only.
-        (Resource::Fsize, 0),
-        (Resource::Core, 0),
-    ];
-    for (resource, most) in bounds {
-        match prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) }) {
-            Ok(_) => {}
-            // It has ended already.
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// What comes, up to a limit; what comes after it is not taken, and the writer waits for its end.
-async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if let Some(from) = from {
-        // What was read until it broke off is what there is.
-        _ = from.take(most).read_to_end(&mut bytes).await;
-    }
-    bytes
-}
-
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs a script in place of the tool.
-    async fn run(script: &str) -> Run {
-        let directory = tempfile::tempdir().unwrap();
-        let program = directory.path().join("kustomize");
-        // Written by another process: while a test of this one begins a program, that program has all files of this process
-        // open, and what is open to be written cannot be run.
-        let mut writer = std::process::Command::new("/bin/sh");
-        writer
-            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", script])
-            .arg(&program);
-        assert!(writer.status().unwrap().success());
-        let path = std::env::join_paths(["/nothing".into(), directory.path().to_owned()]).unwrap();
-        let tool = Tool::find(&path, KUSTOMIZE).unwrap();
-        assert_eq!(tool.program, program);
-        assert_eq!(Tool::find(&path, HELM), None);
-        let root = tempfile::tempdir().unwrap();
-        tool.run(root.path(), &["--".into(), root.path().join("app").into()], &[]).await
-    }
-
-    #[tokio::test]
-    async fn sees_nothing_of_the_environment_and_gets_the_directory() {
-        let Run::Built(printed) = run("echo \"$*\"; export -p").await else { panic!("it fails") };
-        let printed = String::from_utf8(printed).unwrap();
-        assert!(printed.starts_with("build -- /") && printed.contains("/app\n"), "{printed}");
-        let allowed = ["HOME", "PATH", "PWD", "OLDPWD", "GOMEMLIMIT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
-        for line in printed.lines().skip(1) {
-            let name = line.strip_prefix("export ").unwrap().split('=').next().unwrap();
-            assert!(allowed.contains(&name), "{line}");
-        }
-    }
-
-    #[tokio::test]
-    async fn endless_output_ends_and_long_complaints_do_not_hang() {
-        let Run::Ended(why) =
-            run("while :; do echo 0123456789012345678901234567890123456789012345678901234567890123; done").await
-        else {
-            panic!("it did not end")
-        };
-        assert!(why.contains("16 MiB"), "{why}");
-        let long = "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789012345678901234567890123 >&2; \
-                    i=$((i+1)); done; exit 3";
-        let Run::Failed(words) = run(long).await else { panic!("it did not fail") };
-        assert_eq!(words.len() as u64, COMPLAINT);
-    }
-
-    #[tokio::test]
-    async fn a_run_out_of_memory_is_called_that() {
-        let Run::Ended(why) = run("echo 'fatal error: runtime: out of memory' >&2; exit 2").await else {
-            panic!("it did not end")
-        };
-        assert_eq!(why, "the tool used more memory than it may (1024 MiB)");
-    }
-
-    #[tokio::test]
-    async fn writes_no_files() {
-        let Run::Ended(why) = run("read line < /proc/uptime; while :; do echo x > file || exit 3; done").await else {
-            panic!("it wrote")
-        };
-        assert!(why.contains("wrote a file"), "{why}");
-    }
-
-    #[tokio::test]
-    async fn nothing_is_found_where_nothing_is() {
-        assert_eq!(Tool::find(OsStr::new("relative:/nothing"), KUSTOMIZE), None);
     }
 }

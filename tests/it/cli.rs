@@ -72,7 +72,7 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
         mainstay(&["install", "--git-url=https://h/x", "-n=flux", "--image=there:9", "--no-crds"], Path::new("/"));
     let other = String::from_utf8(other.stdout).unwrap();
     assert!(!other.contains("mainstay-system") && !other.contains(concat!("mainstay:", env!("CARGO_PKG_VERSION"))));
-    assert_eq!(other.matches("there:9").count(), 3, "the container, the builds, and what the registry begins with");
+    assert_eq!(other.matches("there:9").count(), 4, "both containers, the builds, and what the registry begins with");
 }
 
 #[test]

@@ -107,6 +107,7 @@ mod refusals;
 mod registry_conformance;
 mod registry_kills;
 mod registry_login;
+mod renderer;
 mod runtimes;
 mod schedules;
 mod secret_types;

@@ -80,6 +80,28 @@ fn run_the_agent_within_its_limits_and_without_privileges() {
 }
 
 #[test]
+fn render_in_a_container_that_has_no_credentials_and_writes_no_files() {
+    let documents = built("manifests");
+    let pod = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"];
+    let [agent, renderer] = pod["containers"].as_array().unwrap().as_slice() else { panic!("{pod}") };
+    let mounted = |container: &Value, path: &str| {
+        container["volumeMounts"].as_array().unwrap().iter().find(|mount| mount["mountPath"] == path).cloned()
+    };
+    let token = "/var/run/secrets/kubernetes.io/serviceaccount";
+    assert_eq!(pod["automountServiceAccountToken"], false, "else every container has one");
+    assert!(mounted(agent, token).is_some() && mounted(renderer, token).is_none());
+    assert_eq!((&renderer["env"], &renderer["ports"]), (&Value::Null, &Value::Null));
+    assert_eq!((&renderer["image"], &renderer["securityContext"]), (&agent["image"], &agent["securityContext"]));
+    let shared = "/var/run/mainstay/renderer";
+    assert_eq!(mounted(renderer, &format!("{shared}/files")).unwrap()["readOnly"], true);
+    assert_eq!(mounted(agent, &format!("{shared}/files")).unwrap()["readOnly"], Value::Null);
+    let volumes = renderer["volumeMounts"].as_array().unwrap();
+    assert!(volumes.iter().all(|mount| mount["mountPath"].as_str().unwrap().starts_with(shared)), "{volumes:?}");
+    let argument = |container: &Value, wanted: &str| container["args"].as_array().unwrap().contains(&json!(wanted));
+    assert!(argument(agent, &format!("--renderer={shared}")) && argument(renderer, &format!("--shared={shared}")));
+}
+
+#[test]
 fn let_only_those_in_who_have_something_to_ask() {
     let documents = built("manifests");
     let policy = &find(&documents, "NetworkPolicy", "mainstay")["spec"];
@@ -223,6 +245,6 @@ fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_readme() {
     let patched: Value = serde_json::from_slice(&output.stdout).unwrap();
     let data = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}});
     let volumes = patched["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
-    assert_eq!((volumes.len(), volumes.iter().find(|volume| volume["name"] == "data")), (2, Some(&data)));
+    assert_eq!((volumes.len(), volumes.iter().find(|volume| volume["name"] == "data")), (5, Some(&data)));
     assert_eq!(patched["spec"]["strategy"], json!({"type": "Recreate"}), "two pods would not share the claim");
 }

@@ -239,6 +239,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,
         nudge: agent::Nudge::default(),
+        renderer: None,
     };
     let nudge = settings.nudge.clone();
     let look = move || nudge.look_now();

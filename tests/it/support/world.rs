@@ -70,6 +70,8 @@ pub(crate) struct World {
     pub(crate) messages: broadcast::Receiver<Message>,
     emitter: Emitter,
     nudge: Nudge,
+    /// The directory that is shared with a renderer; by default there is none.
+    pub(crate) renderer: Option<std::path::PathBuf>,
     mirrors: tempfile::TempDir,
     agent: Option<Agent>,
     /// How long the agent waits for Git.
@@ -177,6 +179,7 @@ impl World {
             messages: emitter.subscribe(),
             emitter,
             nudge: Nudge::default(),
+            renderer: None,
             mirrors: tempfile::tempdir().unwrap(),
             agent: None,
             deadlines: source::Deadlines::default(),
@@ -260,6 +263,7 @@ impl World {
             stuck_after: self.stuck_after,
             memory: 1 << 30,
             nudge: self.nudge.clone(),
+            renderer: self.renderer.clone(),
         };
         let stop = CancellationToken::new();
         let running = agent::run(settings, cluster, self.emitter.clone(), stop.clone());
