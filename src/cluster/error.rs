@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::failure::{Class, chain};
-use crate::object::{Key, Place};
+use crate::object::{Key, Object, Place};
 
 use super::refusal::{Denial, Refusal};
 
@@ -141,6 +141,18 @@ pub struct Error {
 impl Error {
     pub(super) fn new(attempt: Attempt, subject: Target, cause: impl Into<Cause>) -> Self {
         Self { attempt, subject: Box::new(subject), cause: Box::new(cause.into()) }
+    }
+
+    /// The same without the server's words, if the object is one of which nothing may be shown, although it is no Secret.
+    #[must_use]
+    pub fn about(mut self, object: &Object) -> Self {
+        if let Cause::Refused(refusal) = &mut *self.cause
+            && object.is_confidential()
+            && !object.key.is("", "Secret")
+        {
+            refusal.withhold();
+        }
+        self
     }
 
     /// The class of the failure.

@@ -54,10 +54,12 @@ mod resolve;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
+mod substitution;
 mod tally;
 mod terminating;
 mod unread;
 mod urgency;
+mod values;
 pub mod windows;
 
 pub use context::{Context, Input, SyncFacts};

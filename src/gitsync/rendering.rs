@@ -1,5 +1,5 @@
 //! The kustomizations and charts of a commit become objects, and stay what they are for as long as what they read stays as
-//! it was.
+//! it was; then variables are substituted in all objects.
 //!
 //! Invariant: a commit that changes nothing of what a kustomization or a chart reads builds nothing, wherever that lies.
 
@@ -7,7 +7,8 @@ use super::attempt::Attempt;
 use super::charts;
 use super::outcome::Refused;
 use super::resolve::Directory;
-use crate::manifest::{self, Decoded, Limits};
+use super::substitution;
+use crate::manifest::{self, Decoded, Form, Limits};
 use crate::object::Digest;
 use crate::render::ChartOptions;
 use crate::render::chart_objects::chart_objects;
@@ -22,6 +23,10 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), source::Error> {
+        if std::mem::replace(&mut self.state.form, limits.form) != limits.form {
+            // They are in the other form.
+            (self.state.kustomizations, self.state.charts) = Default::default();
+        }
         let mut before = std::mem::take(&mut self.state.kustomizations);
         for file in &decoded.kustomizations {
             let known = before.by_file.remove(file);
@@ -105,6 +110,32 @@ impl Attempt<'_> {
             self.state.charts.by_file.insert(file.clone(), (key, objects));
         }
         Ok(())
+    }
+
+    /// How objects are decoded: as they stand in the repository, where variables are to be substituted.
+    pub(super) fn form(&self) -> Form {
+        if self.state.values.is_some() { Form::WithExpressions } else { Form::Final }
+    }
+
+    /// Substitutes the variables in what was decoded, if that is asked for; whether it is.
+    pub(super) async fn substitute(
+        &mut self,
+        snapshot: &Snapshot,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<bool, source::Error> {
+        let Some(values) = self.state.values.clone() else {
+            self.state.with_expressions = Vec::new();
+            return Ok(false);
+        };
+        // What is wrong already would be told twice.
+        if decoded.problems.is_empty() {
+            let (objects, limits) = (std::mem::take(&mut decoded.objects), limits.clone());
+            let substituted = snapshot.blocking(move |_| substitution::with_values(objects, &values, &limits)).await?;
+            (decoded.objects, decoded.problems) = (substituted.objects, substituted.problems);
+            self.state.with_expressions = substituted.with_expressions;
+        }
+        Ok(true)
     }
 
     /// A digest of what the cluster is, if a chart that was rendered last asks for that.

@@ -53,6 +53,26 @@ pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     }
 }
 
+/// A server's message about an object of which nothing may be shown, although it is no Secret.
+pub fn withhold_server_text(text: &str) -> &'static str {
+    if text.is_empty() { "" } else { WITHHELD }
+}
+
+/// The path of a field without what is in its brackets: the items of a list are called by values of theirs.
+pub fn without_item_names(path: &str) -> String {
+    let mut shown = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('[') {
+        shown.push_str(&rest[..at]);
+        // A key in quotes may hold brackets, too; what has no end takes everything.
+        let length = value_length(&rest[at + 1..], Some(']'));
+        shown.push_str("[…]");
+        rest = &rest[at + 1 + length..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
 /// What an API server says about who denied a request, up to the words of an admission webhook or policy; `None` if it says
 /// something else.
 pub fn admission(text: &str) -> Option<&str> {

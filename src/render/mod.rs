@@ -10,7 +10,9 @@
 //! Invariant: nothing that the tool says is shown but names, and what stands in the files themselves: its words quote values.
 //! Invariant: a chart that would be rendered to something else the next time is refused.
 //!
-//! Deliberately absent: reading the documents (`manifest`), substitution and SOPS.
+//! [`substitute()`] gives a text the values of its expressions, and [`normal_form()`] is the text of an object for that.
+//!
+//! Deliberately absent: reading the documents (`manifest`), where values come from, and SOPS.
 
 mod chart;
 pub mod chart_objects;
@@ -22,8 +24,11 @@ mod helm;
 mod helm_refusal;
 #[expect(clippy::disallowed_methods, reason = "it removes what was left behind")]
 mod kustomize;
+mod normal_form;
+mod pattern;
 mod refusal;
 mod schema;
+mod substitute;
 mod templates;
 #[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
 mod tool;
@@ -33,3 +38,5 @@ pub use chart::{ChartFiles, ChartOptions, chart_files};
 pub use closure::{Closure, closure};
 pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};
 pub use kustomize::{Kustomize, Rendered};
+pub use normal_form::normal_form;
+pub use substitute::{ExpressionFault, Substituted, Undefined, may_hold_expressions, substitute};
