@@ -287,6 +287,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_quoted_about_what_has_values_of_a_secret() {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
+        let body = r#"{"reason":"Invalid","code":422,"message":"spec.a: Invalid value: \"hunt\": no","details":{"causes":
+            [{"reason":"FieldValueInvalid","field":"spec.c[name=\"hunt\"].a","message":"Invalid value: \"hunt\": no"}]}}"#;
+        let error =
+            || Error::new(Attempt::Apply, Target::Object(key.clone()), Refusal::read(&key, 422, None, body.as_bytes()));
+        let value = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
+        let object = Object::from_value(&value, Place::file("a.yaml")).unwrap();
+        assert!(crate::failure::chain(&error().about(&object)).contains("hunt"));
+        let error = error().about(&object.from_secret());
+        let causes = &error.refusal().unwrap().causes;
+        assert!(!format!("{error:?} {}", crate::failure::chain(&error)).contains("hunt"), "{error:?}");
+        assert_eq!((&*causes[0].field, error.is_invalid()), ("spec.c[…].a", true));
+    }
+
+    #[test]
     fn an_answer_that_cannot_be_read_is_not_quoted() {
         let error = serde_json::from_str::<u32>("\"hunter2\"").expect_err("a string is no number");
         let error = Error::new(Attempt::Read, Target::Cluster, error);

@@ -10,9 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::failure::Class;
-use crate::object::{
-    Key, admission, redact_field_text, redact_server_text, withhold_server_text, without_item_names,
-};
+use crate::object::{Key, admission, redact_field_text, redact_server_text, withhold_server_text, without_item_names};
 
 /// The reason of a 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

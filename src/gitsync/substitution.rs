@@ -45,7 +45,11 @@ pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &L
         }
         if (limits.clock)() > until {
             let hint = "spread the files over several GitSyncs, each with a baseDir of its own";
-            all.problems.push(Problem::new(object.place.clone(), "timed out while variables were substituted", Some(hint)));
+            all.problems.push(Problem::new(
+                object.place.clone(),
+                "timed out while variables were substituted",
+                Some(hint),
+            ));
             break;
         }
         match one(&object, values, limits) {
@@ -59,9 +63,8 @@ pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &L
 
 /// An object with its values; `None` if it is left out.
 fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<Object>>, Vec<Problem>> {
-    let problem = |what: String, hint: Option<&str>| {
-        Problem::new(object.place.clone(), format!("{}: {what}", object.key), hint)
-    };
+    let problem =
+        |what: String, hint: Option<&str>| Problem::new(object.place.clone(), format!("{}: {what}", object.key), hint);
     let Value::Object(map) = object.value() else { return Ok(None) };
     let found = if values.are_substituted() && !is_disabled(&map) { text_with_values(&map, values) } else { Ok(None) };
     let (is_from_secret, new) = match found {
@@ -175,7 +178,8 @@ impl Confined<'_> {
                 for (key, value) in before {
                     self.path.push(Step::Key(key.clone()));
                     let found = self.key(key).and_then(|key| after.get(&key));
-                    let found = found.ok_or_else(|| self.told("a key would hold a value of a Secret, or become another"))?;
+                    let found =
+                        found.ok_or_else(|| self.told("a key would hold a value of a Secret, or become another"))?;
                     self.check(value, found)?;
                     self.path.pop();
                 }
@@ -228,5 +232,85 @@ impl Confined<'_> {
 
     fn told(&self, what: &str) -> String {
         format!("{}: {what}", path_text(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use k8s_openapi::ByteString;
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifest::{Form, decode_rendered};
+    use crate::secrets::{Contents, Known};
+
+    /// What becomes of a document, with values of the spec and of a Secret.
+    fn check(document: &str) -> String {
+        let spec = json!({
+            "gitRepository": "r", "substitute": {"V": "x", "N": "1", "MAP": "{k: v}", "QUOTE": "\"", "EMPTY": ""},
+            "substituteFrom": [{"kind": "Secret", "name": "s"}],
+        });
+        let secret = [("S", "hunter2"), ("SMAP", "{hunter2: 1}"), ("SQUOTE", "', hunter2: '"), ("SDASH", "- hunter2")];
+        let data = secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
+        let known = Known::Data(Arc::new(Contents { kind: String::new(), data: data.collect() }));
+        let values = Values::of(&serde_json::from_value(spec).unwrap(), &[known]).unwrap().unwrap();
+        let limits = Limits { form: Form::WithExpressions, ..Limits::new(|| Duration::ZERO) };
+        let text = format!("apiVersion: v1\nkind: X\nmetadata: {{name: a}}\n{document}\n");
+        let decoded = decode_rendered("a.yaml", text.as_bytes(), &limits);
+        assert_eq!(decoded.problems, []);
+        let found = with_values(decoded.objects, &values, &limits);
+        if let [problem] = &*found.problems {
+            assert!(!problem.to_string().contains("hunter2"), "{problem}");
+            return problem.what.clone();
+        }
+        let mut value = found.objects[0].value();
+        let map = value.as_object_mut().unwrap();
+        map.retain(|key, _| !["apiVersion", "kind", "metadata"].contains(&&**key));
+        let mark = if found.objects[0].is_confidential() { " (confidential)" } else { "" };
+        format!("{value}{mark}")
+    }
+
+    #[test]
+    fn types_are_inferred_anew() {
+        assert_eq!(
+            check("spec: {a: \"${N}\", b: '${QUOTE}${N}${QUOTE}', c: \"${EMPTY}\"}"),
+            r#"{"spec":{"a":1,"b":"1","c":null}}"#
+        );
+        assert_eq!(check("spec: {a: \"${MAP}\", \"${V}\": 2}"), r#"{"spec":{"a":{"k":"v"},"x":2}}"#);
+        assert_eq!(check("spec: |\n  a ${V}\n   $$ ${V}\n"), r#"{"spec":"a x\n $ x\n"}"#);
+        assert_eq!(check("spec: {a: $(V) $V}"), r#"{"spec":{"a":"$(V) $V"}}"#);
+    }
+
+    #[test]
+    fn what_has_a_value_of_a_secret_is_confidential_and_it_stays_where_it_is_named() {
+        assert_eq!(check("spec: {a: \"x-${S}\"}"), r#"{"spec":{"a":"x-hunter2"}} (confidential)"#);
+        assert_eq!(check("spec: {a: \"${S} x: y\", b: [\"${SMAP}}\"]}"), format!("X a: {WITHHELD}"));
+        assert_eq!(
+            check("spec: {b: [\"${SDASH}\"]}"),
+            "X a: spec.b[0]: a value of a Secret would become a map or a list"
+        );
+        assert_eq!(check("spec: {a: \"${S:0:0}${V}\"}"), r#"{"spec":{"a":"x"}} (confidential)"#);
+        assert_eq!(
+            check("spec: {\"${S}\": 1}"),
+            "X a: spec[\"${S}\"]: a key would hold a value of a Secret, or become another"
+        );
+        assert_eq!(check("spec: {a: \"${SMAP}\"}"), "X a: spec.a: a value of a Secret would become a map or a list");
+        assert_eq!(check("spec: {a: [\"'${SQUOTE}\"]}"), format!("X a: {WITHHELD}"));
+    }
+
+    #[test]
+    fn faults_name_the_field() {
+        assert_eq!(check("spec: {a: [1, \"${W}\"]}"), "X a: spec.a[1]: ${W}: the variable is not defined");
+        assert_eq!(
+            check("spec: {a: \"${V\"}"),
+            "X a: spec.a: ${V: the closing brace is missing, or something is behind the name that no operator begins with"
+        );
+        assert_eq!(
+            check("spec: {a: \"${MAP} x\"}"),
+            "X a: after substitution invalid YAML: while parsing a block mapping, did not find expected key"
+        );
     }
 }

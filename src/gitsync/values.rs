@@ -20,7 +20,8 @@ use crate::secrets::Known;
 /// Keys that one message names.
 const SHOWN: usize = 10;
 /// What a name has to be, as the end of a sentence.
-const NO_NAME: &str = "is no name of a variable, which has letters (a-z, A-Z), digits and `_`, and begins with no digit";
+const NO_NAME: &str =
+    "is no name of a variable, which has letters (a-z, A-Z), digits and `_`, and begins with no digit";
 
 /// The values of variables.
 pub(super) struct Values {
@@ -107,10 +108,13 @@ fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String
     let Some(data) = known.data() else {
         return match known {
             Known::Absent if source.optional => Ok(BTreeMap::new()),
-            Known::Absent => Err((Class::NotReady, "does not exist in this namespace, and is not `optional`".to_owned())),
+            Known::Absent => {
+                Err((Class::NotReady, "does not exist in this namespace, and is not `optional`".to_owned()))
+            }
             Known::Unreadable { class: Class::Denied, .. } => {
                 let kinds = if source.kind == SubstituteSourceKind::Secret { "Secrets" } else { "ConfigMaps" };
-                let needed = format!("may not be read: the agent needs get, list and watch on {kinds} in this namespace");
+                let needed =
+                    format!("may not be read: the agent needs get, list and watch on {kinds} in this namespace");
                 Err((Class::Denied, needed))
             }
             Known::Unreadable { class, why } => Err((*class, format!("cannot be read: {why}"))),
@@ -160,4 +164,71 @@ fn digest(values: &BTreeMap<String, Variable>) -> Digest {
         }
     }
     Digest::of(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::ByteString;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::secrets::Contents;
+
+    fn known(data: &[(&str, &[u8])]) -> Known {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
+        Known::Data(Arc::new(Contents { kind: String::new(), data }))
+    }
+
+    fn values(spec: Value, sources: &[Known]) -> Result<Option<Values>, String> {
+        let mut whole = json!({"gitRepository": "r"});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        Values::of(&serde_json::from_value(whole).unwrap(), sources).map_err(|refused| refused.message)
+    }
+
+    const TWO: &str = r#"[{"kind": "ConfigMap", "name": "a"}, {"kind": "Secret", "name": "b", "optional": true}]"#;
+
+    fn check(sources: &[Known]) -> Result<String, String> {
+        let from: Value = serde_json::from_str(TWO).unwrap();
+        let values = values(json!({"substituteFrom": from, "substitute": {"C": "spec"}}), sources)?.unwrap();
+        let one =
+            |name: &str| format!("{name}={}{}", values.get(name).unwrap_or("-"), u8::from(values.is_secret(name)));
+        Ok(["A", "B", "C"].map(one).join(" "))
+    }
+
+    #[test]
+    fn later_sources_win_and_the_spec_wins_over_all() {
+        let first = known(&[("A", b"1\n2\n"), ("B", b"1"), ("C", b"1")]);
+        assert_eq!(check(&[first.clone(), known(&[("B", b"2"), ("C", b"2")])]), Ok("A=120 B=21 C=spec0".to_owned()));
+        assert_eq!(check(&[first, Known::Absent]), Ok("A=120 B=10 C=spec0".to_owned()));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_with_sources_is_told_without_values() {
+        let wrong = [Known::Absent, known(&[("tls.crt", b"hunter2"), ("1a", b"hunter2"), ("A", b"1")])];
+        let told = check(&wrong).unwrap_err();
+        assert_eq!(
+            told,
+            format!(
+                "spec.substituteFrom[0]: ConfigMap a does not exist in this namespace, and is not `optional`\n\
+                 spec.substituteFrom[1]: Secret b has a key that cannot be used: \"1a\", \"tls.crt\" {NO_NAME}"
+            )
+        );
+        let told = check(&[known(&[("A", b"\xff")]), Known::Absent]).unwrap_err();
+        assert_eq!(told, "spec.substituteFrom[0]: ConfigMap a has a value that is no UTF-8 text, with the key A");
+        let told = values(json!({"substitute": {"a-b": "x"}}), &[]).unwrap_err();
+        assert_eq!(told, format!("spec.substitute: \"a-b\" {NO_NAME}"));
+    }
+
+    #[test]
+    fn the_same_values_have_the_same_digest_and_are_not_shown() {
+        let of = |spec: Value| values(spec, &[]).unwrap().unwrap();
+        let one = of(json!({"substitute": {"A": "hunter2", "B": ""}}));
+        assert_eq!(one.digest, of(json!({"substitute": {"B": "", "A": "hunter2"}})).digest);
+        assert_ne!(one.digest, of(json!({"substitute": {"A": "hunter", "B": "2"}})).digest);
+        assert!(!format!("{one:?}").contains("hunter2"));
+        assert!(values(json!({}), &[]).unwrap().is_none());
+        assert!(of(json!({"substituteStrategy": "Always"})).are_substituted());
+    }
 }

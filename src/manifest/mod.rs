@@ -37,7 +37,7 @@ mod tests;
 pub use decode::{Decoded, decode, decode_chart, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
 pub use limits::{Form, Limits, memory};
-pub use substituted::{read_object, read_value};
 pub use problem::Problem;
 pub use recognise::is_in_lfs;
 pub use report::{FileReport, FileState, report};
+pub use substituted::{read_object, read_value};

@@ -199,7 +199,9 @@ fn required<'v>(
     let (what, hint) = match map.get(field) {
         Some(Value::String(text)) if text.is_empty() => (format!("{shown} is empty"), ADD_FIELD),
         Some(Value::String(text)) if well_formed(text) => return Some(text),
-        Some(Value::String(text)) if identifiers == Identifiers::WithExpressions && text.contains('$') => return Some(text),
+        Some(Value::String(text)) if identifiers == Identifiers::WithExpressions && text.contains('$') => {
+            return Some(text);
+        }
         Some(Value::String(_)) => (format!("{shown} has characters that do not belong there"), None),
         None | Some(Value::Null) => (format!("{shown} is missing"), ADD_FIELD),
         Some(other) => (format!("{shown} is {}, not a string", type_name(other)), QUOTE),
@@ -370,6 +372,16 @@ mod tests {
         assert_eq!(object.version(), "v1");
         assert_eq!(object.digest, Digest::of(object.json()));
         assert!(!format!("{object:?}").contains("aHVudGVyMg"));
+    }
+
+    #[test]
+    fn expressions_may_be_where_it_says_what_it_is_until_they_have_values() {
+        let value = json!({"apiVersion":"${A}/v1","kind":"${K}","metadata":{"name":"${N:-a/b}","namespace":"$x%"}});
+        let read = Object::with_expressions(&value, Place::file("a.yaml"), &mut Names::default()).unwrap();
+        assert!(!read.is_confidential() && read.clone().from_secret().is_confidential());
+        assert!(check(value).starts_with("apiVersion has characters that do not belong there; kind has"));
+        let slash = json!({"apiVersion":"v1","kind":"X","metadata":{"name":"a/b"}});
+        assert!(Object::with_expressions(&slash, Place::file("a.yaml"), &mut Names::default()).is_err());
     }
 
     #[test]

@@ -151,8 +151,7 @@ fn line(string: &str) -> String {
 
 /// Whether it would be no string without quotes, or not to every reader. What holds a `$` is one.
 fn is_of_other_type(string: &str) -> bool {
-    const WORDS: [&str; 13] =
-        ["", "~", "null", "y", "yes", "true", "on", "n", "no", "false", "off", "<<", "="];
+    const WORDS: [&str; 13] = ["", "~", "null", "y", "yes", "true", "on", "n", "no", "false", "off", "<<", "="];
     let lower = string.to_ascii_lowercase();
     WORDS.contains(&&*lower)
         || !string.contains('$') && string.starts_with(|c: char| c.is_ascii_digit())
@@ -201,4 +200,86 @@ fn double_quoted(string: &str) -> String {
     }
     quoted.push('"');
     quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::manifest::{Limits, read_value};
+
+    fn check(value: Value) -> String {
+        let Value::Object(map) = value else { panic!("{value} is no map") };
+        let text = normal_form(&map);
+        let read = read_value(&text, &Limits::new(|| Duration::ZERO));
+        assert_eq!(read.map(Value::Object), Ok(Value::Object(map)), "{text}");
+        text
+    }
+
+    #[test]
+    fn strings_are_as_plain_as_they_can_be() {
+        let cases = [
+            ("${N}", "${N}"),
+            ("a ${N} b", "a ${N} b"),
+            ("123", "\"123\""),
+            ("-1", "\"-1\""),
+            ("-1${N}", "-1${N}"),
+            ("", "\"\""),
+            ("yes", "\"yes\""),
+            ("{${N}}", "'{${N}}'"),
+            ("it: ${N}", "'it: ${N}'"),
+            ("it's", "it's"),
+            ("'${N}'", "'''${N}'''"),
+            ("\"${N}\"", "'\"${N}\"'"),
+            ("${N}:", "'${N}:'"),
+            ("${N} # x", "'${N} # x'"),
+            (" ${N}", "' ${N}'"),
+            ("a\t${N}", "\"a\\t${N}\""),
+            ("- ${N}", "'- ${N}'"),
+            ("*${N}", "'*${N}'"),
+            ("ä${N}", "ä${N}"),
+            ("a\n${N}\n", "|\n  a\n  ${N}"),
+            ("\n a", "|2-\n\n   a"),
+            ("a \nb", "\"a \\nb\""),
+        ];
+        for (string, expected) in cases {
+            assert_eq!(check(json!({ "a": string })), format!("a: {expected}\n"), "{string:?}");
+        }
+    }
+
+    #[test]
+    fn lists_are_not_indented_and_keys_are_sorted() {
+        let value = json!({"z": [{"b": 1, "a": [[1, "x"], []]}, {}], "c": {"d": null, "e": {}}, "a": true});
+        let expected = "a: true\nc:\n  d: null\n  e: {}\nz:\n- a:\n  - - 1\n    - x\n  - []\n  b: 1\n- {}\n";
+        assert_eq!(check(value), expected);
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            (-1e9..1e9f64).prop_map(|f| if f.fract() == 0.0 { 0.5 } else { f }).prop_map(Value::from),
+            "[ \t\n\r\u{85}\u{2028}a-c0-9_.:#&*!|>'\"%@`~+?,{}$\\[\\]\\\\=-]{0,10}".prop_map(Value::from),
+            "\\PC{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 48, 6, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                proptest::collection::btree_map("[ \na-c:#'\"?-]{0,5}", inner, 0..5)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn reading_the_text_gives_the_value_again(value in any_value()) {
+            check(json!({ "spec": value }));
+        }
+    }
 }

@@ -145,7 +145,8 @@ impl<'t> Reader<'t, '_, '_> {
     /// Takes what is next as long as it is such a character, at most so many.
     fn take_while(&mut self, most: usize, is_taken: impl Fn(char) -> bool) -> &'t str {
         let rest = &self.text[self.at..];
-        let end = rest.char_indices().take(most).take_while(|(_, c)| is_taken(*c)).map(|(at, c)| at + c.len_utf8()).last();
+        let end =
+            rest.char_indices().take(most).take_while(|(_, c)| is_taken(*c)).map(|(at, c)| at + c.len_utf8()).last();
         let end = end.unwrap_or_default();
         self.at += end;
         &rest[..end]
@@ -341,8 +342,12 @@ impl<'t> Reader<'t, '_, '_> {
             Ok(match (kind, &by) {
                 (Some('/'), by) => value.replace(&*text, by.as_deref().unwrap_or_default()),
                 (None, by) => value.replacen(&*text, by.as_deref().unwrap_or_default(), 1),
-                (Some('#'), Some(by)) => value.strip_prefix(&*text).map(|rest| format!("{by}{rest}")).unwrap_or(value.into()),
-                (Some(_), Some(by)) => value.strip_suffix(&*text).map(|rest| format!("{rest}{by}")).unwrap_or(value.into()),
+                (Some('#'), Some(by)) => {
+                    value.strip_prefix(&*text).map(|rest| format!("{by}{rest}")).unwrap_or(value.into())
+                }
+                (Some(_), Some(by)) => {
+                    value.strip_suffix(&*text).map(|rest| format!("{rest}{by}")).unwrap_or(value.into())
+                }
                 (Some(_), None) => value.to_owned(),
             })
         })
@@ -376,3 +381,6 @@ fn lower(c: char) -> char {
     let mut all = c.to_lowercase();
     all.next().filter(|_| all.next().is_none()).unwrap_or(c)
 }
+
+#[cfg(test)]
+mod tests;
