@@ -44,7 +44,7 @@ async fn values_of_all_sources_are_in_all_that_is_applied_and_a_restart_applies_
     world.set_secret("passwords", json!({"B": "secret", "C": "secret", "PASSWORD": "hunter2"}));
     let chart = "apiVersion: v2\nname: small\nversion: 0.1.0\n";
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: \"${PASSWORD}\"}\n";
-    let quoted = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ${A}-name\n  annotations: {n: '${q}${N}${q}'}\ndata:\n  key: $${A}\n";
+    let quoted = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: ${A}-name\n  annotations: {size: '${q}${N}${q}'}\ndata:\n  key: $${A}\n";
     let disabled = config_map("disabled", "${A} $$")
         .replace("metadata:\n", "metadata:\n  annotations: {kustomize.toolkit.fluxcd.io/substitute: disabled}\n");
     world
@@ -70,7 +70,7 @@ async fn values_of_all_sources_are_in_all_that_is_applied_and_a_restart_applies_
     assert_eq!(world.data("plain"), "map secret spec xy default $A $(A)");
     assert_eq!((world.data("map-kustomized"), world.data("demo-chart")), ("spec".to_owned(), "spec".to_owned()));
     let quoted = world.get("v1", "configmaps", "map-name").unwrap();
-    assert_eq!((&quoted["metadata"]["annotations"]["n"], &quoted["data"]["key"]), (&json!("3"), &json!("${A}")));
+    assert_eq!((&quoted["metadata"]["annotations"]["size"], &quoted["data"]["key"]), (&json!("3"), &json!("${A}")));
     assert_eq!(world.data("disabled"), "${A} $$");
     assert_eq!(world.get("v1", "secrets", "s").unwrap()["data"]["password"], "aHVudGVyMg==");
     assert_eq!(world.get(WIDGETS, "widgets", "w").unwrap()["spec"]["size"], 3, "types are inferred anew");
