@@ -223,9 +223,8 @@ impl Confined<'_> {
             _ => "",
         };
         match (step(0), step(1)) {
-            ("apiVersion" | "kind", _) => true,
             ("metadata", "labels" | "annotations") => step(2).starts_with(ANNOTATION_PREFIX),
-            ("metadata", _) => true,
+            ("apiVersion" | "kind" | "metadata", _) => true,
             _ => false,
         }
     }

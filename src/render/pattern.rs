@@ -58,7 +58,7 @@ pub(super) fn without_beginning<'t>(
 fn matches(mut pattern: &[char], mut text: &[char], steps: &mut Steps) -> Result<bool, NoAnswer> {
     'pattern: while !pattern.is_empty() {
         steps.take()?;
-        let Chunk { after_star, chunk, rest } = Chunk::first(pattern, steps)?;
+        let Chunk { after_star, text: chunk, rest } = Chunk::first(pattern, steps)?;
         pattern = rest;
         if after_star && chunk.is_empty() {
             return Ok(true);
@@ -87,7 +87,7 @@ fn matches(mut pattern: &[char], mut text: &[char], steps: &mut Steps) -> Result
 /// What of a pattern has no star in it.
 struct Chunk<'p> {
     after_star: bool,
-    chunk: &'p [char],
+    text: &'p [char],
     rest: &'p [char],
 }
 
@@ -107,7 +107,7 @@ impl<'p> Chunk<'p> {
             }
             at += 1;
         }
-        Ok(Self { after_star: stars > 0, chunk: &pattern[..at], rest: &pattern[at..] })
+        Ok(Self { after_star: stars > 0, text: &pattern[..at], rest: &pattern[at..] })
     }
 }
 

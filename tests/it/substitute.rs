@@ -34,7 +34,7 @@ fn from(sources: &[(&str, &str)]) -> Value {
 /// Applies of widgets so far.
 fn applies(world: &World) -> u64 {
     let all = world.requests();
-    all.iter().filter(|(asked, _)| asked.starts_with("patch widgets")).map(|(_, count)| count).sum()
+    all.iter().filter(|(asked, _)| asked.starts_with("apply widgets")).map(|(_, count)| count).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
