@@ -91,8 +91,8 @@ async fn values_of_all_sources_are_in_all_that_is_applied_and_a_restart_applies_
     set_map(&world, "settings", json!({"N": "4"}));
     world.start();
     world.until("the value is applied", |w| w.get(WIDGETS, "widgets", "w").unwrap()["spec"]["size"] == 4).await;
+    world.until("the status says so", |w| w.status("demo")["appliedTreeId"] != tree).await;
     world.ready("demo").await;
-    assert_ne!(world.status("demo")["appliedTreeId"], tree);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
