@@ -115,17 +115,17 @@ fn text_with_values(map: &Map<String, Value>, values: &Values) -> Result<Option<
             let mut path = Vec::new();
             strings(map, &mut path, &mut |path, string| {
                 let found = substitute(string, &get, values.undefined).err().unwrap_or_default();
-                located.extend(found.into_iter().map(|fault| told(Some(path), &fault)));
+                located.extend(found.into_iter().map(|fault| reported(Some(path), &fault)));
             });
             if located.is_empty() {
-                located.extend(faults.iter().map(|fault| told(None, fault)));
+                located.extend(faults.iter().map(|fault| reported(None, fault)));
             }
             Err(located)
         }
     }
 }
 
-fn told(path: Option<&[Step]>, fault: &ExpressionFault) -> (String, Option<&'static str>) {
+fn reported(path: Option<&[Step]>, fault: &ExpressionFault) -> (String, Option<&'static str>) {
     let at = path.map(|path| format!("{}: ", path_text(path))).unwrap_or_default();
     (format!("{at}{}: {}", fault.expression, fault.what), Some(DEFINE))
 }
@@ -178,8 +178,8 @@ impl Confined<'_> {
                 for (key, value) in before {
                     self.path.push(Step::Key(key.clone()));
                     let found = self.key(key).and_then(|key| after.get(&key));
-                    let found =
-                        found.ok_or_else(|| self.told("a key would hold a value of a Secret, or become another"))?;
+                    let found = found
+                        .ok_or_else(|| self.reported("a key would hold a value of a Secret, or become another"))?;
                     self.check(value, found)?;
                     self.path.pop();
                 }
@@ -195,14 +195,14 @@ impl Confined<'_> {
             }
             (Value::String(text), new) if self.is_from_secret(text) => {
                 if self.is_shown() {
-                    return Err(self.told("it would hold a value of a Secret"));
+                    return Err(self.reported("it would hold a value of a Secret"));
                 }
                 let is_one = !matches!(new, Value::Object(_) | Value::Array(_));
-                if is_one { Ok(()) } else { Err(self.told("a value of a Secret would become a map or a list")) }
+                if is_one { Ok(()) } else { Err(self.reported("a value of a Secret would become a map or a list")) }
             }
             (Value::String(text), _) if text.contains('$') => Ok(()),
             (old, new) if old == new => Ok(()),
-            _ => Err(self.told("a value of a Secret would change another field than its own")),
+            _ => Err(self.reported("a value of a Secret would change another field than its own")),
         }
     }
 
@@ -229,7 +229,7 @@ impl Confined<'_> {
         }
     }
 
-    fn told(&self, what: &str) -> String {
+    fn reported(&self, what: &str) -> String {
         format!("{}: {what}", path_text(&self.path))
     }
 }

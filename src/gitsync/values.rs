@@ -207,18 +207,18 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_with_sources_is_told_without_values() {
         let wrong = [Known::Absent, known(&[("tls.crt", b"hunter2"), ("1a", b"hunter2"), ("A", b"1")])];
-        let told = check(&wrong).unwrap_err();
+        let reported = check(&wrong).unwrap_err();
         assert_eq!(
-            told,
+            reported,
             format!(
                 "spec.substituteFrom[0]: ConfigMap a does not exist in this namespace, and is not `optional`\n\
                  spec.substituteFrom[1]: Secret b has a key that cannot be used: \"1a\", \"tls.crt\" {NO_NAME}"
             )
         );
-        let told = check(&[known(&[("A", b"\xff")]), Known::Absent]).unwrap_err();
-        assert_eq!(told, "spec.substituteFrom[0]: ConfigMap a has a value that is no UTF-8 text, with the key A");
-        let told = values(json!({"substitute": {"a-b": "x"}}), &[]).unwrap_err();
-        assert_eq!(told, format!("spec.substitute: \"a-b\" {NO_NAME}"));
+        let reported = check(&[known(&[("A", b"\xff")]), Known::Absent]).unwrap_err();
+        assert_eq!(reported, "spec.substituteFrom[0]: ConfigMap a has a value that is no UTF-8 text, with the key A");
+        let reported = values(json!({"substitute": {"a-b": "x"}}), &[]).unwrap_err();
+        assert_eq!(reported, format!("spec.substitute: \"a-b\" {NO_NAME}"));
     }
 
     #[test]

@@ -1,15 +1,17 @@
+//! Expressions as Flux has them, and everything that is wrong with others.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use super::*;
 
-fn told(text: &str, values: &BTreeMap<String, String>, undefined: Undefined) -> String {
+fn reported(text: &str, values: &BTreeMap<String, String>, undefined: Undefined) -> String {
     match substitute(text, &|name| values.get(name).map(String::as_str), undefined) {
         Ok(substituted) => format!("={}", substituted.text),
         Err(faults) => {
-            let told = faults.iter().map(|fault| format!("!{}: {}", fault.expression, fault.what));
-            told.collect::<Vec<_>>().join("; ")
+            let reported = faults.iter().map(|fault| format!("!{}: {}", fault.expression, fault.what));
+            reported.collect::<Vec<_>>().join("; ")
         }
     }
 }
@@ -18,7 +20,7 @@ fn check(text: &str) -> String {
     let values =
         [("v", "X"), ("d", "foo"), ("empty", ""), ("p", "/data/ideas/x"), ("f", "path/to/file"), ("name", "${v}")];
     let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    told(text, &values, Undefined::Refused)
+    reported(text, &values, Undefined::Refused)
 }
 
 /// Each line: an expression, what it is in strict mode, and what it is otherwise if that differs, as version 1.7.0 of Flux's
@@ -43,7 +45,7 @@ fn every_expression_is_what_flux_makes_of_it() {
         let row: Vec<String> = serde_json::from_str(line).unwrap();
         let modes = [(Undefined::Refused, &row[1]), (Undefined::Empty, row.get(2).unwrap_or(&row[1]))];
         for (undefined, expected) in modes {
-            let found = told(&row[0], &values, undefined);
+            let found = reported(&row[0], &values, undefined);
             let is_same = if expected.starts_with('=') { found == *expected } else { found.starts_with('!') };
             let is_unset = (expected == "!unset") == found.contains(NOT_DEFINED) || !expected.starts_with('!');
             if is_same && is_unset {
@@ -85,7 +87,7 @@ fn a_fault_names_the_expression_and_no_default() {
 fn what_comes_out_is_bounded() {
     let long = "a".repeat(1 << 20);
     let values = BTreeMap::from([("v".to_owned(), long.clone()), ("b".to_owned(), long)]);
-    let bounded = |text: &str| told(text, &values, Undefined::Refused);
+    let bounded = |text: &str| reported(text, &values, Undefined::Refused);
     assert_eq!(bounded("${v}${v}${v}${v}"), format!("!${{v}}: {TOO_LARGE}"));
     assert_eq!(bounded("${v//a/${b}}"), format!("!${{v/…}}: {TOO_LARGE}"));
     assert_eq!(bounded("${v##*a*a*a*b}"), format!("!${{v#…}}: {TOO_LONG}"));
