@@ -1,6 +1,7 @@
 //! `GitSync` (`mainstay.dev/v1alpha1`): keep the cluster on one directory of one reference of a repository.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -94,6 +95,24 @@ pub struct GitSyncSpec {
     /// Labels and annotations of every object, in its metadata only; those in the manifests are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub common_metadata: Option<CommonMetadata>,
+    /// Values of variables: `${name}` in manifests becomes the value of `name`, with the operators of Flux (`${name:=default}`);
+    /// `$${` is a plain `${`. They take precedence over `substituteFrom`. Nothing is substituted in an object with the label or
+    /// annotation `kustomize.toolkit.fluxcd.io/substitute: disabled`. Names are letters, digits and `_`, and begin with no digit;
+    /// at most 500.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 500))]
+    pub substitute: BTreeMap<String, String>,
+    /// ConfigMaps and Secrets of the same namespace with further values: each key of their `data` is a variable. Later ones
+    /// take precedence. A change of one is applied at once. At most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub substitute_from: Vec<SubstituteSource>,
+    /// When variables are substituted.
+    #[serde(default)]
+    pub substitute_strategy: SubstituteStrategy,
+    /// What to do about a variable without a value, where the expression has no default either.
+    #[serde(default)]
+    pub substitute_undefined: UndefinedVariables,
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
@@ -124,6 +143,49 @@ pub struct GitSyncSpec {
     /// Time zone of `schedule`, and of windows without one, such as `Europe/Berlin`; by default UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
+}
+
+/// A ConfigMap or Secret with values of variables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubstituteSource {
+    /// `ConfigMap` or `Secret`. What a Secret is substituted into is treated like a Secret: none of its values is shown.
+    pub kind: SubstituteSourceKind,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Whether it may be missing: then it has no values.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// The kind of a source of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum SubstituteSourceKind {
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+/// When variables are substituted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SubstituteStrategy {
+    /// If there is at least one value.
+    #[default]
+    WithVariables,
+    /// In any case.
+    Always,
+}
+
+/// What to do about a variable without a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UndefinedVariables {
+    /// Refuse the commit, and name the variable.
+    #[default]
+    Refuse,
+    /// Put nothing in its place.
+    Empty,
 }
 
 /// A GitSync on which another one depends.
@@ -223,7 +285,8 @@ pub struct GitSyncStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_commit: Option<String>,
     /// Git tree id of `baseDir` in that commit; `+` and a digest follow if something outside of it counts:
-    /// `.mainstayignore` files above it, what kustomizations and charts read elsewhere, or what a chart asks of the cluster.
+    /// `.mainstayignore` files above it, what kustomizations and charts read elsewhere, what a chart asks of the cluster, or
+    /// the values of variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_tree_id: Option<String>,
     /// Value of the annotation `mainstay.dev/requestedAt` of the last performed request.

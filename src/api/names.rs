@@ -61,6 +61,8 @@ pub const FINALIZER: &str = "mainstay.dev/git-sync";
 
 /// Flux v1's annotation that leaves a document out when it is `"true"`.
 pub const FLUX_IGNORE: &str = "fluxcd.io/ignore";
+/// Flux's label or annotation that leaves the variables of an object alone when it is `disabled`.
+pub const FLUX_SUBSTITUTE: &str = "kustomize.toolkit.fluxcd.io/substitute";
 /// File that leaves paths out, in gitignore syntax.
 pub const IGNORE_FILE: &str = ".mainstayignore";
 

@@ -1,6 +1,6 @@
 //! What was changed in an object that was put back, or would be: the fields, their values, and who wrote them.
 //!
-//! Invariant: values of Secrets are left out.
+//! Invariant: values of Secrets, and of what has values of Secrets in it, are left out.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::managed::desired::Desired;
 use crate::managed::projection::Difference;
 use crate::managed::remaining::Differing;
 use crate::notification::{Change, Message};
-use crate::object::{Key, Owner};
+use crate::object::{Key, Owner, without_item_names};
 
 /// Changes that one message or record names, at most.
 const SHOWN_CHANGES: usize = 10;
@@ -35,7 +35,7 @@ pub(super) struct Edit {
 impl Edit {
     /// Of these differences between an object as it was found and as it must be; `None`: it was not there. Where nobody wrote
     /// the fields, `over` is who wrote in their place.
-    pub(super) fn of(key: &Key, differences: Option<Vec<Difference>>, over: Option<String>) -> Self {
+    pub(super) fn of(desired: &Desired, differences: Option<Vec<Difference>>, over: Option<String>) -> Self {
         let fields = match &differences {
             None => vec![WHOLE_OBJECT.to_owned()],
             Some(none) if none.is_empty() => vec!["metadata.managedFields".to_owned()],
@@ -43,14 +43,14 @@ impl Edit {
         };
         let differences = differences.unwrap_or_default();
         let who = differences.iter().find_map(|d| d.who.clone()).or(over).unwrap_or_else(|| UNKNOWN.to_owned());
-        let is_secret = key.is("", "Secret");
+        let is_confidential = desired.object.is_confidential();
         let changes = differences
             .into_iter()
-            .filter(|_| !is_secret)
+            .filter(|_| !is_confidential)
             .take(SHOWN_CHANGES)
             .map(|d| Change { field: d.path, found: d.found, restored: d.restored })
             .collect();
-        Self { fields: few(fields), changes, who }
+        Self { fields: few(shown_fields(desired, fields)), changes, who }
     }
 
     /// The message that the object was put back, so long after the edit.
@@ -98,6 +98,14 @@ impl Edit {
     }
 }
 
+/// The fields of an object as they may be shown.
+pub(super) fn shown_fields(desired: &Desired, fields: Vec<String>) -> Vec<String> {
+    if !desired.object.is_confidential() {
+        return fields;
+    }
+    fields.iter().map(|field| without_item_names(field)).collect()
+}
+
 /// Fields as messages name them. An object has room for tens of thousands, and nobody reads them.
 pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
     let more = fields.len().saturating_sub(SHOWN_FIELDS);
@@ -118,6 +126,7 @@ pub(super) fn fields_not_put_back(desired: &Desired, live: Option<&Value>, error
     if fields.is_empty() {
         fields.push(WHOLE_OBJECT.to_owned());
     }
+    let mut fields = shown_fields(desired, fields);
     fields.dedup();
     fields.truncate(SHOWN_CHANGES);
     fields

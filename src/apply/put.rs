@@ -243,7 +243,8 @@ impl Writer {
     async fn create_now(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Answered)>, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let apply = async |body: &Value| {
-            self.cluster().apply(&desired.kind, namespace, name, body, Apply::unforced(MANAGER)).await
+            let applied = self.cluster().apply(&desired.kind, namespace, name, body, Apply::unforced(MANAGER)).await;
+            applied.map_err(|error| error.about(&desired.object))
         };
         let answer = match apply(body).await {
             Err(error) if error.is_conflict() => return Ok(None),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Writer;
-use super::edit::{Edit, few};
+use super::edit::{Edit, few, shown_fields};
 use crate::api::git_sync::UNKNOWN;
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
@@ -32,7 +32,7 @@ impl Writer {
         };
         let mut body = desired.body();
         let found = match &live {
-            None => Edit::of(&desired.key, None, None),
+            None => Edit::of(desired, None, None),
             Some(live) => {
                 if self.store().is_autoscaled(&desired.key) {
                     without_replicas(&mut body);
@@ -51,19 +51,19 @@ impl Writer {
                             self.end_drift(&desired.key);
                             return Ok(());
                         }
-                        Edit::of(&desired.key, Some(differences), None)
+                        Edit::of(desired, Some(differences), None)
                     }
                     // What collides with ours makes way where it is put back, and is told where it is not.
                     Err(error) if error.is_invalid() => {
                         let fields = collision::lost(&body, live);
                         if fields.is_empty() {
-                            return Err(error);
+                            return Err(error.about(&desired.object));
                         }
                         let over = collision::known(&body, live, &self.now().to_string()).and_then(|found| found.who);
-                        let fields = few(fields);
+                        let fields = few(shown_fields(desired, fields));
                         Edit { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.about(&desired.object)),
                 }
             }
         };

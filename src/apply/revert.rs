@@ -129,7 +129,7 @@ impl Writer {
                 reserved::add_differences(&mut all, desired.mark.reserved(), found, &answer);
                 all
             });
-            Edit::of(key, differences, over)
+            Edit::of(desired, differences, over)
         });
         let owner = self.store().answered(desired, answered);
         self.retry_dependents(desired);

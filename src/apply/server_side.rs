@@ -68,6 +68,17 @@ impl Writer {
         seen: Option<&Value>,
         collisions: Collisions,
     ) -> Result<InPlace, Error> {
+        let applied = self.apply_in_place(desired, body, seen, collisions).await;
+        applied.map_err(|error| error.about(&desired.object))
+    }
+
+    async fn apply_in_place(
+        &self,
+        desired: &Arc<Desired>,
+        body: &mut Value,
+        seen: Option<&Value>,
+        collisions: Collisions,
+    ) -> Result<InPlace, Error> {
         let (namespace, name, reserved) =
             (desired.key.namespace.as_deref(), &*desired.key.name, desired.mark.reserved());
         let known = |body: &Value, live: &Value, now: &str| {

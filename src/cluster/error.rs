@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::failure::{Class, chain};
-use crate::object::{Key, Place};
+use crate::object::{Key, Object, Place};
 
 use super::refusal::{Denial, Refusal};
 
@@ -143,6 +143,18 @@ impl Error {
         Self { attempt, subject: Box::new(subject), cause: Box::new(cause.into()) }
     }
 
+    /// The same without the server's words, if the object is one of which nothing may be shown, although it is no Secret.
+    #[must_use]
+    pub fn about(mut self, object: &Object) -> Self {
+        if let Cause::Refused(refusal) = &mut *self.cause
+            && object.is_confidential()
+            && !object.key.is("", "Secret")
+        {
+            refusal.withhold();
+        }
+        self
+    }
+
     /// The class of the failure.
     pub fn class(&self) -> Class {
         match &*self.cause {
@@ -272,6 +284,22 @@ mod tests {
         assert!(of("namespaces").is_namespace_missing());
         assert!(!of("configmaps").is_namespace_missing());
         assert_eq!(of("namespaces").class(), Class::NotReady);
+    }
+
+    #[test]
+    fn nothing_is_quoted_about_what_has_values_of_a_secret() {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
+        let body = r#"{"reason":"Invalid","code":422,"message":"spec.a: Invalid value: \"hunt\": no","details":{"causes":
+            [{"reason":"FieldValueInvalid","field":"spec.c[name=\"hunt\"].a","message":"Invalid value: \"hunt\": no"}]}}"#;
+        let error =
+            || Error::new(Attempt::Apply, Target::Object(key.clone()), Refusal::read(&key, 422, None, body.as_bytes()));
+        let value = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
+        let object = Object::from_value(&value, Place::file("a.yaml")).unwrap();
+        assert!(crate::failure::chain(&error().about(&object)).contains("hunt"));
+        let error = error().about(&object.from_secret());
+        let causes = &error.refusal().unwrap().causes;
+        assert!(!format!("{error:?} {}", crate::failure::chain(&error)).contains("hunt"), "{error:?}");
+        assert_eq!((&*causes[0].field, error.is_invalid()), ("spec.c[…].a", true));
     }
 
     #[test]

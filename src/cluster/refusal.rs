@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::failure::Class;
-use crate::object::{Key, admission, redact_field_text, redact_server_text};
+use crate::object::{Key, admission, redact_field_text, redact_server_text, withhold_server_text, without_item_names};
 
 /// The reason of a 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +153,18 @@ impl Refusal {
             reason,
             conflicts,
             denial,
+        }
+    }
+
+    /// The same of an object of which nothing may be shown, although it is no Secret.
+    pub(super) fn withhold(&mut self) {
+        self.message = withhold_server_text(&self.message).to_owned();
+        for cause in &mut self.causes {
+            cause.field = without_item_names(&cause.field);
+            cause.message = withhold_server_text(&cause.message).to_owned();
+        }
+        for conflict in &mut self.conflicts {
+            conflict.field = without_item_names(&conflict.field);
         }
     }
 

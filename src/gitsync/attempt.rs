@@ -22,13 +22,15 @@ use super::resolve::{ResolvedSync, SyncRequest};
 use super::tally::Tally;
 use super::terminating::TerminatingObjects;
 use super::unread::UnreadObjects;
+use super::values::Values;
 use super::windows::{self, Freeze};
 use crate::api::GitSync;
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
 use crate::failure::Class;
+use crate::manifest::Form;
 use crate::notification::Message;
-use crate::object::{Digest, Key, Owner};
+use crate::object::{Digest, Key, Object, Owner};
 use crate::source::{Commit, Remote, RemoteUrl, Source};
 
 /// One attempt's view of its GitSync.
@@ -99,6 +101,14 @@ pub(super) struct SyncState {
     pub(super) kustomizations: BuiltKustomizations,
     /// The charts that were rendered last.
     pub(super) charts: RenderedCharts,
+    /// The values of variables; `None` if nothing is substituted.
+    pub(super) values: Option<Arc<Values>>,
+    /// What the values are now is not known: something that they come from is missing or wrong.
+    pub(super) lacks_values: bool,
+    /// The form in which kustomizations and charts were decoded.
+    pub(super) form: Form,
+    /// Objects with expressions as they stand in the repository: what is kept is not decoded again.
+    pub(super) with_expressions: Vec<Arc<Object>>,
 }
 
 impl Attempt<'_> {
@@ -133,6 +143,7 @@ impl Attempt<'_> {
         let commit = found.commit;
         let mut request = resolved.request(commit, remote);
         request.capabilities = self.asked_capabilities().await?;
+        request.values = self.state.values.as_ref().map(|values| values.digest);
         self.check_permission(resolved, commit);
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);

@@ -6,7 +6,7 @@ use crate::object::Digest;
 use crate::source::{Entry, TreeId};
 
 /// What decides what is read: the tree of `baseDir`, and what counts outside of it: files with rules above it, what
-/// kustomizations and charts read elsewhere, and what the cluster is where a chart asks for that.
+/// kustomizations and charts read elsewhere, what the cluster is where a chart asks for that, and the values of variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     tree: TreeId,
@@ -14,11 +14,13 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Of a tree, with the files outside of it that count, and what the cluster is, if a chart asks for that.
-    pub(super) fn new(tree: TreeId, above: &[Entry], capabilities: Option<Digest>) -> Self {
+    /// Of a tree, with the files outside of it that count, what the cluster is, if a chart asks for that, and values, if
+    /// variables are substituted.
+    pub(super) fn new(tree: TreeId, above: &[Entry], capabilities: Option<Digest>, values: Option<Digest>) -> Self {
         let described = |entry: &Entry| format!("{} {:?} {}", entry.id, entry.kind, entry.path);
         let cluster = capabilities.map(|digest| format!("cluster {digest}"));
-        let rules = above.iter().map(described).chain(cluster).collect::<Vec<_>>().join("\n");
+        let values = values.map(|digest| format!("values {digest}"));
+        let rules = above.iter().map(described).chain(cluster).chain(values).collect::<Vec<_>>().join("\n");
         Self { tree, rules: (!rules.is_empty()).then(|| Digest::of(rules.as_bytes())) }
     }
 }

@@ -4,7 +4,8 @@
 //! four steps:
 //!
 //! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
-//!   [`placement`] gives documents their place in the cluster; [`no_memory`] are commits that wait for memory
+//!   [`values`] become those of variables in them ([`substitution`]), [`placement`] gives documents their place in the cluster;
+//!   [`no_memory`] are commits that wait for memory
 //! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
@@ -55,10 +56,12 @@ mod resolve;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
+mod substitution;
 mod tally;
 mod terminating;
 mod unread;
 mod urgency;
+mod values;
 pub mod windows;
 
 pub use context::{Context, Input, SyncFacts};

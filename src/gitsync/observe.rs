@@ -24,6 +24,7 @@ use super::prune;
 use super::reconcile::Task;
 use super::resolve::{Directory, ResolvedSync, SyncRequest};
 use super::terminating::TerminatingObjects;
+use super::values::Values;
 use crate::api::conditions::Reason;
 use crate::api::names;
 use crate::api::{GitRepository, GitSync};
@@ -87,6 +88,16 @@ impl Task {
         Ok((remote, trusted))
     }
 
+    /// What variables are substituted by. From now on the sources that the GitSync names are followed, and no others.
+    pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let known = self.values.of(&self.context.secrets, namespace, &sync.spec.substitute_from).await;
+        let values = Values::of(&sync.spec, &known);
+        self.state.lacks_values = values.is_err();
+        self.state.values = values?.map(Arc::new);
+        Ok(())
+    }
+
     fn without_repository(&self, sync: &GitSync) -> Refused {
         let (repositories, name) = (&self.context.repositories, &sync.spec.git_repository);
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
@@ -147,7 +158,10 @@ impl Attempt<'_> {
         let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
         let is_same = |w: &&DesiredState| {
             let is_same_remote = w.submodules.0 == remote.submodules && w.lfs == remote.lfs;
-            w.commit == found.commit && is_same_remote && w.capabilities == request.capabilities
+            w.commit == found.commit
+                && is_same_remote
+                && w.capabilities == request.capabilities
+                && w.values == request.values
         };
         if let Some(desired) = known.filter(is_same) {
             return Ok(desired.clone());
@@ -171,7 +185,7 @@ impl Attempt<'_> {
         let above = snapshot.blocking(move |snapshot| snapshot.above(&above, names::IGNORE_FILE)).await??;
         let tree_id = tree;
         let contents = |outside: Vec<Entry>, capabilities| {
-            tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat(), capabilities))
+            tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat(), capabilities, request.values))
         };
         let tree = contents(self.read_outside(&snapshot).await?, request.capabilities);
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
@@ -191,8 +205,8 @@ impl Attempt<'_> {
         // Now it is known what its kustomizations and charts read.
         let capabilities = self.asked_capabilities().await?;
         let tree = contents(self.state.kustomizations.outside(), capabilities);
-        let (commit, lfs) = (found.commit, remote.lfs);
-        let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, objects };
+        let (commit, lfs, values) = (found.commit, remote.lfs, request.values);
+        let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, values, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
     }
@@ -245,7 +259,7 @@ impl Attempt<'_> {
             }
             is_admitted
         });
-        let limits = manifest::Limits { admit, ..self.context.limits.clone() };
+        let limits = manifest::Limits { admit, form: self.form(), ..self.context.limits.clone() };
         let decoded = self.read(remote, snapshot, directory, limits).await;
         self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
         let decoded = decoded?;
@@ -260,7 +274,8 @@ impl Attempt<'_> {
         }
         self.state.no_memory = None;
         // It was let in while it was read.
-        self.context.writer.keep_in_memory(self.owner, Part::Objects, manifest::memory(&decoded.objects));
+        let bytes = manifest::memory(&decoded.objects) + manifest::memory(&self.state.with_expressions);
+        self.context.writer.keep_in_memory(self.owner, Part::Objects, bytes);
         let mut served = Served::new();
         for object in &decoded.objects {
             let (api_version, kind) = (&object.api_version, &object.key.kind);
@@ -308,12 +323,15 @@ impl Attempt<'_> {
             .await??;
         self.build_kustomizations(&snapshot, directory, &limits, &mut decoded).await?;
         self.render_charts(&snapshot, directory, &limits, &mut decoded).await?;
-        if !(decoded.kustomizations.is_empty() && decoded.charts.is_empty()) && decoded.problems.is_empty() {
-            let objects = decoded.objects.iter().map(|object| (&object.key, &**object));
-            decoded.problems = manifest::duplicates(objects);
-        }
         if decoded.problems.is_empty() {
             self.overlay(&snapshot, directory, &limits, &mut decoded).await?;
+        }
+        let is_substituted = self.substitute(&snapshot, &limits, &mut decoded).await?;
+        let is_changed = is_substituted || directory.overlay.is_some();
+        let is_plain = decoded.kustomizations.is_empty() && decoded.charts.is_empty() && !is_changed;
+        if !is_plain && decoded.problems.is_empty() {
+            let objects = decoded.objects.iter().map(|object| (&object.key, &**object));
+            decoded.problems = manifest::duplicates(objects);
         }
         let bytes = manifest::memory(&decoded.objects);
         if let Some(last) = decoded.objects.last().filter(|_| decoded.problems.is_empty() && !(limits.admit)(bytes)) {
@@ -336,6 +354,9 @@ impl Attempt<'_> {
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
+        if self.state.lacks_values {
+            return;
+        }
         // It was verified when it was applied. Keys that expire or leave the Secret since do not undo that.
         let remote = &remote.without_verification();
         let kept = async {

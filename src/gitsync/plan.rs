@@ -96,6 +96,8 @@ pub(super) struct DesiredState {
     pub(super) generation: Option<i64>,
     /// What the cluster is, if a chart asks for that.
     pub(super) capabilities: Option<Digest>,
+    /// The values of variables, if any are substituted.
+    pub(super) values: Option<Digest>,
     pub(super) objects: Vec<Arc<Desired>>,
 }
 

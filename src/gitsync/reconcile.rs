@@ -27,7 +27,7 @@ use crate::api::{GitRepository, GitSync};
 use crate::failure::{Class, caught};
 use crate::managed::{History, Policy};
 use crate::object::{Key, Owner};
-use crate::secrets::{Followed, RepositorySecrets};
+use crate::secrets::{Followed, RepositorySecrets, ValueSources};
 use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
 
 /// Conflicts in a row that are nobody's concern.
@@ -46,6 +46,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         owner: owner.clone(),
         state: SyncState::default(),
         secrets: RepositorySecrets::default(),
+        values: ValueSources::default(),
         outcome: None,
         failures_in_a_row: 0,
         rounds: 0,
@@ -112,6 +113,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = drifted.notified() => task.objects_changed(),
             () = dependencies.notified() => task.dependencies_changed(),
             () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.values.iter_mut()) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }
@@ -131,6 +133,8 @@ pub(super) struct Task {
     pub(super) state: SyncState,
     /// The Secrets that the repository names.
     pub(super) secrets: RepositorySecrets,
+    /// What variables are substituted by comes from these.
+    pub(super) values: ValueSources,
     /// How the last attempt ended.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures_in_a_row: u32,
@@ -351,6 +355,8 @@ impl Task {
         // A lookup that another consumer of the remote made lately will do, unless something asks for a new one.
         let max_age =
             if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
+        let values = self.values(sync).await;
+        let resolved = resolved.and_then(|resolved| values.map(|()| resolved));
         let mut attempt = self.attempt(sync);
         let attempted = match resolved {
             Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,

@@ -1,5 +1,5 @@
 //! The kustomizations and charts of a commit become objects, and stay what they are for as long as what they read stays as
-//! it was.
+//! it was; then variables are substituted in all objects.
 //!
 //! Invariant: a commit that changes nothing of what a kustomization or a chart reads builds nothing, wherever that lies.
 
@@ -7,7 +7,8 @@ use super::attempt::Attempt;
 use super::charts;
 use super::outcome::Refused;
 use super::resolve::Directory;
-use crate::manifest::{self, Decoded, Limits};
+use super::substitution;
+use crate::manifest::{self, Decoded, Form, Limits};
 use crate::object::Digest;
 use crate::render::chart_objects::chart_objects;
 use crate::render::written_out::{read_back, with_metadata, written_out};
@@ -28,6 +29,10 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), Refused> {
+        if std::mem::replace(&mut self.state.form, limits.form) != limits.form {
+            // They are in the other form.
+            (self.state.kustomizations, self.state.charts) = Default::default();
+        }
         let mut before = std::mem::take(&mut self.state.kustomizations);
         let base_dir = &directory.base_dir;
         for file in &decoded.kustomizations {
@@ -91,7 +96,7 @@ impl Attempt<'_> {
                     let (shown, limits) = (base_dir.to_string(), limits.clone());
                     let read = move |_: &Snapshot| {
                         let read = manifest::decode_manifests(&shown, &documents, &limits);
-                        if read.problems.is_empty() { read_back(&read.objects, &before) } else { Err(read.problems) }
+                        if read.problems.is_empty() { read_back(&read.objects, &before, limits.form) } else { Err(read.problems) }
                     };
                     snapshot.blocking(read).await?
                 }
@@ -105,8 +110,8 @@ impl Attempt<'_> {
             }
         }
         if let Some(common) = directory.common_metadata.clone() {
-            let objects = std::mem::take(&mut decoded.objects);
-            match snapshot.blocking(move |_| with_metadata(&objects, &common)).await? {
+            let (objects, form) = (std::mem::take(&mut decoded.objects), limits.form);
+            match snapshot.blocking(move |_| with_metadata(&objects, &common, form)).await? {
                 Ok(objects) => decoded.objects = objects,
                 Err(problems) => decoded.problems.extend(problems),
             }
@@ -165,6 +170,32 @@ impl Attempt<'_> {
             self.state.charts.by_file.insert(file.clone(), (key, objects));
         }
         Ok(())
+    }
+
+    /// How objects are decoded: as they stand in the repository, where variables are to be substituted.
+    pub(super) fn form(&self) -> Form {
+        if self.state.values.is_some() { Form::WithExpressions } else { Form::Final }
+    }
+
+    /// Substitutes the variables in what was decoded, if that is asked for; whether it is.
+    pub(super) async fn substitute(
+        &mut self,
+        snapshot: &Snapshot,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<bool, source::Error> {
+        let Some(values) = self.state.values.clone() else {
+            self.state.with_expressions = Vec::new();
+            return Ok(false);
+        };
+        // What is wrong already would be told twice.
+        if decoded.problems.is_empty() {
+            let (objects, limits) = (std::mem::take(&mut decoded.objects), limits.clone());
+            let substituted = snapshot.blocking(move |_| substitution::with_values(objects, &values, &limits)).await?;
+            (decoded.objects, decoded.problems) = (substituted.objects, substituted.problems);
+            self.state.with_expressions = substituted.with_expressions;
+        }
+        Ok(true)
     }
 
     /// A digest of what the cluster is, if a chart that was rendered last asks for that.

@@ -61,6 +61,8 @@ pub(super) struct SyncRequest {
     pub(super) lfs: bool,
     /// What the cluster is, if a chart asks for that.
     pub(super) capabilities: Option<Digest>,
+    /// The values of variables, if any are substituted.
+    pub(super) values: Option<Digest>,
 }
 
 impl ResolvedSync {
@@ -92,6 +94,7 @@ impl ResolvedSync {
             submodules: remote.submodules,
             lfs: remote.lfs,
             capabilities: None,
+            values: None,
         }
     }
 

@@ -188,7 +188,11 @@ impl Managed {
         }
         let mut woken = None;
         if is_newer {
-            self.health = if is_owner { Health::Healthy } else { crate::object::health(&self.desired.key, live) };
+            self.health = if is_owner {
+                Health::Healthy
+            } else {
+                crate::object::health_of(&self.desired.key, &self.desired.object, live)
+            };
             self.is_at_zero = is_at_zero(live);
             let autoscaler = autoscaled.filter(|_| self.is_at_zero);
             woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));

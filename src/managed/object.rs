@@ -87,7 +87,7 @@ impl Answered {
         let empty_containers = projection::empty_containers(answer, sent);
         let sent_replicas = desired.sets_replicas(sent);
         Self {
-            health: crate::object::health(&desired.key, answer),
+            health: crate::object::health_of(&desired.key, &desired.object, answer),
             is_at_zero: is_at_zero(answer),
             ended: desired.ended(answer),
             sent_replicas,

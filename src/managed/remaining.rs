@@ -3,7 +3,7 @@
 //! The server says exactly what differs where it is asked what an apply would do; drift that is only reported is known
 //! that way. An object that waits or is paused is compared with its document without a request (`lost_fields`).
 //!
-//! Invariant: values of Secrets are left out, and of others no more is remembered than [`LONGEST_CHANGES`].
+//! Invariant: values of Secrets, and of what has values of Secrets in it, are left out, and of others no more is remembered than [`LONGEST_CHANGES`].
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::desired::{Desired, without_replicas};
 use super::lost_fields::lost_fields;
 use super::projection::Difference;
 use crate::api::git_sync::{Change, Drifted, UNKNOWN, WHOLE_OBJECT};
-use crate::object::Digest;
+use crate::object::{Digest, without_item_names};
 
 /// Fields that are named of one object.
 const NAMED: usize = 10;
@@ -59,8 +59,10 @@ impl Differing {
         }
         let differences = lost_fields(&body, live);
         let who = differences.iter().find_map(|difference| difference.who.clone());
-        let fields = differences.iter().map(|difference| difference.path.clone()).collect();
-        let changes = differences.into_iter().filter(|_| !desired.key.is("", "Secret"));
+        let is_confidential = desired.object.is_confidential();
+        let field = |path: &str| if is_confidential { without_item_names(path) } else { path.to_owned() };
+        let fields = differences.iter().map(|difference| field(&difference.path)).collect();
+        let changes = differences.into_iter().filter(|_| !is_confidential);
         let change = |d: Difference| Change { field: d.path, found: d.found, restored: d.restored };
         Self { fields, changes: changes.map(change).collect(), who: who.unwrap_or_else(|| UNKNOWN.to_owned()) }
     }

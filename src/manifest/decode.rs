@@ -98,7 +98,7 @@ pub fn decode<C: AsRef<[u8]>>(
             decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
             continue;
         }
-        if let Some(objects) = cache.get(entry.id, &path) {
+        if let Some(objects) = cache.get(entry.id, &path, limits.form) {
             documents += objects.len();
             let may_be_kept = kept.add(&objects);
             decoded.objects.extend(objects);
@@ -124,7 +124,7 @@ pub fn decode<C: AsRef<[u8]>>(
         let found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
         documents += found.documents;
         if found.problems.is_empty() {
-            cache.insert(entry.id, &path, &found.objects);
+            cache.insert(entry.id, &path, limits.form, &found.objects);
         }
         let may_be_kept = kept.add(&found.objects);
         decoded.objects.extend(found.objects);

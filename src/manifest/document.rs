@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::Form;
 use super::normalise::normalise;
 use super::recognise;
 use super::tokens::Mark;
@@ -21,6 +22,7 @@ pub(super) struct At<'d> {
     pub(super) mark: Mark,
     /// The starts of a list's items.
     pub(super) items: &'d [Mark],
+    pub(super) form: Form,
 }
 
 /// Maximum number of flaws of one document: a list can have a million items.
@@ -80,14 +82,32 @@ fn add(
         return unpack(&map, items, at, mark, path, names, found);
     }
     let place = Place { file: Arc::clone(at.file), document: at.document, line: mark.line, column: mark.column };
-    let mut flaws = normalise(&mut map);
-    match Object::sharing_names(&Value::Object(map), place, names) {
+    // Folding `stringData` would hide its expressions.
+    let is_final = at.form == Form::Final || !map.iter().any(|(_, value)| holds_expressions(value));
+    let mut flaws = if is_final { normalise(&mut map) } else { Vec::new() };
+    let value = Value::Object(map);
+    let object = if is_final {
+        Object::sharing_names(&value, place, names)
+    } else {
+        Object::with_expressions(&value, place, names)
+    };
+    match object {
         Ok(object) if flaws.is_empty() => found.objects.push(Arc::new(object)),
         Ok(_) => {}
         Err(more) => flaws.extend(more),
     }
     for flaw in flaws {
         found.flaw(Flaw { path: [path.as_slice(), &flaw.path].concat(), ..flaw });
+    }
+}
+
+/// Whether there is a `$` in any of its strings and keys.
+pub(super) fn holds_expressions(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('$'),
+        Value::Array(items) => items.iter().any(holds_expressions),
+        Value::Object(map) => map.iter().any(|(key, value)| key.contains('$') || holds_expressions(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 

@@ -208,7 +208,7 @@ impl Reader<'_> {
             let shifted = |mark: &Mark| Mark { line: mark.line.saturating_add(here.lines_before), ..*mark };
             let marks: Vec<Mark> = items.iter().map(shifted).collect();
             let document = u32::try_from(here.number).unwrap_or(u32::MAX);
-            let at = At { file: self.path, document, mark: shifted(&mark), items: &marks };
+            let at = At { file: self.path, document, mark: shifted(&mark), items: &marks, form: self.limits.form };
             found = objects(value, &at, self.names);
             self.budget.give_back(reserve);
         } else if !cut_short {
@@ -279,7 +279,7 @@ struct Here {
 }
 
 /// The first character that YAML does not allow.
-fn control_character(text: &str) -> Option<Fault> {
+pub(super) fn control_character(text: &str) -> Option<Fault> {
     let forbidden = |c: char| matches!(c, '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
     let at = text.find(forbidden)?;
     let before = &text[..at];

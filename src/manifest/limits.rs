@@ -5,6 +5,16 @@ use std::time::Duration;
 
 use crate::object::Object;
 
+/// How objects are decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// As they are applied.
+    #[default]
+    Final,
+    /// Those that may hold expressions as they stand in the file: they are decoded again once the expressions have values.
+    WithExpressions,
+}
+
 /// The limits. A commit that exceeds one gets a problem that names it.
 #[derive(Clone)]
 pub struct Limits {
@@ -29,6 +39,8 @@ pub struct Limits {
     /// The time that the current thread has computed since a fixed moment: how busy the machine is has nothing to do with a
     /// file. An argument, because deciding code has no clock.
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
+    /// How objects are decoded.
+    pub form: Form,
 }
 
 impl Limits {
@@ -46,6 +58,7 @@ impl Limits {
             problems: 1000,
             admit: Arc::new(|_| true),
             clock: Arc::new(clock),
+            form: Form::default(),
         }
     }
 }

@@ -28,6 +28,7 @@ mod problem;
 mod recognise;
 mod report;
 mod scalar;
+mod substituted;
 mod tokens;
 
 #[cfg(test)]
@@ -35,7 +36,8 @@ mod tests;
 
 pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
-pub use limits::{Limits, memory};
+pub use limits::{Form, Limits, memory};
 pub use problem::Problem;
 pub use recognise::is_in_lfs;
 pub use report::{FileReport, FileState, report};
+pub use substituted::{read_object, read_value};

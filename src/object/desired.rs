@@ -28,7 +28,18 @@ pub struct Object {
     pub place: Place,
     /// Digest of the content.
     pub digest: Digest,
+    /// Whether values of a Secret are in it. Of a Secret itself nobody has to say that.
+    from_secret: bool,
     json: Box<[u8]>,
+}
+
+/// What is in the fields that say what an object is and how it is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Identifiers {
+    /// What they are.
+    Final,
+    /// Maybe expressions that become that.
+    WithExpressions,
 }
 
 /// A step from a value to one inside it.
@@ -73,13 +84,23 @@ impl Object {
 
     /// As [`Object::from_value`], sharing the strings of the key with other objects.
     pub fn sharing_names(value: &Value, place: Place, names: &mut Names) -> Result<Self, Vec<Flaw>> {
+        Self::read(value, place, names, Identifiers::Final)
+    }
+
+    /// As [`Object::sharing_names`], of an object that may hold expressions, also in `apiVersion`, `kind`, name and
+    /// namespace. It is no object to apply.
+    pub fn with_expressions(value: &Value, place: Place, names: &mut Names) -> Result<Self, Vec<Flaw>> {
+        Self::read(value, place, names, Identifiers::WithExpressions)
+    }
+
+    fn read(value: &Value, place: Place, names: &mut Names, identifiers: Identifiers) -> Result<Self, Vec<Flaw>> {
         let Value::Object(map) = value else {
             return Err(vec![Flaw::new(vec![], "the document is not an object", ADD_FIELD)]);
         };
         let mut flaws = Vec::new();
-        let api_version = required(map, "apiVersion", &[], well_formed_api_version, &mut flaws);
-        let kind = required(map, "kind", &[], well_formed_kind, &mut flaws);
-        let (name, namespace) = metadata(map, &mut flaws);
+        let api_version = required(map, "apiVersion", &[], (well_formed_api_version, identifiers), &mut flaws);
+        let kind = required(map, "kind", &[], (well_formed_kind, identifiers), &mut flaws);
+        let (name, namespace) = metadata(map, identifiers, &mut flaws);
         if !shallow(value, DEPTH) {
             flaws.push(Flaw::new(vec![], "the object is nested too deeply", None));
         }
@@ -97,8 +118,20 @@ impl Object {
             api_version: names.intern(api_version),
             place,
             digest: Digest::of(&json),
+            from_secret: false,
             json: json.into(),
         })
+    }
+
+    /// The same object, of which it is known that values of a Secret are in it.
+    #[must_use]
+    pub fn from_secret(self) -> Self {
+        Self { from_secret: true, ..self }
+    }
+
+    /// Whether nothing of its content may be shown: it is a Secret, or has values of one.
+    pub fn is_confidential(&self) -> bool {
+        self.from_secret || self.key.is("", "Secret")
     }
 
     /// The content, parsed.
@@ -158,7 +191,7 @@ fn required<'v>(
     map: &'v Map<String, Value>,
     field: &str,
     parents: &[&str],
-    well_formed: fn(&str) -> bool,
+    (well_formed, identifiers): (fn(&str) -> bool, Identifiers),
     flaws: &mut Vec<Flaw>,
 ) -> Option<&'v str> {
     let at = path(parents, field);
@@ -166,6 +199,9 @@ fn required<'v>(
     let (what, hint) = match map.get(field) {
         Some(Value::String(text)) if text.is_empty() => (format!("{shown} is empty"), ADD_FIELD),
         Some(Value::String(text)) if well_formed(text) => return Some(text),
+        Some(Value::String(text)) if identifiers == Identifiers::WithExpressions && text.contains('$') => {
+            return Some(text);
+        }
         Some(Value::String(_)) => (format!("{shown} has characters that do not belong there"), None),
         None | Some(Value::Null) => (format!("{shown} is missing"), ADD_FIELD),
         Some(other) => (format!("{shown} is {}, not a string", type_name(other)), QUOTE),
@@ -175,7 +211,11 @@ fn required<'v>(
 }
 
 /// Name and namespace, after checking the types of the metadata.
-fn metadata<'v>(map: &'v Map<String, Value>, flaws: &mut Vec<Flaw>) -> (Option<&'v str>, Option<&'v str>) {
+fn metadata<'v>(
+    map: &'v Map<String, Value>,
+    identifiers: Identifiers,
+    flaws: &mut Vec<Flaw>,
+) -> (Option<&'v str>, Option<&'v str>) {
     let metadata = match map.get("metadata") {
         Some(Value::Object(metadata)) => metadata,
         None | Some(Value::Null) => {
@@ -196,12 +236,12 @@ fn metadata<'v>(map: &'v Map<String, Value>, flaws: &mut Vec<Flaw>) -> (Option<&
     let name = if generated && !metadata.contains_key("name") {
         None
     } else {
-        required(metadata, "name", &["metadata"], path_segment, flaws)
+        required(metadata, "name", &["metadata"], (path_segment, identifiers), flaws)
     };
     let namespace = match metadata.get("namespace") {
         None | Some(Value::Null) => None,
         Some(Value::String(text)) if text.is_empty() => None,
-        Some(_) => required(metadata, "namespace", &["metadata"], path_segment, flaws),
+        Some(_) => required(metadata, "namespace", &["metadata"], (path_segment, identifiers), flaws),
     };
     for field in ["labels", "annotations"] {
         string_map(metadata, field, flaws);
@@ -332,6 +372,16 @@ mod tests {
         assert_eq!(object.version(), "v1");
         assert_eq!(object.digest, Digest::of(object.json()));
         assert!(!format!("{object:?}").contains("aHVudGVyMg"));
+    }
+
+    #[test]
+    fn expressions_may_be_where_it_says_what_it_is_until_they_have_values() {
+        let value = json!({"apiVersion":"${A}/v1","kind":"${K}","metadata":{"name":"${N:-a/b}","namespace":"$x%"}});
+        let read = Object::with_expressions(&value, Place::file("a.yaml"), &mut Names::default()).unwrap();
+        assert!(!read.is_confidential() && read.clone().from_secret().is_confidential());
+        assert!(check(value).starts_with("apiVersion has characters that do not belong there; kind has"));
+        let slash = json!({"apiVersion":"v1","kind":"X","metadata":{"name":"a/b"}});
+        assert!(Object::with_expressions(&slash, Place::file("a.yaml"), &mut Names::default()).is_err());
     }
 
     #[test]

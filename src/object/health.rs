@@ -7,8 +7,8 @@
 
 use serde_json::Value;
 
-use super::Key;
-use super::redact::redact_server_text;
+use super::redact::{redact_server_text, withhold_server_text};
+use super::{Key, Object};
 
 /// The health of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +25,18 @@ use Health::{Failed, Healthy, Progressing};
 
 /// The health of a live object.
 pub fn health(key: &Key, live: &Value) -> Health {
-    let object = Live { key, value: live };
+    of(&Live { key, value: live, is_confidential: false })
+}
+
+/// The health of the live object that a desired one, which is called `key` in the cluster, has become.
+pub fn health_of(key: &Key, desired: &Object, live: &Value) -> Health {
+    of(&Live { key, value: live, is_confidential: desired.is_confidential() })
+}
+
+fn of(object: &Live<'_>) -> Health {
     // Rules for every kind come first; the first rule that does not say "healthy" decides.
-    let rules: [fn(&Live<'_>) -> Health; 2] = [general, rule_of(key)];
-    rules.iter().map(|rule| rule(&object)).find(|health| *health != Healthy).unwrap_or(Healthy)
+    let rules: [fn(&Live<'_>) -> Health; 2] = [general, rule_of(object.key)];
+    rules.iter().map(|rule| rule(object)).find(|health| *health != Healthy).unwrap_or(Healthy)
 }
 
 /// The rules of a kind.
@@ -54,6 +62,8 @@ fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
 struct Live<'v> {
     key: &'v Key,
     value: &'v Value,
+    /// What is said of it may quote values that may not be shown.
+    is_confidential: bool,
 }
 
 struct Condition<'v> {
@@ -95,7 +105,12 @@ impl<'v> Live<'v> {
     fn words(&self, condition: &Condition<'_>) -> String {
         let text = |field: &str| condition.value[field].as_str().unwrap_or_default();
         let mut words = format!("{} is {}", text("type"), text("status"));
-        for part in [text("reason"), &redact_server_text(self.key, text("message"))] {
+        let message = if self.is_confidential {
+            withhold_server_text(text("message")).to_owned()
+        } else {
+            redact_server_text(self.key, text("message"))
+        };
+        for part in [text("reason"), &message] {
             if !part.is_empty() {
                 words.push_str(": ");
                 words.push_str(part);

@@ -53,6 +53,28 @@ pub fn redact_field_text(key: &Key, field: &str, text: &str) -> String {
     }
 }
 
+/// A server's message about an object of which nothing may be shown, although it is no Secret.
+pub fn withhold_server_text(text: &str) -> &'static str {
+    if text.is_empty() { "" } else { WITHHELD }
+}
+
+/// The path of a field without what is in its brackets, but for numbers: the items of a list are called by values of theirs.
+pub fn without_item_names(path: &str) -> String {
+    let mut shown = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('[') {
+        shown.push_str(&rest[..at]);
+        // A key in quotes may hold brackets, too; what has no end takes everything.
+        let (item, after) = rest[at + 1..].split_at(value_length(&rest[at + 1..], Some(']')));
+        let is_number = item.strip_suffix(']').is_some_and(|item| item.bytes().all(|byte| byte.is_ascii_digit()));
+        shown.push('[');
+        shown.push_str(if is_number { item } else { "…]" });
+        rest = after;
+    }
+    shown.push_str(rest);
+    shown
+}
+
 /// What an API server says about who denied a request, up to the words of an admission webhook or policy; `None` if it says
 /// something else.
 pub fn admission(text: &str) -> Option<&str> {
@@ -356,6 +378,20 @@ mod tests {
         assert_eq!(shown(short), short);
         let long = format!("admission webhook \"{}\" denied the request: hunter2", "v".repeat(5000));
         assert!(!shown(&long).contains("hunter2"));
+    }
+
+    #[test]
+    fn paths_are_shown_without_what_items_are_called() {
+        let cases = [
+            ("spec.a", "spec.a"),
+            ("spec.containers[name=\"hunter2\"].image", "spec.containers[…].image"),
+            ("spec.a[12].b[port=1,name=\"x]\"].c", "spec.a[12].b[…].c"),
+            ("spec.a[\"hunter2\"]", "spec.a[…]"),
+            ("spec.a[hunter2", "spec.a[…]"),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(without_item_names(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -15,7 +15,9 @@
 //! Invariant: nothing that the tool says is shown but names, and what stands in the files themselves: its words quote values.
 //! Invariant: a chart that would be rendered to something else the next time is refused.
 //!
-//! Deliberately absent: reading the documents (`manifest`), substitution and SOPS.
+//! [`substitute()`] gives a text the values of its expressions, and [`normal_form()`] is the text of an object for that.
+//!
+//! Deliberately absent: reading the documents (`manifest`), where values come from, and SOPS.
 
 mod added;
 mod chart;
@@ -29,13 +31,16 @@ mod helm;
 mod helm_refusal;
 #[expect(clippy::disallowed_methods, reason = "it removes what was left behind")]
 mod kustomize;
+mod normal_form;
 mod overlay;
+mod pattern;
 #[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
 mod program;
 mod refusal;
 #[expect(clippy::disallowed_methods, reason = "it asks the renderer, and is it")]
 mod renderer;
 mod schema;
+mod substitute;
 mod templates;
 mod tool;
 mod turns;
@@ -46,5 +51,7 @@ pub use closure::{Closure, closure};
 pub use error::Error;
 pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};
 pub use kustomize::{Built, Kustomize, Rendered};
+pub use normal_form::normal_form;
 pub use overlay::Overlay;
 pub use renderer::serve;
+pub use substitute::{ExpressionFault, Substituted, Undefined, may_hold_expressions, substitute};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::overlay::CommonMetadata;
-use crate::manifest::Problem;
+use crate::manifest::{Form, Problem};
 use crate::object::{Flaw, Names, Object, Place, path_text};
 
 /// The annotation that says which object it was.
@@ -46,8 +46,8 @@ fn annotations(value: &mut Value) -> Option<&mut serde_json::Map<String, Value>>
 }
 
 /// The objects that a tool has made of `before`, as they were read; what is new is at its own place.
-pub fn read_back(made: &[Arc<Object>], before: &[Arc<Object>]) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
-    changed(made, |object, value| {
+pub fn read_back(made: &[Arc<Object>], before: &[Arc<Object>], form: Form) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
+    changed(made, form, |object, value| {
         let number = annotations(value).and_then(|all| all.remove(NUMBER));
         if annotations(value).is_some_and(|all| all.is_empty())
             && let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
@@ -60,8 +60,12 @@ pub fn read_back(made: &[Arc<Object>], before: &[Arc<Object>]) -> Result<Vec<Arc
 }
 
 /// The objects with labels and annotations in their metadata.
-pub fn with_metadata(objects: &[Arc<Object>], common: &CommonMetadata) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
-    changed(objects, |object, value| {
+pub fn with_metadata(
+    objects: &[Arc<Object>],
+    common: &CommonMetadata,
+    form: Form,
+) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
+    changed(objects, form, |object, value| {
         for (field, added) in [("labels", &common.labels), ("annotations", &common.annotations)] {
             add(value, field, added);
         }
@@ -85,13 +89,18 @@ fn add(value: &mut Value, field: &str, added: &BTreeMap<String, String>) {
 /// Other objects, each at the place that `change` says.
 fn changed(
     objects: &[Arc<Object>],
+    form: Form,
     mut change: impl FnMut(&Object, &mut Value) -> Place,
 ) -> Result<Vec<Arc<Object>>, Vec<Problem>> {
     let (mut names, mut all, mut problems) = (Names::default(), Vec::with_capacity(objects.len()), Vec::new());
     for object in objects {
         let mut value = object.value();
         let place = change(object, &mut value);
-        match Object::sharing_names(&value, place.clone(), &mut names) {
+        let read = match form {
+            Form::Final => Object::sharing_names(&value, place.clone(), &mut names),
+            Form::WithExpressions => Object::with_expressions(&value, place.clone(), &mut names),
+        };
+        match read {
             Ok(object) => all.push(Arc::new(object)),
             Err(flaws) => problems.extend(flaws.into_iter().map(|flaw| problem(&place, flaw))),
         }
@@ -124,11 +133,11 @@ mod tests {
         assert!(!text.contains(['\u{7f}', '\u{85}', '\u{2028}', '\u{feff}']), "{text}");
         let documents = text.split("---\n{").skip(1).map(|text| format!("{{{text}"));
         let made = documents.map(|text| object(&serde_yaml::from_str(&text).unwrap(), "made.yaml")).collect::<Vec<_>>();
-        assert_eq!(read_back(&made, &before).unwrap(), before);
+        assert_eq!(read_back(&made, &before, Form::Final).unwrap(), before);
         // In another order, and with one that is new.
         let new = object(&map("c", "1"), "made.yaml");
         let other = [made[1].clone(), new.clone(), made[0].clone()];
-        assert_eq!(read_back(&other, &before).unwrap(), [before[1].clone(), new, before[0].clone()]);
+        assert_eq!(read_back(&other, &before, Form::Final).unwrap(), [before[1].clone(), new, before[0].clone()]);
     }
 
     #[test]
@@ -136,7 +145,7 @@ mod tests {
         for number in ["", "-1", "9", "x"] {
             let mut forged = map("a", "1");
             forged["metadata"]["annotations"] = json!({NUMBER: number, "own": "1"});
-            let read = read_back(&[object(&forged, "made.yaml")], &[object(&map("a", "1"), "a.yaml")]).unwrap();
+            let read = read_back(&[object(&forged, "made.yaml")], &[object(&map("a", "1"), "a.yaml")], Form::Final).unwrap();
             assert_eq!(
                 (&*read[0].place.file, &read[0].value()["metadata"]["annotations"]),
                 ("made.yaml", &json!({"own": "1"}))
@@ -150,7 +159,7 @@ mod tests {
         before["metadata"]["labels"] = json!({"tier": "front", "app": "web"});
         let labels = [("tier".to_owned(), "back".to_owned())].into();
         let common = CommonMetadata { labels, annotations: [("team".to_owned(), "x".to_owned())].into() };
-        let after = with_metadata(&[object(&before, "a.yaml")], &common).unwrap()[0].value();
+        let after = with_metadata(&[object(&before, "a.yaml")], &common, Form::Final).unwrap()[0].value();
         let expected = json!({"name": "a", "labels": {"tier": "back", "app": "web"}, "annotations": {"team": "x"}});
         assert_eq!(after["metadata"], expected);
     }

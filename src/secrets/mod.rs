@@ -1,11 +1,11 @@
-//! The Secrets that GitSyncs and Functions use, each watched by its name, so that a corrected password takes effect at
-//! once.
+//! The Secrets that GitSyncs and Functions use, and the ConfigMaps with values for GitSyncs, each watched by its name, so that
+//! a corrected password takes effect at once.
 //!
-//! [`Secrets::follow`] follows a Secret and [`Followed`] wakes the follower when it changes; [`Known`] is its state.
+//! [`Secrets::follow`] follows a Secret, [`Secrets::follow_config_map`] a ConfigMap, and [`Followed`] wakes the follower when it changes; [`Known`] is its state.
 //! Registry Secrets, which have the same names in every namespace, are watched in all namespaces at once; every other
 //! Secret has its own watch as long as it has a follower.
 //!
-//! Invariant: there is one watch per Secret, however many followers it has; a change wakes only its followers.
+//! Invariant: there is one watch per Secret or ConfigMap, however many followers it has; a change wakes only its followers.
 //! Invariant: a Secret that could not be read is never reported as missing.
 //! Invariant: nothing is kept of a Secret without followers; the next follower reads it again.
 //!
@@ -14,10 +14,12 @@
 mod receivers;
 mod repository;
 mod state;
+mod values;
 #[expect(clippy::disallowed_methods, reason = "it waits until a watch is to be tried again")]
 mod watch;
 
 pub use receivers::ReceiverSecrets;
 pub use repository::{RepositoryData, RepositorySecrets};
 pub use state::{Contents, Known, SecretData};
+pub use values::ValueSources;
 pub use watch::{Followed, Secrets};

@@ -13,6 +13,16 @@ use crate::failure::{Class, chain};
 /// The `data` of a Secret.
 pub type SecretData = BTreeMap<String, ByteString>;
 
+/// What is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    /// A Secret.
+    #[default]
+    Secret,
+    /// A ConfigMap: its data is no secret, and is kept as that of a Secret.
+    ConfigMap,
+}
+
 /// What is kept of a Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Contents {
@@ -104,6 +114,7 @@ impl fmt::Debug for Known {
 /// The state of the Secrets with one name, in one namespace or in all.
 #[derive(Default)]
 pub(super) struct State {
+    holder: Holder,
     synced: bool,
     /// By namespace.
     data: HashMap<String, Arc<Contents>>,
@@ -123,6 +134,10 @@ pub(super) enum Affected {
 }
 
 impl State {
+    pub(super) fn of(holder: Holder) -> Self {
+        Self { holder, ..Self::default() }
+    }
+
     /// The state of the Secret in a namespace.
     pub(super) fn known(&self, namespace: &str) -> Known {
         match (self.data.get(namespace), &self.trouble) {
@@ -142,7 +157,7 @@ impl State {
             WatchEvent::Initial(live) => {
                 let Some(namespace) = namespace_of(&live) else { return Affected::None };
                 self.fresh.insert(namespace.clone());
-                self.data.insert(namespace.clone(), contents_of(&live));
+                self.data.insert(namespace.clone(), contents_of(self.holder, &live));
                 Affected::One(namespace)
             }
             // What was read of it before is still the best that is known.
@@ -152,7 +167,7 @@ impl State {
             }
             WatchEvent::Applied(live) => {
                 let Some(namespace) = namespace_of(&live) else { return Affected::None };
-                self.data.insert(namespace.clone(), contents_of(&live));
+                self.data.insert(namespace.clone(), contents_of(self.holder, &live));
                 Affected::One(namespace)
             }
             WatchEvent::Deleted(live) => {
@@ -182,8 +197,15 @@ fn namespace_of(live: &Value) -> Option<String> {
     live.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned)
 }
 
-fn contents_of(live: &Value) -> Arc<Contents> {
-    let data = live.get("data").cloned().and_then(|data| serde_json::from_value(data).ok());
+fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
+    let data = live.get("data").cloned();
+    let data: Option<SecretData> = match holder {
+        Holder::Secret => data.and_then(|data| serde_json::from_value(data).ok()),
+        Holder::ConfigMap => {
+            let data: Option<BTreeMap<String, String>> = data.and_then(|data| serde_json::from_value(data).ok());
+            data.map(|data| data.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))).collect())
+        }
+    };
     let kind = live.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     Arc::new(Contents { kind, data: data.unwrap_or_default() })
 }

@@ -14,13 +14,13 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::receivers::ReceiverSecrets;
-use super::state::{Affected, Known, State};
+use super::state::{Affected, Holder, Known, State};
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 
 /// Maximum wait for the first state of a Secret.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// All followed Secrets.
+/// All followed Secrets and ConfigMaps.
 #[derive(Debug)]
 pub struct Secrets {
     inner: Mutex<Inner>,
@@ -29,7 +29,7 @@ pub struct Secrets {
     of_receivers: ReceiverSecrets,
 }
 
-/// A follower of a Secret, until it is dropped.
+/// A follower of a Secret or ConfigMap, until it is dropped.
 #[derive(Debug)]
 pub struct Followed {
     namespace: String,
@@ -43,7 +43,15 @@ pub struct Followed {
 #[derive(Debug, Default)]
 struct Inner {
     everywhere: HashMap<String, Everywhere>,
-    single: HashMap<(String, String), Weak<Entry>>,
+    single: HashMap<Named, Weak<Entry>>,
+}
+
+/// What has a watch of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Named {
+    holder: Holder,
+    namespace: String,
+    name: String,
 }
 
 /// A name that is watched in all namespaces, once it has a follower.
@@ -82,7 +90,7 @@ impl Entry {
 /// A watch to start.
 #[derive(Debug)]
 enum Begin {
-    One { namespace: String, name: String, entry: Weak<Entry>, stop: CancellationToken },
+    One { named: Named, entry: Weak<Entry>, stop: CancellationToken },
     Everywhere(String),
 }
 
@@ -114,10 +122,15 @@ impl Secrets {
         let mut inner = self.inner.lock();
         let entry = match inner.everywhere.get_mut(name) {
             Some(everywhere) => self.follow_everywhere(everywhere, namespace, name),
-            None => self.follow_one(&mut inner.single, namespace, name),
+            None => self.follow_one(&mut inner.single, Holder::Secret, namespace, name),
         };
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        Followed { namespace, name, known: entry.known.subscribe(), taken: Known::Nothing, entry }
+        Followed::new(namespace, name, entry)
+    }
+
+    /// Follows a ConfigMap, whether it exists or not.
+    pub fn follow_config_map(&self, namespace: &str, name: &str) -> Followed {
+        let entry = self.follow_one(&mut self.inner.lock().single, Holder::ConfigMap, namespace, name);
+        Followed::new(namespace, name, entry)
     }
 
     fn follow_everywhere(&self, everywhere: &mut Everywhere, namespace: &str, name: &str) -> Arc<Entry> {
@@ -136,20 +149,20 @@ impl Secrets {
 
     fn follow_one(
         &self,
-        single: &mut HashMap<(String, String), Weak<Entry>>,
+        single: &mut HashMap<Named, Weak<Entry>>,
+        holder: Holder,
         namespace: &str,
         name: &str,
     ) -> Arc<Entry> {
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        let key = (namespace.clone(), name.clone());
-        if let Some(entry) = single.get(&key).and_then(Weak::upgrade) {
+        let named = Named { holder, namespace: namespace.to_owned(), name: name.to_owned() };
+        if let Some(entry) = single.get(&named).and_then(Weak::upgrade) {
             return entry;
         }
         let stop = CancellationToken::new();
         let watch = Some(stop.clone().drop_guard());
         let entry = Arc::new(Entry { known: watch::Sender::new(Known::Nothing), watch });
-        remember(single, key, &entry);
-        let _ = self.begin.send(Begin::One { namespace, name, entry: Arc::downgrade(&entry), stop });
+        remember(single, named.clone(), &entry);
+        let _ = self.begin.send(Begin::One { named, entry: Arc::downgrade(&entry), stop });
         entry
     }
 
@@ -158,15 +171,17 @@ impl Secrets {
         let inbox = self.inbox.lock().take();
         let Some(mut inbox) = inbox else { return Ok(()) };
         let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+        let config_maps = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
         let mut tasks = JoinSet::new();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(ended) = tasks.join_next() => ended?,
                 Some(begin) = inbox.recv() => match begin {
-                    Begin::One { namespace, name, entry, stop } => {
-                        let events = cluster.watch(&kind, Selection::named(Some(&namespace), &name));
-                        tasks.spawn(watch_one(events, namespace, entry, stop));
+                    Begin::One { named, entry, stop } => {
+                        let kind = if named.holder == Holder::Secret { &kind } else { &config_maps };
+                        let events = cluster.watch(kind, Selection::named(Some(&named.namespace), &named.name));
+                        tasks.spawn(watch_one(events, named, entry, stop));
                     }
                     Begin::Everywhere(name) => {
                         let events = cluster.watch(&kind, Selection::named(None, &name));
@@ -204,11 +219,11 @@ impl Secrets {
 
 async fn watch_one(
     mut events: BoxStream<'static, WatchEvent>,
-    namespace: String,
+    Named { holder, namespace, .. }: Named,
     entry: Weak<Entry>,
     stop: CancellationToken,
 ) {
-    let mut account = State::default();
+    let mut account = State::of(holder);
     while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
         if account.observe(event) != Affected::None {
             let Some(entry) = entry.upgrade() else { return };
@@ -227,6 +242,11 @@ fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: 
 }
 
 impl Followed {
+    fn new(namespace: &str, name: &str, entry: Arc<Entry>) -> Self {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        Self { namespace, name, known: entry.known.subscribe(), taken: Known::Nothing, entry }
+    }
+
     /// Its namespace and name.
     pub fn of(&self) -> (&str, &str) {
         (&self.namespace, &self.name)

@@ -117,6 +117,7 @@ mod ssh;
 mod status_command;
 mod stuck_deletions;
 mod submodules;
+mod substitute;
 mod support;
 mod sync;
 mod sync_command;

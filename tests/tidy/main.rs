@@ -127,6 +127,7 @@ const ACTING: &[&str] = &[
     "src/render/turns.rs",
     "src/runtimes/libraries.rs",
     "src/secrets/repository.rs",
+    "src/secrets/values.rs",
     "src/secrets/watch.rs",
     "src/source/lookup.rs",
     "src/source/remotes.rs",

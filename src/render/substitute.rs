@@ -1,0 +1,386 @@
+//! Expressions in a text become values: `${name}` with its operators, read as Flux reads them (`envsubst`).
+//!
+//! Invariant: one pass. What a value holds is not looked at again.
+//! Invariant: no text and no value causes a panic, and neither the time nor the length of what comes out depends on more than
+//! the length of what goes in and the bounds below.
+//! Invariant: a fault shows the beginning of an expression up to its operator, never a value, and never a default.
+//!
+//! Deliberately absent: where values come from, and that the text is YAML ([`normal_form`](super::normal_form)).
+
+use std::collections::BTreeSet;
+
+use super::pattern::{Steps, Which, without_beginning};
+
+/// Bytes of everything that expressions of one text become, those within others included.
+const MOST: usize = 3 << 20;
+/// Expressions within expressions.
+const DEPTH: usize = 50;
+/// Comparisons of characters for the patterns of one text.
+const STEPS: u32 = 5_000_000;
+/// Variables that are not defined and that are named, of one text.
+const NAMED: usize = 20;
+/// Characters of an expression that are shown.
+const SHOWN: usize = 60;
+
+/// What becomes of `${name}` if `name` is not defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undefined {
+    /// It is a fault.
+    Refused,
+    /// Nothing.
+    Empty,
+}
+
+/// A text with values.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Substituted {
+    /// The text.
+    pub text: String,
+    /// The variables that are defined and that an expression names.
+    pub used: BTreeSet<String>,
+}
+
+/// What is wrong with an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpressionFault {
+    /// Its beginning.
+    pub expression: String,
+    /// What is wrong.
+    pub what: &'static str,
+}
+
+const NOT_DEFINED: &str = "the variable is not defined";
+const NO_NAME: &str = "there is no name of a variable (`$${` is a plain `${`)";
+const NOT_CLOSED: &str = "the closing brace is missing, or something is behind the name that no operator begins with";
+const NO_OPERAND: &str = "there is nothing behind the operator, or the closing brace is missing";
+const NOT_AN_EXPRESSION: &str = "something is behind the operator that does not belong there";
+const NO_SECOND_SLASH: &str = "the second `/` is missing";
+const OUT_OF_BOUNDS: &str = "the length is negative, or it would cut a character in two";
+const TOO_DEEP: &str = "too many expressions are within each other";
+const TOO_LARGE: &str = "it becomes too large";
+const TOO_LONG: &str = "its pattern takes too long";
+
+/// A text with the values of its expressions, or everything that is wrong with them.
+///
+/// # Errors
+/// All variables that are not defined; or the first expression that is none.
+pub fn substitute<'v>(
+    text: &str,
+    value: &dyn Fn(&str) -> Option<&'v str>,
+    undefined: Undefined,
+) -> Result<Substituted, Vec<ExpressionFault>> {
+    let mut reader = Reader {
+        text,
+        at: 0,
+        begins: 0,
+        value,
+        undefined,
+        used: BTreeSet::new(),
+        faults: Vec::new(),
+        room: MOST,
+        depth: 0,
+        steps: Steps::new(STEPS),
+    };
+    match reader.all() {
+        Ok(text) if reader.faults.is_empty() => Ok(Substituted { text, used: reader.used }),
+        Ok(_) => Err(reader.faults),
+        Err(what) => {
+            let fault = ExpressionFault { expression: shown(&text[reader.begins..]), what };
+            reader.faults.push(fault);
+            Err(reader.faults)
+        }
+    }
+}
+
+/// Whether a value can change anything in a text.
+pub fn may_hold_expressions(text: &[u8]) -> bool {
+    text.contains(&b'$')
+}
+
+type Read<T> = Result<T, &'static str>;
+
+struct Reader<'t, 'r, 'v> {
+    text: &'t str,
+    at: usize,
+    /// Where the innermost expression begins that is being read.
+    begins: usize,
+    value: &'r dyn Fn(&str) -> Option<&'v str>,
+    undefined: Undefined,
+    used: BTreeSet<String>,
+    faults: Vec<ExpressionFault>,
+    /// Bytes that expressions may still become.
+    room: usize,
+    depth: usize,
+    steps: Steps,
+}
+
+/// The beginning of an expression, up to its operator.
+fn shown(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let operator = |(at, c): &(usize, char)| {
+        *at > 2 && matches!(c, ':' | '=' | '-' | '+' | '?' | '/' | '#' | '%' | ',' | '^' | '}' | '"' | '\'')
+    };
+    let found = line.char_indices().take(SHOWN).find(operator);
+    match found {
+        Some((at, '}')) => line[..=at].to_owned(),
+        Some((at, operator)) => format!("{}{operator}…}}", &line[..at]),
+        None if line.chars().count() > SHOWN => format!("{}…", line.chars().take(SHOWN).collect::<String>()),
+        None => line.to_owned(),
+    }
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphabetic() || c.is_numeric() || c == '_'
+}
+
+impl<'t> Reader<'t, '_, '_> {
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn is_at(&self, text: &str) -> bool {
+        self.text[self.at..].starts_with(text)
+    }
+
+    /// Takes what is next as long as it is such a character, at most so many.
+    fn take_while(&mut self, most: usize, is_taken: impl Fn(char) -> bool) -> &'t str {
+        let rest = &self.text[self.at..];
+        let end =
+            rest.char_indices().take(most).take_while(|(_, c)| is_taken(*c)).map(|(at, c)| at + c.len_utf8()).last();
+        let end = end.unwrap_or_default();
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn close(&mut self) -> Read<()> {
+        if self.take_while(1, |c| c == '}').is_empty() { Err(NOT_AN_EXPRESSION) } else { Ok(()) }
+    }
+
+    /// What comes out must have room.
+    fn make_room(&mut self, bytes: usize) -> Read<()> {
+        self.room = self.room.checked_sub(bytes).ok_or(TOO_LARGE)?;
+        Ok(())
+    }
+
+    fn all(&mut self) -> Read<String> {
+        let mut all = String::with_capacity(self.text.len());
+        while let Some(dollar) = self.text[self.at..].find('$') {
+            all.push_str(&self.text[self.at..self.at + dollar]);
+            self.at += dollar;
+            if self.is_at("${") {
+                all.push_str(&self.expression()?);
+            } else {
+                self.at += if self.is_at("$$") { 2 } else { 1 };
+                all.push('$');
+            }
+        }
+        all.push_str(&self.text[self.at..]);
+        Ok(all)
+    }
+
+    /// What an expression becomes that begins here.
+    fn expression(&mut self) -> Read<String> {
+        let outer = std::mem::replace(&mut self.begins, self.at);
+        self.depth += 1;
+        if self.depth > DEPTH {
+            return Err(TOO_DEEP);
+        }
+        self.at += "${".len();
+        let found = self.inner()?;
+        self.depth -= 1;
+        self.begins = outer;
+        Ok(found)
+    }
+
+    fn inner(&mut self) -> Read<String> {
+        if !self.take_while(1, |c| c == '#').is_empty() {
+            let name = self.take_while(usize::MAX, is_of_name).to_owned();
+            if name.is_empty() {
+                return Err(NOT_AN_EXPRESSION);
+            }
+            self.close()?;
+            return self.with_value(&name, |_, value| Ok(value.len().to_string()));
+        }
+        let name = self.take_while(usize::MAX, is_of_name).to_owned();
+        if name.is_empty() {
+            return Err(NO_NAME);
+        }
+        match self.peek() {
+            Some(':') if [":=", ":-", ":?", ":+"].iter().any(|operator| self.is_at(operator)) => self.default(&name, 2),
+            Some(':') => self.part(&name),
+            Some('=') => self.default(&name, 1),
+            Some(',' | '^') => self.cases(&name),
+            Some('/') => self.replace(&name),
+            Some(mark @ ('#' | '%')) => self.remove(&name, mark),
+            Some('}') => {
+                self.at += 1;
+                self.with_value(&name, |_, value| Ok(value.to_owned()))
+            }
+            _ => Err(NOT_CLOSED),
+        }
+    }
+
+    /// What an operator makes of the value of a variable.
+    fn with_value(&mut self, name: &str, make: impl FnOnce(&mut Self, &str) -> Read<String>) -> Read<String> {
+        let value = (self.value)(name);
+        if value.is_some() {
+            self.used.insert(name.to_owned());
+        } else if self.undefined == Undefined::Refused && self.faults.len() < NAMED {
+            let fault = ExpressionFault { expression: shown(&self.text[self.begins..self.at]), what: NOT_DEFINED };
+            if !self.faults.contains(&fault) {
+                self.faults.push(fault);
+            }
+        }
+        let made = make(self, value.unwrap_or_default())?;
+        self.make_room(made.len())?;
+        Ok(made)
+    }
+
+    /// An operand: a text up to where it ends, or one expression.
+    fn operand(&mut self, ends: impl Fn(char) -> bool, escapes: bool) -> Read<String> {
+        if self.is_at("${") {
+            return self.expression();
+        }
+        let mut operand = String::new();
+        let begins = self.at;
+        while let Some(c) = self.peek().filter(|_| !self.is_at("${")) {
+            if escapes && (self.is_at("$$") || self.is_at("\\/") || self.is_at("\\\\")) {
+                self.at += 1;
+                operand.extend(self.peek());
+                self.at += 1;
+                continue;
+            }
+            if ends(c) {
+                break;
+            }
+            operand.push(c);
+            self.at += c.len_utf8();
+        }
+        if self.at == begins { Err(NO_OPERAND) } else { Ok(operand) }
+    }
+
+    /// `${name:-default}`, and the other operators that mean the same.
+    fn default(&mut self, name: &str, operator: usize) -> Read<String> {
+        self.at += operator;
+        let mut default = String::new();
+        while !self.is_at("}") {
+            default.push_str(&self.operand(|c| c == '}', false)?);
+        }
+        self.at += 1;
+        let value = (self.value)(name);
+        if value.is_some() {
+            self.used.insert(name.to_owned());
+        }
+        let made = value.filter(|value| !value.is_empty()).map_or(default, str::to_owned);
+        self.make_room(made.len())?;
+        Ok(made)
+    }
+
+    /// `${name:offset}`, `${name:offset:length}`, in bytes.
+    fn part(&mut self, name: &str) -> Read<String> {
+        self.at += 1;
+        let offset = self.operand(|c| c == ':' || c == '}', false)?;
+        let length = match self.peek() {
+            Some('}') => None,
+            Some(':') => {
+                self.take_while(usize::MAX, |c| c == ':');
+                Some(self.operand(|c| c == '}', false)?)
+            }
+            _ => return Err(NOT_AN_EXPRESSION),
+        };
+        self.close()?;
+        self.with_value(name, |_, value| part(value, &offset, length.as_deref()).ok_or(OUT_OF_BOUNDS))
+    }
+
+    /// `${name^}`, `${name^^}`, `${name,}`, `${name,,}`.
+    fn cases(&mut self, name: &str) -> Read<String> {
+        let operator = self.take_while(2, |c| matches!(c, ',' | '^')).to_owned();
+        self.close()?;
+        self.with_value(name, |_, value| {
+            Ok(match &*operator {
+                "^" => value.chars().take(1).map(upper).chain(value.chars().skip(1)).collect(),
+                "^^" => value.chars().map(upper).collect(),
+                "," => value.chars().take(1).map(lower).chain(value.chars().skip(1)).collect(),
+                ",," => value.chars().map(lower).collect(),
+                _ => value.to_owned(),
+            })
+        })
+    }
+
+    /// `${name#pattern}`, `${name##pattern}`, `${name%pattern}`, `${name%%pattern}`.
+    fn remove(&mut self, name: &str, mark: char) -> Read<String> {
+        let which = if self.take_while(2, |c| c == mark).len() == 1 { Which::Shortest } else { Which::Longest };
+        let pattern = self.operand(|c| c == '}', false)?;
+        self.close()?;
+        self.with_value(name, |reader, value| {
+            let (mut value, mut pattern): (Vec<char>, Vec<char>) = (value.chars().collect(), pattern.chars().collect());
+            if mark == '%' {
+                value.reverse();
+                pattern.reverse();
+            }
+            let rest = without_beginning(&value, &pattern, which, &mut reader.steps).map_err(|_| TOO_LONG)?;
+            Ok(if mark == '%' { rest.iter().rev().collect() } else { rest.iter().collect() })
+        })
+    }
+
+    /// `${name/text/by}`, `${name//text/by}`, `${name/#text/by}`, `${name/%text/by}`.
+    fn replace(&mut self, name: &str) -> Read<String> {
+        self.at += 1;
+        let kind = self.take_while(1, |c| matches!(c, '/' | '#' | '%')).chars().next();
+        let text = self.operand(|c| c == '/' || c == '}', true)?;
+        if self.take_while(usize::MAX, |c| c == '/').is_empty() {
+            return Err(NO_SECOND_SLASH);
+        }
+        let by = if self.is_at("}") { None } else { Some(self.operand(|c| c == '}', true)?) };
+        self.close()?;
+        self.with_value(name, |reader, value| {
+            let grows = by.as_ref().map_or(0, String::len).saturating_sub(text.len());
+            let most = if kind == Some('/') { value.matches(&*text).count() } else { 1 };
+            if grows.saturating_mul(most).saturating_add(value.len()) > reader.room {
+                return Err(TOO_LARGE);
+            }
+            Ok(match (kind, &by) {
+                (Some('/'), by) => value.replace(&*text, by.as_deref().unwrap_or_default()),
+                (None, by) => value.replacen(&*text, by.as_deref().unwrap_or_default(), 1),
+                (Some('#'), Some(by)) => {
+                    value.strip_prefix(&*text).map(|rest| format!("{by}{rest}")).unwrap_or(value.into())
+                }
+                (Some(_), Some(by)) => {
+                    value.strip_suffix(&*text).map(|rest| format!("{rest}{by}")).unwrap_or(value.into())
+                }
+                (Some(_), None) => value.to_owned(),
+            })
+        })
+    }
+}
+
+/// A part of a value; `None` where there is none. What is no number changes nothing.
+fn part(value: &str, offset: &str, length: Option<&str>) -> Option<String> {
+    let (Ok(offset), Ok(size)) = (offset.parse::<i64>(), i64::try_from(value.len())) else {
+        return Some(value.to_owned());
+    };
+    let begin = if offset < 0 { size.saturating_add(offset).max(0) } else { offset };
+    let end = match length.map(str::parse::<i64>) {
+        None => size,
+        Some(Err(_)) => return Some(value.to_owned()),
+        Some(Ok(length)) => begin.saturating_add(length).min(size),
+    };
+    if begin >= size && end >= size {
+        return Some(String::new());
+    }
+    value.get(usize::try_from(begin).ok()?..usize::try_from(end).ok()?).map(str::to_owned)
+}
+
+/// As Go has it: a character that becomes several stays as it is.
+fn upper(c: char) -> char {
+    let mut all = c.to_uppercase();
+    all.next().filter(|_| all.next().is_none()).unwrap_or(c)
+}
+
+fn lower(c: char) -> char {
+    let mut all = c.to_lowercase();
+    all.next().filter(|_| all.next().is_none()).unwrap_or(c)
+}
+
+#[cfg(test)]
+mod tests;
