@@ -4,7 +4,7 @@
 //! four steps:
 //!
 //! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
-//!   [`placement`] gives documents their place in the cluster; [`no_memory`] are commits that wait for memory
+//!   [`placement`] gives documents their place in the cluster; [`rights`] says by whose rights that is read and written; [`no_memory`] are commits that wait for memory
 //! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
@@ -51,6 +51,7 @@ mod report;
 #[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]
 mod rerun;
 mod resolve;
+mod rights;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
@@ -64,3 +65,4 @@ pub use context::{Context, Input, SyncFacts};
 pub use listing::{Listed, Listing, listing};
 pub use placement::label;
 pub use reconcile::run;
+pub use rights::Rights;

@@ -109,6 +109,7 @@ mod registry_login;
 mod runtimes;
 mod schedules;
 mod secret_types;
+mod service_accounts;
 mod shared_remotes;
 mod source;
 mod ssh;

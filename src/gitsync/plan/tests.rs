@@ -81,6 +81,7 @@ impl Chance {
             planned: desired.is_some().then(|| self.text(COMMITS)),
             desired,
             confined_to: confined_to.map(Into::into),
+            by_account: confined_to.is_some() && self.one_in(2),
             suspended: self.one_in(5),
             tried: !self.one_in(5),
             cannot_read,
