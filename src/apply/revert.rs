@@ -269,7 +269,7 @@ impl Writer {
         ))
     }
 
-    /// A Namespace or a definition is there: what failed for want of it is tried at once.
+    /// A Namespace, a definition, or a right of a ServiceAccount is there: what failed for want of it is tried at once.
     pub(super) fn retry_dependents(&self, desired: &Desired) {
         let key = &desired.key;
         let waited = if key.is("", "Namespace") {
@@ -277,6 +277,8 @@ impl Writer {
         } else if key.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             let group = key.name.split_once('.').map_or("", |(_, group)| group);
             self.store().failed(|other| &*other.group == group)
+        } else if &*key.group == "rbac.authorization.k8s.io" {
+            self.store().failed(|other| key.namespace.is_none() || key.namespace == other.namespace)
         } else {
             return;
         };

@@ -27,17 +27,22 @@ async fn world() -> World {
         World::of(Cluster::new(Options { rbac: true, ..Options::default() }))
     };
     for name in [TEAM, SHARED, FOREIGN] {
-        world.create("v1", "namespaces", "", json!({"metadata": {"name": name}}));
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        world.create("v1", "namespaces", "", namespace);
     }
     let url = world.remote.path().display().to_string();
-    let repository = json!({"metadata": {"name": "repo", "namespace": TEAM}, "spec": {"url": url}});
+    let repository = json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+        "metadata": {"name": "repo", "namespace": TEAM}, "spec": {"url": url},
+    });
     world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", TEAM, repository);
     account(&world, DEPLOYER);
     world
 }
 
 fn account(world: &World, name: &str) {
-    world.create("v1", "serviceaccounts", TEAM, json!({"metadata": {"name": name, "namespace": TEAM}}));
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": TEAM}});
+    world.create("v1", "serviceaccounts", TEAM, account);
 }
 
 /// The tenant's ServiceAccount may do what the README says in a namespace.
@@ -45,10 +50,11 @@ fn grant(world: &World, namespace: &str) {
     let rule =
         json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]});
     if world.server.object(RBAC, "roles", namespace, "deploys").is_none() {
-        world.create(RBAC, "roles", namespace, json!({"metadata": {"name": "deploys"}, "rules": [rule]}));
+        let role = json!({"apiVersion": RBAC, "kind": "Role", "metadata": {"name": "deploys"}, "rules": [rule]});
+        world.create(RBAC, "roles", namespace, role);
     }
     let binding = json!({
-        "metadata": {"name": "deploys"},
+        "apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": "deploys"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deploys"},
         "subjects": [{"kind": "ServiceAccount", "name": DEPLOYER, "namespace": TEAM}],
     });
@@ -68,7 +74,9 @@ fn delete(world: &World, version: &str, resource: &str, namespace: &str, name: &
 fn begin(world: &mut World, spec: Value) {
     let mut whole = json!({"gitRepository": "repo", "interval": "1h"});
     json_patch::merge(&mut whole, &spec);
-    world.create(SYNCS.0, SYNCS.1, TEAM, json!({"metadata": {"name": "tenant", "namespace": TEAM}, "spec": whole}));
+    let metadata = json!({"name": "tenant", "namespace": TEAM});
+    let sync = json!({"apiVersion": SYNCS.0, "kind": "GitSync", "metadata": metadata, "spec": whole});
+    world.create(SYNCS.0, SYNCS.1, TEAM, sync);
     world.start();
 }
 
@@ -117,7 +125,7 @@ fn told(world: &World) -> String {
 }
 
 /// A new commit is looked at.
-fn commit(world: &World, message: &str) {
+fn commit(world: &mut World, message: &str) {
     world.remote.commit(message);
     world.look();
 }
@@ -127,7 +135,8 @@ async fn a_git_sync_reaches_as_far_as_its_account_and_no_further() {
     let mut world = world().await;
     grant(&world, TEAM);
     grant(&world, SHARED);
-    let hidden = json!({"metadata": {"name": "there"}, "data": {"key": "hidden"}});
+    let hidden =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there"}, "data": {"key": "hidden"}});
     world.create("v1", "configmaps", FOREIGN, hidden);
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", map_in(SHARED, "b", "1"));
     world.remote.file("there.yaml", map_in(FOREIGN, "there", "1"));
@@ -154,14 +163,14 @@ async fn a_git_sync_reaches_as_far_as_its_account_and_no_further() {
     );
 
     world.remote.remove("there.yaml").remove("away.yaml");
-    commit(&world, "only where it may");
+    commit(&mut world, "only where it may");
     ready_is(&world, "True", "").await;
     edit_map(&world, SHARED, "b", "theirs");
     world.until("put back", |w| data(w, SHARED, "b") == "1").await;
     delete(&world, "v1", "configmaps", SHARED, "b");
     world.until("made again", |w| data(w, SHARED, "b") == "1").await;
     world.remote.remove("b.yaml");
-    commit(&world, "without b");
+    commit(&mut world, "without b");
     world.until("pruned", |w| data(w, SHARED, "b") == "absent").await;
     ready_is(&world, "True", "").await;
 }
@@ -188,7 +197,7 @@ async fn rights_that_are_taken_away_are_missed_with_words_and_count_again_once_g
 
     revoke(&world, SHARED);
     world.remote.remove("b.yaml");
-    commit(&world, "without b");
+    commit(&mut world, "without b");
     ready_is(&world, "False PruneFailed", &format!("may not get configmaps in namespace {SHARED}")).await;
     assert_eq!(data(&world, SHARED, "b"), "1");
     grant(&world, SHARED);
