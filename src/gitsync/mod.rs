@@ -4,7 +4,7 @@
 //! four steps:
 //!
 //! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
-//!   [`placement`] gives documents their place in the cluster; [`rights`] says by whose rights that is read and written; [`no_memory`] are commits that wait for memory
+//!   [`placement`] gives documents their place in the cluster; [`rights`] says by whose rights that is read and written, and [`account`] that those are there; [`no_memory`] are commits that wait for memory
 //! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
@@ -18,6 +18,7 @@
 //! Deliberately absent: keeping objects as they are between commits; [`drift`](crate::drift) detects their
 //! changes, and [`apply`](crate::apply) reverts them.
 
+mod account;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
 mod charts;
