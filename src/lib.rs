@@ -83,6 +83,7 @@
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`] in `source/lookup.rs`; when: `source/poll.rs` |
 //! | prune guards | [`gitsync::prune`]; of one object right before its deletion: [`managed::deletion`] |
 //! | every write to a managed object | [`apply`]: `put.rs` and `revert.rs` (both apply through `server_side.rs`), `prune.rs`, `replicas.rs` |
+//! | by whose rights objects are read and written | [`Writer::acting_for`](apply::Writer::acting_for), `gitsync/rights.rs` |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
 //! | field ownership projection | [`managed::projection`] |
 //! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |

@@ -27,7 +27,7 @@ use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::Drift;
 use crate::failure::{Backoff, chain};
 use crate::function;
-use crate::gitsync::Context;
+use crate::gitsync::{Context, Rights};
 use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
@@ -46,6 +46,9 @@ pub struct Settings {
     pub namespace: String,
     /// Further namespaces whose GitSyncs may apply everything.
     pub allow_namespaces: Vec<String>,
+    /// Name of the ServiceAccount by whose rights GitSyncs of other namespaces act that name none; `None`: they are confined to
+    /// their own namespace.
+    pub default_service_account: Option<String>,
     /// The agent's identity in the Lease.
     pub identity: String,
     /// The pod that this is; labelled while it leads and receives deliveries.
@@ -298,6 +301,7 @@ async fn lead(
     writer.limit_memory(settings.memory / 10 * 3);
     let drift = Drift::new(writer.clone());
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
+    let rights = Rights { trusted, default_service_account: settings.default_service_account.clone() };
     let source = Source::new(confined(settings));
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
@@ -309,7 +313,7 @@ async fn lead(
         Arc::clone(&repositories),
         Arc::clone(&secrets),
         Arc::clone(&pushes),
-        trusted,
+        rights,
         renderers(settings),
         liveness.component("reconciling GitSyncs"),
         notify(notifier),

@@ -62,6 +62,13 @@ pub struct GitSyncSpec {
     /// Namespace of namespaced objects whose manifest has none; by default the namespace of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,
+    /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied, put back and
+    /// deleted with the rights of that ServiceAccount, in every namespace where it has any, and with no others. By default the one
+    /// that the agent's option `--default-service-account` names; without that, a GitSync in the agent's namespace may touch
+    /// everything, and any other the objects of its own namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
     /// How the directory is rendered. By default every directory is what its files make it: a kustomization
     /// (`kustomization.yaml`), a Helm chart (`Chart.yaml`), or plain manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]

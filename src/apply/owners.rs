@@ -12,6 +12,7 @@ use super::follow_up::FollowUp;
 use crate::cluster::KindId;
 use crate::managed::desired::Desired;
 use crate::managed::objects::Topic;
+use crate::managed::pending::Next;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::managed::written::Accepted;
@@ -23,12 +24,21 @@ const ACCEPTED: usize = 256;
 
 impl Writer {
     /// What applies to an owner's objects from now on. `history` is what its status says, and counts only the first time.
-    pub fn set_policy(&self, owner: &Owner, policy: Policy, history: History) {
+    /// Whether something else did before.
+    pub fn set_policy(&self, owner: &Owner, policy: Policy, history: History) -> bool {
         let is_changed = self.store().set_policy(owner, policy, history);
         if is_changed {
             // What was passed over under the old policy has to be looked at again.
             self.follow_up(FollowUp::ListOwner(owner.clone()));
+            let failed = self.store().failed_of(owner);
+            for key in failed {
+                let ready = self.store().reset_failure(&key);
+                if ready {
+                    self.carry_out(&key, Next::Queue);
+                }
+            }
         }
+        is_changed
     }
 
     /// Changes of these objects stay from now on, because with them the owner cannot read its repository. Those of which

@@ -110,10 +110,12 @@ impl Writer {
             let desired = Arc::clone(&step.desired);
             let applied = match self.put(owner, step).await {
                 Ok(put) if desired.key.is("apiextensions.k8s.io", "CustomResourceDefinition") => {
-                    self.await_established(&desired, put).await
+                    self.await_established(owner, &desired, put).await
                 }
                 Ok(put) => Applied::Done(put),
-                Err(error) if error.is_invalid() && self.is_immutable(&desired).await => Applied::Immutable(error),
+                Err(error) if error.is_invalid() && self.is_immutable(owner, &desired).await => {
+                    Applied::Immutable(error)
+                }
                 Err(error) => Applied::Failed(error),
             };
             (desired, applied)
@@ -126,6 +128,8 @@ impl Writer {
         let desired = &step.desired;
         let key = &desired.key;
         let _lock = self.lock_object(key).await;
+        // Whoever is not known any more wants nothing.
+        let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
         let (version, seen) = {
             let mut store = self.store();
             let is_taken = step.expect == Expect::Absent && store.is_applied_for_another(owner, key);
@@ -142,7 +146,7 @@ impl Writer {
             begun
         };
         let under_way = UnderWay { writer: self, desired, seen: Some(seen) };
-        let outcome = self.put_now(owner, step, &version).await;
+        let outcome = acting.put_now(owner, step, &version).await;
         let seen = under_way.end();
         match &outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
@@ -275,7 +279,8 @@ impl Writer {
 
     /// Whether a refused change is one of a field that cannot be changed: the object could be created as it is, if it were
     /// not there already. Texts and causes of the refusals vary too much to tell.
-    async fn is_immutable(&self, desired: &Desired) -> bool {
+    async fn is_immutable(&self, owner: &Owner, desired: &Desired) -> bool {
+        let Some(acting) = self.acting_for(owner) else { return false };
         let mut body = desired.body();
         if desired.key.is("", "Service")
             && let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut)
@@ -287,18 +292,19 @@ impl Writer {
             }
         }
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let created = self.cluster().create(&desired.kind, namespace, name, &body, Persistence::DryRun).await;
+        let created = acting.cluster().create(&desired.kind, namespace, name, &body, Persistence::DryRun).await;
         created.is_err_and(|error| error.is_already_exists())
     }
 
     /// Waits until a definition is established; what needs it comes in a later stage.
-    async fn await_established(&self, definition: &Desired, put: Put) -> Applied {
+    async fn await_established(&self, owner: &Owner, definition: &Desired, put: Put) -> Applied {
+        let Some(acting) = self.acting_for(owner) else { return Applied::Done(put) };
         let mut waited = Duration::ZERO;
         let mut answer = put.answer.clone();
         while !is_established(&answer) && waited < ESTABLISHED_WITHIN {
             tokio::time::sleep(LOOK_EVERY).await;
             waited += LOOK_EVERY;
-            match self.cluster().get(&definition.kind, None, &definition.key.name).await {
+            match acting.cluster().get(&definition.kind, None, &definition.key.name).await {
                 Ok(Some(live)) => answer = live,
                 Ok(None) => {}
                 Err(error) => return Applied::Failed(error),

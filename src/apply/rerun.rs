@@ -45,11 +45,13 @@ impl Writer {
 
     /// Runs an object that came to its end again, whether it is still there or not.
     pub async fn run_again(&self, owner: &Owner, key: &Key) -> Result<Rerun, Error> {
-        let Some(desired) = self.desired(key) else { return Ok(Rerun::NotOurs) };
+        let (Some(desired), Some(acting)) = (self.desired(key), self.acting_for(owner)) else {
+            return Ok(Rerun::NotOurs);
+        };
         {
             let _lock = self.lock_object(key).await;
             let judge = |live: &Value| self.may_run_again(owner, &desired, live);
-            match self.remove_ended(owner, &desired, judge).await? {
+            match acting.remove_ended(owner, &desired, judge).await? {
                 Deleted::Kept(why) => return Ok(why),
                 Deleted::Done { removal: Removal::Terminating(_), .. } => return Ok(Rerun::Deleting),
                 Deleted::Absent | Deleted::Done { .. } => {}

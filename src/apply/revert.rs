@@ -71,20 +71,24 @@ impl Writer {
 
     async fn revert_now(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
         let _lock = self.lock_object(key).await;
-        let Begun { desired, seen, reports } = self.store().begin_revert(key, generation)?;
+        let Begun { owner, desired, seen, reports } = self.store().begin_revert(key, generation)?;
+        let Some(acting) = self.acting_for(&owner) else {
+            self.finish(key);
+            return None;
+        };
         let mut load = None;
         if let Some(seen) = seen {
             let sent = Instant::now();
-            let dead_owner = if seen.live.is_none() && !reports { self.dead_owner(&desired).await } else { None };
+            let dead_owner = if seen.live.is_none() && !reports { acting.dead_owner(&desired).await } else { None };
             if let Some(cause) = dead_owner {
                 self.store().note_absent(key);
                 let (fields, ground) = (vec![WHOLE_OBJECT.to_owned()], Ground::default());
                 self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, ground }, None);
             } else {
                 let done = if reports {
-                    self.report_now(&desired, &seen).await.map(|()| None)
+                    acting.report_now(&desired, &seen).await.map(|()| None)
                 } else {
-                    self.put_back(&desired, &seen).await
+                    acting.put_back(&desired, &seen).await
                 };
                 load = match done {
                     Ok(load) => load,
@@ -149,7 +153,8 @@ impl Writer {
     /// Whether an object is now as it was last applied for its owner, as far as that can be known.
     pub async fn is_in_sync(&self, owner: &Owner, key: &Key) -> bool {
         let Some(desired) = self.desired(key) else { return false };
-        let live = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await;
+        let Some(acting) = self.acting_for(owner) else { return false };
+        let live = acting.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await;
         live.ok().flatten().is_some_and(|live| self.store().is_in_sync(owner, key, &live, self.now()))
     }
 
@@ -264,7 +269,7 @@ impl Writer {
         ))
     }
 
-    /// A Namespace or a definition is there: what failed for want of it is tried at once.
+    /// A Namespace, a definition, or a right of a ServiceAccount is there: what failed for want of it is tried at once.
     pub(super) fn retry_dependents(&self, desired: &Desired) {
         let key = &desired.key;
         let waited = if key.is("", "Namespace") {
@@ -272,6 +277,8 @@ impl Writer {
         } else if key.is("apiextensions.k8s.io", "CustomResourceDefinition") {
             let group = key.name.split_once('.').map_or("", |(_, group)| group);
             self.store().failed(|other| &*other.group == group)
+        } else if &*key.group == "rbac.authorization.k8s.io" {
+            self.store().failed(|other| key.namespace.is_none() || key.namespace == other.namespace)
         } else {
             return;
         };

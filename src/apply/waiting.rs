@@ -19,9 +19,9 @@ impl Writer {
             return;
         }
         let (now, waiting) = (self.now(), self.store().waiting(key, generation));
-        let Some(Waiting { desired, mut live, is_missing }) = waiting else { return };
-        if is_missing {
-            let found = self.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await;
+        let Some(Waiting { owner, desired, mut live, is_missing }) = waiting else { return };
+        if is_missing && let Some(acting) = self.acting_for(&owner) {
+            let found = acting.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await;
             match found {
                 Ok(None) => self.store().note_absent(key),
                 Ok(found) => live = found,

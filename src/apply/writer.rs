@@ -46,12 +46,12 @@ struct Reverts {
     some_wait: bool,
 }
 
-/// The one writer of managed objects. Clones share everything.
+/// The one writer of managed objects. Clones share everything. It reads and writes with the agent's own rights, or with
+/// those of an owner's ServiceAccount ([`acting_for`](Self::acting_for)).
 #[derive(Clone)]
-pub struct Writer(Arc<Inner>);
+pub struct Writer(Arc<Inner>, Cluster);
 
 struct Inner {
-    cluster: Cluster,
     announce: Box<Announce>,
     store: Mutex<Store>,
     locks: ObjectLocks,
@@ -73,7 +73,6 @@ impl Writer {
     ) -> (Self, FollowUps) {
         let (sender, follow_ups) = FollowUps::channel();
         let inner = Inner {
-            cluster,
             announce: Box::new(announce),
             store: Mutex::default(),
             locks: ObjectLocks::default(),
@@ -84,12 +83,19 @@ impl Writer {
             started: Instant::now(),
             liveness,
         };
-        (Self(Arc::new(inner)), follow_ups)
+        (Self(Arc::new(inner), cluster), follow_ups)
     }
 
-    /// The cluster that is written to.
+    /// The cluster that is written to, by whose rights this writer writes.
     pub fn cluster(&self) -> &Cluster {
-        &self.0.cluster
+        &self.1
+    }
+
+    /// This writer with the rights that an owner's objects are read and written with: those of its ServiceAccount, or the
+    /// agent's own. `None` once the owner is forgotten: then nobody answers for it.
+    pub fn acting_for(&self, owner: &Owner) -> Option<Self> {
+        let account = self.store().acts_as(owner)?;
+        Some(Self(Arc::clone(&self.0), self.1.acting_as(account)))
     }
 
     /// The store, for a moment.

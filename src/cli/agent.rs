@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
-use crate::{agent, function, listener::Limits, liveness, notification::Emitter, receiver::BaseUrl, source};
+use crate::{
+    agent, cluster::ServiceAccount, function, listener::Limits, liveness, notification::Emitter, receiver::BaseUrl,
+    source,
+};
 
 /// Arguments of `agent`.
 #[derive(clap::Args, Debug)]
@@ -13,6 +16,10 @@ pub(super) struct Arguments {
     /// Namespace besides the agent's own whose GitSyncs may manage any object; may be repeated, by default none
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
+    /// ServiceAccount by whose rights GitSyncs of other namespaces than those act that name none, in their own namespace; by default
+    /// they may manage the objects of that namespace only, with the agent's rights
+    #[arg(long, value_name = "NAME", value_parser = service_account)]
+    default_service_account: Option<String>,
     /// Network, such as 10.20.0.0/16, that repositories of other namespaces than those may be in besides public addresses; may be
     /// repeated, by default none
     #[arg(long = "allow-network", value_name = "CIDR")]
@@ -78,6 +85,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,
+        default_service_account: arguments.default_service_account,
         identity: identity.name().to_owned(),
         pod: arguments.pod,
         listen: arguments.listen,
@@ -94,6 +102,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     };
     agent::run(settings, cluster, Emitter::default(), stop).await?;
     Ok(Exit::Fine)
+}
+
+/// The name of a ServiceAccount.
+fn service_account(text: &str) -> Result<String, String> {
+    let is_name = ServiceAccount::new("default", text).is_some();
+    if is_name { Ok(text.to_owned()) } else { Err("write lower case letters, digits, - and .".to_owned()) }
 }
 
 /// Bytes, such as `900Mi` or `5Gi`.

@@ -43,9 +43,11 @@ const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-converts"),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-impersonates"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-propagates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-agent"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-converts"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-impersonates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-propagates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-view"),
 ];

@@ -6,7 +6,7 @@
 //! minute even on an idle stream.
 //!
 //! Invariant: only this file reads the environment and the kubeconfig.
-//! Deliberately absent: impersonation; it will be a header of the request.
+//! Deliberately absent: the headers of a request, and so in whose name it is made.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use super::count::Requests;
 use super::discover::Discovery;
 use super::error::{Attempt, Cause, Error, Target};
 use super::request::transport;
+use super::service_account::ServiceAccount;
 use super::watch::Unstreamed;
 
 /// A request fails after this time without data.
@@ -52,9 +53,10 @@ pub enum Origin {
     Either,
 }
 
-/// Connection to one cluster. Clones share everything.
+/// Connection to one cluster. Clones share everything. Requests are made with the agent's own rights, or (`1`) in the name
+/// of a ServiceAccount.
 #[derive(Clone)]
-pub struct Cluster(pub(super) Arc<Inner>);
+pub struct Cluster(pub(super) Arc<Inner>, pub(super) Option<ServiceAccount>);
 
 pub(super) struct Inner {
     pub(super) unary: Client,
@@ -94,14 +96,27 @@ impl Cluster {
 
     /// Uses existing clients: one for requests, one for watches. They may be clones of one client.
     pub fn from_clients(unary: Client, watches: Client) -> Self {
-        Self(Arc::new(Inner {
+        let inner = Inner {
             unary,
             watches,
             requests: Requests::default(),
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(PAGES),
-        }))
+        };
+        Self(Arc::new(inner), None)
+    }
+
+    /// The same connection, over which requests are made in the name of this ServiceAccount; `None`: with the agent's own
+    /// rights.
+    #[must_use]
+    pub fn acting_as(&self, account: Option<ServiceAccount>) -> Self {
+        Self(Arc::clone(&self.0), account)
+    }
+
+    /// In whose name requests are made; `None`: with the agent's own rights.
+    pub fn acts_as(&self) -> Option<&ServiceAccount> {
+        self.1.as_ref()
     }
 
     /// The number of requests sent, by verb and resource.

@@ -9,6 +9,7 @@
 //! `Retry-After`).
 //! Invariant: no text of a server reaches an error without [`redact_server_text`](crate::object::redact_server_text).
 //! Invariant: every request is counted, by verb and resource, in [`Requests`].
+//! Invariant: what acts as a [`ServiceAccount`] makes every request as it, but for discovery, which all share.
 //!
 //! The logging setup must filter out the target `kube_client::client` below `ERROR`: some of its functions log whole
 //! answers, which may be Secrets. This module calls none of those, but a dependency might.
@@ -38,6 +39,7 @@ mod refusal;
 mod request;
 mod selection;
 mod served;
+mod service_account;
 mod watch;
 mod watch_decoder;
 
@@ -53,4 +55,5 @@ pub use kind::{Kind, KindId, Scope};
 pub use lease::{Elector, Leadership, Term, Timing};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
 pub use selection::{Content, Selection};
+pub use service_account::ServiceAccount;
 pub use watch::WatchEvent;

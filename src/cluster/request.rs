@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, header};
+use http::{HeaderMap, HeaderName, Method, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 
@@ -17,7 +17,7 @@ use super::connect::Cluster;
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
-use super::refusal::Refusal;
+use super::refusal::{Denial, Refusal};
 
 /// Deadline of a request, from sending it to the last byte of its answer. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
@@ -26,6 +26,7 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 /// Maximum size of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const USER_AGENT: &str = concat!("mainstay/", env!("CARGO_PKG_VERSION"));
 /// The media type of answers.
 pub(super) const JSON: &str = "application/json";
@@ -146,7 +147,12 @@ impl Cluster {
     /// Sends a request and returns its answer once the headers have arrived; refusals become errors.
     pub(super) async fn open(&self, call: &Call) -> Result<Response<Body>, Error> {
         let client = if call.verb == Verb::Watch { &self.0.watches } else { &self.0.unary };
-        let request = call.request()?;
+        let mut request = call.request()?;
+        // What is served is one table for all.
+        let account = self.1.as_ref().filter(|_| call.attempt != Attempt::Discover);
+        if let Some(account) = account {
+            request.headers_mut().insert(IMPERSONATE_USER, account.user());
+        }
         self.0.requests.add(call.verb, &call.resource);
         let response = client.send(request).await.map_err(|error| call.failed(transport(error)))?;
         if response.status().is_success() {
@@ -155,7 +161,11 @@ impl Cluster {
         let code = response.status().as_u16();
         let retry_after = retry_after(response.headers());
         let body = read_body(response.into_body(), MAX_REFUSAL_BYTES).await.unwrap_or_default();
-        Err(call.failed(Refusal::read(&call.key, code, retry_after, &body)))
+        let mut refusal = Refusal::read(&call.key, code, retry_after, &body);
+        if let Some(account) = account.filter(|_| refusal.denial == Some(Denial::Permission)) {
+            refusal.message = account.lacks(call, &String::from_utf8_lossy(&body));
+        }
+        Err(call.failed(refusal))
     }
 }
 

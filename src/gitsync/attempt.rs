@@ -128,7 +128,7 @@ impl Attempt<'_> {
     /// Whether this GitSync may touch an object, whatever its inventory lists: whoever can write ConfigMaps can write
     /// an inventory.
     pub(super) fn reaches(&self, key: &Key) -> bool {
-        self.context.reach(self.namespace()).covers(self.namespace(), key)
+        self.context.rights.reach(self.sync).covers(self.namespace(), key)
     }
 
     /// Looks up the reference and, if there is anything to do, does it. `None`: nothing was to do.
@@ -186,6 +186,7 @@ impl Attempt<'_> {
         {
             return Ok(Some(Outcome::Waiting { commit: commit.to_string(), on }));
         }
+        self.require_account().await?;
         // No window that closes stops it any more.
         self.state.begun = Some(commit);
         let observed = self.observe(&desired).await?;

@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::dependencies::Dependencies;
-use super::placement::{Reach, label};
+use super::placement::label;
 use super::registry::{Elsewhere, Registry};
+use super::rights::Rights;
 use crate::api::GitSync;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Kind, Regarding};
@@ -56,8 +57,8 @@ pub struct Context {
     pub kustomize: Kustomize,
     /// Renders charts.
     pub helm: Helm,
-    /// Namespaces whose GitSyncs may touch everything.
-    pub trusted: Vec<String>,
+    /// Whose GitSyncs have whose rights.
+    pub rights: Rights,
     /// Called with every message; must not block.
     pub announce: Box<Announce>,
     /// Notifies when every remote is to be looked up now.
@@ -93,7 +94,7 @@ impl Context {
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
         pushes: Arc<Pushes>,
-        trusted: Vec<String>,
+        rights: Rights,
         (kustomize, helm): (Kustomize, Helm),
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
@@ -109,7 +110,7 @@ impl Context {
             memory: Arc::default(),
             skipped: Arc::new(SkippedTrees::new(manifest::reads)),
             limits: manifest::Limits::new(thread_time),
-            trusted,
+            rights,
             kustomize,
             helm,
             announce: Box::new(announce),
@@ -120,14 +121,10 @@ impl Context {
         }
     }
 
-    /// What a GitSync of this namespace may touch.
-    pub(super) fn reach(&self, namespace: &str) -> Reach {
-        if self.trusted.iter().any(|trusted| trusted == namespace) { Reach::Cluster } else { Reach::OwnNamespace }
-    }
-
-    /// Whether a GitSync of this namespace may touch only that.
+    /// Whether a GitSync of this namespace may touch only that, or what the rights of a ServiceAccount let it: it takes nothing
+    /// from one that may touch everything, and nobody else waits for it.
     pub(super) fn is_confined(&self, namespace: &str) -> bool {
-        self.reach(namespace) == Reach::OwnNamespace
+        !self.rights.is_trusted(namespace)
     }
 
     /// A GitSync is there: what it manages and wants counts from now on.

@@ -23,7 +23,7 @@ use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::{ALLOW_PRUNE, FINALIZER, GIT_SYNC_DEFINITION};
 use crate::apply::Pruned;
-use crate::cluster::{Cluster, Error, Kind, Part, Scope};
+use crate::cluster::{Cluster, Error, Kind, Part, Scope, ServiceAccount};
 use crate::failure::Class;
 use crate::managed::inventory::Entry;
 use crate::notification::WhyPruned;
@@ -157,6 +157,9 @@ impl Attempt<'_> {
             return Ok(End::Waiting);
         }
         self.context.writer.accept(self.owner, &[], inventory.0.keys());
+        if let Some(account) = self.missing_account().await? {
+            return self.let_stay(&account).await;
+        }
         let status = self.sync.status.as_ref();
         let commits = status.iter().flat_map(|s| [s.applied_commit.as_deref(), s.attempted_commit.as_deref()]);
         let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
@@ -184,6 +187,17 @@ impl Attempt<'_> {
         Ok(End::Done)
     }
 
+    /// Nobody is left by whose rights the objects could be deleted or released: they stay as they are. It is the same with a
+    /// namespace that goes with its ServiceAccounts, which must not wait for that.
+    async fn let_stay(&mut self, account: &ServiceAccount) -> Result<End, Refused> {
+        let objects = self.inventory().map_or(0, |inventory| inventory.0.len());
+        let sync = self.owner.resource().as_str();
+        tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with our label");
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
+        self.context.writer.forget_owner(self.owner);
+        Ok(End::Done)
+    }
+
     async fn delete_all(&mut self, going: Vec<(Key, Entry)>, permission: Permission) -> Result<End, Refused> {
         let mut terminating = Vec::new();
         let mut kept = Vec::new();
@@ -192,8 +206,7 @@ impl Attempt<'_> {
         let own = self.owner.key();
         let (context, owner) = (self.context, self.owner);
         let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
-        context
-            .writer
+        self.acting()?
             .prune(self.label, going, permission, is_wanted, |key, pruned| match pruned {
                 Pruned::Terminating { requested, awaits: found } => {
                     if requested {
@@ -228,7 +241,7 @@ impl Attempt<'_> {
                 first = released.map_err(|error| refused(key, "released", &error));
             }
         };
-        self.context.writer.release(self.label, staying, done).await;
+        self.acting()?.release(self.label, staying, done).await;
         first
     }
 }

@@ -112,14 +112,14 @@ impl Attempt<'_> {
 
     /// Forgets what others have taken over by now. For whom the rest waits: until they take it, it stays in our inventory,
     /// or it would be nobody's if they came to want it no longer.
-    pub(super) async fn hand_over(&mut self, leaving: Vec<Key>) -> Awaited {
+    pub(super) async fn hand_over(&mut self, acting: &Writer, leaving: Vec<Key>) -> Awaited {
         let (taken, mut left): (Vec<_>, Vec<_>) = self
             .context
             .registry
             .with(self.owner, |view| leaving.into_iter().partition(|key| view.taken_elsewhere(key)));
         // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
         let ours = match self.inventory() {
-            Some(inventory) => self.context.writer.still_labelled(self.label, &inventory, &taken).await,
+            Some(inventory) => acting.still_labelled(self.label, &inventory, &taken).await,
             None => HashSet::new(),
         };
         self.state.still_labelled = !ours.is_empty();

@@ -5,7 +5,8 @@
 //!
 //! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
 //!   [`values`] become those of variables in them ([`substitution`]), [`placement`] gives documents their place in the cluster;
-//!   [`no_memory`] are commits that wait for memory
+//!   [`rights`] says by whose rights that is read and written, and [`account`] that those are there; [`no_memory`] are commits that
+//!   wait for memory
 //! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
@@ -19,6 +20,7 @@
 //! Deliberately absent: keeping objects as they are between commits; [`drift`](crate::drift) detects their
 //! changes, and [`apply`](crate::apply) reverts them.
 
+mod account;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
 mod charts;
@@ -53,6 +55,7 @@ mod report;
 #[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]
 mod rerun;
 mod resolve;
+mod rights;
 #[expect(clippy::disallowed_methods, reason = "the next attempt has a time")]
 mod schedule;
 pub mod status;
@@ -68,3 +71,4 @@ pub use context::{Context, Input, SyncFacts};
 pub use listing::{Listed, Listing, listing};
 pub use placement::label;
 pub use reconcile::run;
+pub use rights::Rights;

@@ -1,7 +1,8 @@
 //! What an attempt reads: the remote of the GitSync, the commit that its reference names, what that commit wants, and what
 //! is there of it in the cluster.
 //!
-//! Invariant: of the objects that are not kept yet there is one metadata LIST per kind, and never a GET per object.
+//! Invariant: of the objects that are not kept yet there is one metadata LIST per kind (and namespace, where a ServiceAccount
+//! reads them: it may have rights in some only), and never a GET per object.
 //!
 //! Deliberately absent: the inventory (`inventory`).
 
@@ -287,7 +288,7 @@ impl Attempt<'_> {
             own_namespace: self.namespace(),
             target_namespace: &directory.target_namespace,
             label: self.label,
-            reach: self.context.reach(self.namespace()),
+            reach: self.context.rights.reach(self.sync),
         };
         let placed = placement::place(&decoded.objects, &served, &placing);
         placed.map_err(|problems| {
@@ -395,7 +396,7 @@ impl Attempt<'_> {
             .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
             .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
             .collect::<Vec<_>>();
-        let (live, unseen) = live(self.context.writer.cluster(), &unknown, self.label).await?;
+        let (live, unseen) = live(self.acting()?.cluster(), &unknown, self.label).await?;
         for (keys, error) in unseen {
             for key in keys {
                 let (class, message, after) = (error.class(), chain(&error), error.retry_after());
@@ -444,7 +445,9 @@ async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Resu
     let mut kinds = BTreeMap::new();
     for object in desired {
         let kind = &object.kind;
-        let id = (&kind.group, &kind.version, &kind.kind);
+        // A ServiceAccount may have rights in some namespaces only.
+        let namespace = cluster.acts_as().and(object.key.namespace.as_ref());
+        let id = (&kind.group, &kind.version, &kind.kind, namespace);
         kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(object.key.clone());
     }
     let lists = stream::iter(kinds.into_values()).map(|(kind, keys)| async move {

@@ -16,7 +16,7 @@ use super::prune::{self, Held, Permission};
 use super::resolve::SyncRequest;
 use super::tally::Tally;
 use crate::api::conditions::Reason;
-use crate::apply::{Applied, Change, Pruned};
+use crate::apply::{Applied, Change, Pruned, Writer};
 use crate::cluster::Regarding;
 use crate::failure::Class;
 use crate::managed::Desired;
@@ -33,6 +33,7 @@ impl Attempt<'_> {
         desired: &DesiredState,
         plan: &Plan,
     ) -> Result<Outcome, Refused> {
+        let acting = self.acting()?;
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
         // What is about to be created is written down before. A write that failed before may have been the one that lists
         // what is about to be applied.
@@ -61,9 +62,9 @@ impl Attempt<'_> {
         self.state.failed.add_refused(plan);
         self.await_break_glass(plan);
         self.state.failed.forget_settled(plan);
-        let left = self.let_leave(plan, request, &mut tally).await;
+        let left = self.let_leave(&acting, plan, request, &mut tally).await;
         let handed_over = plan.leaving.handed_over.iter().chain(&left.wanted).cloned().collect::<Vec<_>>();
-        let awaited = self.hand_over(handed_over).await;
+        let awaited = self.hand_over(&acting, handed_over).await;
         self.context.writer.end_idle_watches();
         self.save_inventory().await?;
         let awaits_peers = awaited == Awaited::Peers
@@ -99,7 +100,7 @@ impl Attempt<'_> {
     }
 
     /// Deletes what left, where that may be done now.
-    async fn let_leave(&mut self, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
+    async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
         let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
         let commit = request.commit.to_string();
         let text = |(key, why): &(Key, Held)| format!("{key}: {}", why.text(self.owner, &commit));
@@ -123,7 +124,7 @@ impl Attempt<'_> {
         }
         let waiting = self.state.failed.waiting(Instant::now());
         let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
-        let (pruning, wanted) = self.prune(&due, request, &mut held, tally).await;
+        let (pruning, wanted) = self.prune(acting, &due, request, &mut held, tally).await;
         // What is still being deleted holds no commit up: its finalizers may never come off.
         Left { held, pruning, wanted, is_complete: true }
     }
@@ -201,6 +202,7 @@ impl Attempt<'_> {
     /// Deletes what left. How many deletions are under way, and what another GitSync has come to want.
     async fn prune(
         &mut self,
+        acting: &Writer,
         leaving: &[Key],
         request: &SyncRequest,
         held: &mut Vec<String>,
@@ -214,12 +216,12 @@ impl Attempt<'_> {
         } else {
             (Permission::Unasked, WhyPruned::Left(commit.clone()))
         };
-        let (writer, label) = (self.context.writer.clone(), Arc::clone(self.label));
+        let label = Arc::clone(self.label);
         let mut terminating = Vec::new();
         let (context, owner) = (self.context, self.owner);
         let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
         let mut wanted = Vec::new();
-        writer
+        acting
             .prune(&label, leaving, permission, is_wanted, |key, pruned| match pruned {
                 Pruned::Gone { deleted } => {
                     if deleted {

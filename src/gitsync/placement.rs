@@ -93,7 +93,7 @@ pub fn place(
             problems.push(problem(
                 object,
                 format!("a GitSync in namespace {} may touch objects of that namespace only", placing.own_namespace),
-                "move the GitSync to the agent's namespace, or start the agent with --allow-namespace",
+                "name a ServiceAccount that may touch it in spec.serviceAccountName, or move the GitSync to the agent's namespace",
             ));
             continue;
         }

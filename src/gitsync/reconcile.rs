@@ -278,10 +278,18 @@ impl Task {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.context.source.set_remote(&self.consumer, None);
         if !has_finalizer(sync) {
-            self.attempt(sync).farewell(true).await;
+            // By a name that no account can have, nothing was ever applied.
+            if self.settle_policy(sync).is_ok() {
+                self.attempt(sync).farewell(true).await;
+            }
             return Next::Over;
         }
-        match self.attempt(sync).finalize().await {
+        let settled = self.settle_policy(sync);
+        let ended = match settled {
+            Ok(()) => self.attempt(sync).finalize().await,
+            Err(refused) => Err(refused),
+        };
+        match ended {
             Ok(End::Done) => Next::Over,
             Ok(End::Waiting) => {
                 self.outcome = Some(self.awaits_deletions());
@@ -304,6 +312,23 @@ impl Task {
         Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message }
     }
 
+    /// What applies to its objects from now on, and by whose rights they are read and written.
+    fn settle_policy(&mut self, sync: &GitSync) -> Result<(), Refused> {
+        let acts_as = self.context.rights.account(sync)?;
+        let confined = self.context.is_confined(self.owner.resource().namespace());
+        let by_account = acts_as.is_some();
+        self.context.registry.update(&self.owner, |row| row.by_account = by_account);
+        let status = sync.status.clone().unwrap_or_default();
+        let suspended = sync.spec.suspended(Timestamp::now()).is_some();
+        let policy = Policy { drift: sync.spec.drift, suspended, confined, acts_as };
+        let history = History { reverted: status.reverted, last_reverts: status.last_reverts, drifted: status.drifted };
+        if self.context.writer.set_policy(&self.owner, policy, history) {
+            // What failed with other rights may not fail with these.
+            self.state.failed.retry_all(Instant::now());
+        }
+        Ok(())
+    }
+
     /// Makes an attempt. `None`: nothing was to do.
     async fn try_once(
         &mut self,
@@ -315,9 +340,7 @@ impl Task {
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
-        let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some(), confined };
-        let history = History { reverted: status.reverted, last_reverts: status.last_reverts, drifted: status.drifted };
-        self.context.writer.set_policy(&self.owner, policy, history);
+        self.settle_policy(sync)?;
         let reads_by = unread::reads_by(&self.owner, sync, repository);
         if self.state.unread.is_none() {
             // Before anything is kept, and put back.

@@ -5,6 +5,8 @@
 //! else has them.
 //! Invariant: a GitSync that is confined to a namespace has no claim on anything outside of it, and none against one that is
 //! not confined: it neither delays nor outranks that one. What it wants of what that one gives up is handed to it.
+//! Invariant: one that acts as a ServiceAccount is as one that is confined to its namespace, but that what it has applied
+//! elsewhere, by the label that is on it, is not taken from it by other tenants.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -33,6 +35,8 @@ pub struct Row {
     pub planned: Option<String>,
     /// The only namespace that it may touch, if it is confined to one.
     pub confined_to: Option<Arc<str>>,
+    /// It acts as a ServiceAccount, and may touch whatever that one may.
+    pub by_account: bool,
     /// Both of its loops are stopped.
     pub suspended: bool,
     /// An attempt was made, whatever became of it: what it wants is known as far as it can be known now.
@@ -118,7 +122,20 @@ impl Row {
 
     /// Whether it may touch an object.
     fn covers(&self, key: &Key) -> bool {
+        self.by_account || self.is_at_home(key)
+    }
+
+    /// Whether it may touch an object whatever the rights of a ServiceAccount are, or those are of the object's namespace.
+    fn is_at_home(&self, key: &Key) -> bool {
         self.confined_to.is_none() || self.confined_to == key.namespace
+    }
+
+    /// Whether it has an object that the live label says is its own. What it merely says of objects elsewhere is no claim: only
+    /// with rights there could it have put its label on them.
+    fn has_labelled(&self, key: &Key, label: Option<&str>) -> bool {
+        let manages = self.managed.as_ref().is_some_and(|managed| managed.contains(key));
+        let wants = self.desired.as_ref().is_none_or(|desired| desired.contains(key));
+        self.by_account && label.is_some_and(|label| *label == *self.label) && manages && wants
     }
 
     /// Whether it counts for `own`: it waits for that one, and has to be asked for what it has.
@@ -130,7 +147,7 @@ impl Row {
     /// Whether it takes an object over as soon as that is given up.
     fn takes(&self, key: &Key) -> bool {
         let wants = self.desired.as_ref().is_some_and(|desired| desired.contains(key));
-        wants && self.covers(key) && !self.suspended && self.cannot_read.is_none()
+        wants && self.is_at_home(key) && !self.suspended && self.cannot_read.is_none()
     }
 
     fn can_read_of_its_commit(&self, key: &Key) -> bool {
@@ -277,7 +294,13 @@ impl View<'_> {
         };
         // The first by name, so that equal rows give equal claims.
         let rows = self.peers().filter(|(_, row)| row.covers(key));
-        rows.map(|(owner, row)| claim(owner, row)).min().unwrap_or(Claim::Free)
+        let of_peers = rows.map(|(owner, row)| claim(owner, row)).min().unwrap_or(Claim::Free);
+        let own = self.rows.get(self.own);
+        if of_peers != Claim::Free || own.is_none_or(|own| own.confined_to.is_none()) {
+            return of_peers;
+        }
+        let tenants = self.others().filter(|(_, row)| !row.is_peer_of(own) && row.has_labelled(key, label));
+        tenants.map(|(owner, _)| Claim::Held(owner.to_string())).min().unwrap_or(Claim::Free)
     }
 
     /// Whether another GitSync wants an object, or may want it.

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use super::verdict::{Reason, Verdict};
 use crate::api::DriftPolicy;
 use crate::api::git_sync::{Drifted, Revert};
+use crate::cluster::ServiceAccount;
 use crate::object::Key;
 
 /// How many reverts a GitSync's status shows.
 const SHOWN_REVERTS: usize = 10;
 
 /// What applies to all objects of one owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// What to do about drift.
     pub drift: DriftPolicy,
@@ -21,6 +22,8 @@ pub struct Policy {
     pub suspended: bool,
     /// It may touch only its own namespace: it takes no object from an owner that may touch everything.
     pub confined: bool,
+    /// In whose name its objects are read and written; `None`: with the agent's own rights.
+    pub acts_as: Option<ServiceAccount>,
 }
 
 /// What an owner's status says of the time before this agent.

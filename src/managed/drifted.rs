@@ -73,7 +73,7 @@ impl Managed {
         };
         let version = live.map(resource_version).unwrap_or_default().into();
         let digest = live.and_then(|live| self.digest_of(live));
-        let drift = RemainingDrift { shown, digest, version, known_by: None };
+        let drift = RemainingDrift { shown, digest, version, known_by: None, is_answered: false };
         self.drift = Some(Box::new(drift));
     }
 
@@ -139,6 +139,7 @@ impl Managed {
 /// A revert or report that waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
+    pub(crate) owner: Owner,
     pub(crate) desired: Arc<Desired>,
     /// The object as it was seen, where that is kept.
     pub(crate) live: Option<Value>,
@@ -183,6 +184,7 @@ impl Store {
         let known_by = live.map(|live| Differing::of(&managed.desired, live, autoscaled).bounded().fields);
         if let Some(drift) = &mut managed.drift {
             drift.known_by = known_by;
+            drift.is_answered = true;
         }
         let is_unmarked = live.is_none_or(|live| !managed.desired.mark.is_on(live));
         let owner = managed.owner.clone();
@@ -217,7 +219,7 @@ impl Store {
         let seen = managed.write.pending()?;
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let is_missing = live.is_none() && seen.gone_at.is_some() && managed.ended.is_none() && !managed.is_absent;
-        Some(Waiting { desired: Arc::clone(&managed.desired), live, is_missing })
+        Some(Waiting { owner: managed.owner.clone(), desired: Arc::clone(&managed.desired), live, is_missing })
     }
 
     /// The revert or report of an object waits until then. For whom it is managed.
@@ -231,7 +233,7 @@ impl Store {
     ) -> Option<Owner> {
         let autoscaled = self.autoscaled.get(key).copied();
         let mut managed = self.objects.get_mut(key)?;
-        let policy = self.accounts.get(&managed.owner)?.policy;
+        let policy = &self.accounts.get(&managed.owner)?.policy;
         if !managed.write.is_queued() || managed.write.generation() != generation || managed.phase.pause().is_some() {
             return None;
         }

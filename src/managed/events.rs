@@ -96,7 +96,7 @@ impl Store {
         if version.is_some_and(|version| managed.applied.is_newer_than(version)) {
             return Next::Nothing;
         }
-        managed.lose_sight(version, at, account.policy)
+        managed.lose_sight(version, at, &account.policy)
     }
 
     /// What a list at this version, of a kind's objects with this kind of mark, had to show and did not. What was
@@ -117,7 +117,7 @@ impl Store {
     pub(crate) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
         let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
         let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
-        managed.lose_sight(None, at, account.policy)
+        managed.lose_sight(None, at, &account.policy)
     }
 
     /// What to do about an object that was read because its last event did not say.

@@ -275,7 +275,7 @@ impl Managed {
     }
 
     /// The object has to be read: nothing says what it is now.
-    pub(crate) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: Policy) -> Next {
+    pub(crate) fn lose_sight(&mut self, version: Option<&str>, at: Instant, policy: &Policy) -> Next {
         let seen = Seen { live: None, gone_at: version.map(Into::into), at };
         let Some(seen) = self.write.defer(seen) else { return Next::Nothing };
         match policy.drift {

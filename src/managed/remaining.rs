@@ -30,6 +30,8 @@ pub(crate) struct RemainingDrift {
     pub(super) version: Box<str>,
     /// Where the server said what differs: the fields that its document said did, by which a change is seen.
     pub(super) known_by: Option<Vec<String>>,
+    /// What differs was answered to a request with the owner's rights, not only seen by the agent's watch.
+    pub(super) is_answered: bool,
 }
 
 /// What differs.
@@ -88,7 +90,7 @@ impl RemainingDrift {
     /// What the status of an earlier agent said: so it is until the object is seen.
     pub(crate) fn recalled(mut shown: Drifted) -> Self {
         shown.next_attempt = None;
-        Self { shown, digest: None, version: Box::default(), known_by: None }
+        Self { shown, digest: None, version: Box::default(), known_by: None, is_answered: true }
     }
 
     /// What is found now in the fields that are known to differ.
@@ -97,9 +99,20 @@ impl RemainingDrift {
             let known = self.shown.changes.iter_mut().find(|known| known.field == change.field);
             if let Some(known) = known.filter(|known| known.found != change.found) {
                 known.found = change.found;
+                self.is_answered = false;
                 self.shown.who.clone_from(&seen.who);
             }
         }
+    }
+
+    /// As an owner's status shows it that acts as a ServiceAccount: the agent's watch may see more than that account may.
+    pub(super) fn shown_to_account(&self) -> Drifted {
+        let mut shown = self.shown.clone();
+        if !self.is_answered {
+            shown.changes.clear();
+            UNKNOWN.clone_into(&mut shown.who);
+        }
+        shown
     }
 
     /// Whether it was seen after the state with this version.

@@ -5,7 +5,8 @@
 //!
 //! Invariant: an object is in the store from the moment its first apply begins until it is forgotten, and whatever is
 //! not in it is ignored everywhere.
-//! Invariant: an owner that is confined to its namespace never takes an object from one that is not.
+//! Invariant: an owner that is confined to its namespace never takes an object from one that is not; nor does one that acts as a
+//! ServiceAccount take one that is applied for an owner of another namespace, unless that gives it up.
 //! Invariant: at most one write to an object is under way; what is seen of it meanwhile is looked at afterwards.
 //!
 //! Objects and inventories are two tables, because they answer two questions and neither holds the other. An object is here
@@ -31,7 +32,7 @@ use super::object::Managed;
 use super::objects::{Objects, WriteGuard};
 use super::remaining::RemainingDrift;
 use super::verdict::LastApplied;
-use crate::cluster::KindId;
+use crate::cluster::{KindId, ServiceAccount};
 use crate::object::{Key, Owner};
 
 /// The store.
@@ -66,7 +67,15 @@ impl Store {
             self.accounts.insert(owner.clone(), Account::new(policy, history));
             return false;
         };
-        std::mem::replace(&mut account.policy, policy) != policy
+        let is_changed = account.policy != policy;
+        account.policy = policy;
+        is_changed
+    }
+
+    /// In whose name an owner's objects are read and written (`Some(None)`: with the agent's own rights); `None` if it is not
+    /// known.
+    pub(crate) fn acts_as(&self, owner: &Owner) -> Option<Option<ServiceAccount>> {
+        self.accounts.get(owner).map(|account| account.policy.acts_as.clone())
     }
 
     /// Changes of these objects stay from now on, and of no others for this reason. Those that stayed before.
@@ -79,9 +88,12 @@ impl Store {
 
     /// Whether an object is kept for another owner that this one takes nothing from.
     pub(crate) fn is_outranked(&self, owner: &Owner, key: &Key) -> bool {
-        let is_confined = |owner: &Owner| self.accounts.get(owner).is_some_and(|account| account.policy.confined);
-        let other = self.get(key).filter(|m| m.owner != *owner && !m.phase.is_leaving());
-        other.is_some_and(|m| !is_confined(&m.owner)) && is_confined(owner)
+        let policy = |owner: &Owner| self.accounts.get(owner).map(|account| &account.policy);
+        let Some(own) = policy(owner).filter(|own| own.confined) else { return false };
+        let Some(other) = self.get(key).filter(|m| m.owner != *owner && !m.phase.is_leaving()) else { return false };
+        let is_elsewhere = || other.owner.resource().namespace() != owner.resource().namespace();
+        let is_confined = policy(&other.owner).is_some_and(|policy| policy.confined);
+        !is_confined || (own.acts_as.is_some() && other.is_applied() && is_elsewhere())
     }
 
     /// Begins to keep an object at what an earlier agent applied, or (`last_applied` default) at what will be applied.

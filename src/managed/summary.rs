@@ -105,7 +105,11 @@ impl Store {
         summary.paused =
             self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.phase.pause()?.until)));
         summary.contended = self.listed(tally, Topic::Contended, contended);
-        summary.drifted = self.listed(tally, Topic::Drifted, |_, managed| managed.drift().cloned());
+        let by_account = self.acts_as(owner).flatten().is_some();
+        summary.drifted = self.listed(tally, Topic::Drifted, |_, managed| match &managed.drift {
+            Some(drift) if by_account => Some(drift.shown_to_account()),
+            _ => managed.drift().cloned(),
+        });
         summary.absent = self.listed(tally, Topic::Absent, |key, _| Some(key.clone()));
         summary
     }

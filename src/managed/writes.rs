@@ -20,6 +20,8 @@ use crate::object::{Health, Key, Owner};
 /// A revert or report that begins.
 #[derive(Debug)]
 pub(crate) struct Begun {
+    /// For whom it is managed.
+    pub(crate) owner: Owner,
     /// What it must be.
     pub(crate) desired: Arc<Desired>,
     /// What was seen of it, if that still counts.
@@ -124,7 +126,7 @@ impl Store {
     pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
         let mut managed = self.objects.get_mut(key).filter(|m| m.write.generation() == generation)?;
         let account = self.accounts.get(&managed.owner)?;
-        let policy = account.policy;
+        let policy = &account.policy;
         let drift = if managed.applied.is_outdated() { DriftPolicy::Revert } else { policy.drift };
         if policy.suspended || drift == DriftPolicy::Ignore || account.unread.contains_key(key) {
             managed.write.clear_pending();
@@ -137,7 +139,8 @@ impl Store {
             return None;
         }
         let seen = managed.write.begin_revert().map(|seen| *seen);
-        Some(Begun { desired: Arc::clone(&managed.desired), seen, reports: drift == DriftPolicy::Report })
+        let (owner, desired) = (managed.owner.clone(), Arc::clone(&managed.desired));
+        Some(Begun { owner, desired, seen, reports: drift == DriftPolicy::Report })
     }
 
     /// A revert or a report failed: what was seen counts again; the caller says when it
@@ -175,6 +178,12 @@ impl Store {
     pub(crate) fn failed(&self, concerns: impl Fn(&Key) -> bool) -> Vec<Key> {
         let failed = self.objects.iter().filter(|(_, m)| m.failure().is_some());
         failed.filter(|(key, _)| concerns(key)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The objects of an owner whose last revert failed.
+    pub(crate) fn failed_of(&self, owner: &Owner) -> Vec<Key> {
+        let failed = self.objects.of(owner).filter(|(_, managed)| managed.failure().is_some());
+        failed.map(|(key, _)| key.clone()).collect()
     }
 
     pub(crate) fn record(&mut self, owner: &Owner, revert: Revert) {

@@ -111,6 +111,7 @@ mod renderer;
 mod runtimes;
 mod schedules;
 mod secret_types;
+mod service_accounts;
 mod shared_remotes;
 mod source;
 mod ssh;

@@ -143,3 +143,34 @@ async fn logins_are_copied_with_the_rights_of_their_component_and_without_them_i
     world.delete("v1", "secrets", name);
     world.until("it is gone", |w| copy(w).is_none()).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_acts_as_a_service_account_by_one_right_and_names_that_where_it_lacks_it() {
+    let needs = "ClusterRole mainstay-impersonates of manifests/rbac.yaml";
+    let cases = [
+        (&["mainstay-applies"][..], "True", ""),
+        (&["mainstay-applies", "mainstay-impersonates"], "False ApplyFailed", needs),
+    ];
+    for (without, begins, says) in cases {
+        let mut world = with_permissions(without);
+        let metadata = json!({"name": "deployer", "namespace": NAMESPACE});
+        world.create("v1", "serviceaccounts", NAMESPACE, json!({"metadata": metadata}));
+        let verbs = ["get", "list", "create", "patch", "delete"];
+        let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs});
+        world.create(RBAC, "roles", NAMESPACE, json!({"metadata": metadata, "rules": [rule]}));
+        let binding = json!({
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deployer"},
+            "subjects": [{"kind": "ServiceAccount", "name": "deployer", "namespace": NAMESPACE}],
+        });
+        world.create(RBAC, "rolebindings", NAMESPACE, binding);
+        world.remote.file("map.yaml", config_map("map", "1")).commit("one");
+        world.sync("demo", json!({"serviceAccountName": "deployer"}));
+        world.start();
+        let is = |w: &World| {
+            let ready = w.condition("demo", "Ready");
+            ready.starts_with(begins) && ready.contains(says)
+        };
+        world.until(&format!("Ready is {begins} and says {says:?}"), is).await;
+    }
+}

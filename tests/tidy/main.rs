@@ -170,6 +170,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/failures.rs",
     "src/gitsync/inventory.rs",
     "src/gitsync/listing.rs",
+    "src/gitsync/account.rs",
     "src/gitsync/observe.rs",
     "src/gitsync/perform.rs",
     "src/gitsync/reconcile.rs",

@@ -227,6 +227,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let settings = agent::Settings {
         namespace: NAMESPACE.to_owned(),
         allow_namespaces: Vec::new(),
+        default_service_account: None,
         identity: "mainstay-dev".to_owned(),
         pod: None,
         listen: None,

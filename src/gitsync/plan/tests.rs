@@ -81,6 +81,7 @@ impl Chance {
             planned: desired.is_some().then(|| self.text(COMMITS)),
             desired,
             confined_to: confined_to.map(Into::into),
+            by_account: confined_to.is_some() && self.one_in(2),
             suspended: self.one_in(5),
             tried: !self.one_in(5),
             cannot_read,
@@ -208,12 +209,42 @@ fn no_confined_git_sync_changes_the_plan_of_one_that_is_not_but_by_taking_what_t
 }
 
 #[test]
-fn git_syncs_that_are_confined_to_different_namespaces_change_nothing_in_each_others_plans() {
+fn git_syncs_of_different_namespaces_change_nothing_in_each_others_plans_but_by_a_label_that_needs_rights() {
     check_seeds(|chance, seed| {
-        let case = chance.case(Some("a"));
+        let mut case = chance.case(Some("a"));
+        for live in case.observed.live.values_mut() {
+            live.label.take_if(|label| label.starts_with("b."));
+        }
         let (among, alone) = (case.plan(|_| true), case.plan(|row| row.confined_to.as_deref() != Some("b")));
         assert_eq!(applies(&among), applies(&alone), "seed {seed}");
         let leaving = |plan: &Plan| format!("{:?}", plan.leaving);
         assert_eq!(leaving(&among), leaving(&alone), "seed {seed}");
     });
+}
+
+#[test]
+fn what_an_account_has_labelled_in_another_namespace_is_its_own_for_tenants_and_not_for_the_platform() {
+    let one = objects().into_iter().find(|one| one.key.namespace.as_deref() == Some("a")).unwrap();
+    let check = |by_account: bool, label: Option<&str>, own_confined_to: Option<&str>, is_free: bool| {
+        let registry = Registry::default();
+        registry.update(&Owner::git_sync("b", "tenant"), |row| {
+            *row = Row {
+                label: "b.tenant".into(),
+                confined_to: Some("b".into()),
+                by_account,
+                managed: Some(Arc::new(HashSet::from([one.key.clone()]))),
+                ..Row::default()
+            };
+        });
+        let own = Owner::git_sync("x", "own");
+        registry.update(&own, |row| row.confined_to = own_confined_to.map(Into::into));
+        let claim = registry.with(&own, |view| view.claim(&one.key, label, "main", "c2"));
+        assert_eq!(claim == Claim::Free, is_free, "{by_account} {label:?} {own_confined_to:?}: {claim:?}");
+    };
+    check(true, Some("b.tenant"), Some("a"), false);
+    // A claim by an inventory alone is none: whoever can write ConfigMaps can write one.
+    check(true, None, Some("a"), true);
+    check(true, Some("a.other"), Some("a"), true);
+    check(false, Some("b.tenant"), Some("a"), true);
+    check(true, Some("b.tenant"), None, true);
 }

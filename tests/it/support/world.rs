@@ -80,6 +80,8 @@ pub(crate) struct World {
     pub(crate) hosts: std::collections::HashMap<String, std::net::IpAddr>,
     /// What repositories of other namespaces than the agent's may be in; by default everything.
     pub(crate) allow_networks: Vec<source::Network>,
+    /// Whose rights GitSyncs of other namespaces than the agent's have that name nobody.
+    pub(crate) default_service_account: Option<String>,
     /// How much the agent takes from Git.
     pub(crate) limits: source::Limits,
     /// What the operator of the agent decides about Functions.
@@ -184,6 +186,7 @@ impl World {
             agent: None,
             deadlines: source::Deadlines::default(),
             limits: source::Limits::default(),
+            default_service_account: None,
             hosts: std::collections::HashMap::new(),
             allow_networks: source::Network::ALL.to_vec(),
             functions: function::Settings {
@@ -251,6 +254,7 @@ impl World {
         let settings = Settings {
             namespace: NAMESPACE.to_owned(),
             allow_namespaces: Vec::new(),
+            default_service_account: self.default_service_account.clone(),
             identity: identity.to_owned(),
             pod: self.in_pods.then(|| identity.to_owned()),
             listen: self.listen,
