@@ -12,6 +12,8 @@ use super::follow_up::FollowUp;
 use crate::cluster::KindId;
 use crate::managed::desired::Desired;
 use crate::managed::objects::Topic;
+use crate::managed::pending::Next;
+use crate::managed::replacement::ReplacedKinds;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::managed::written::Accepted;
@@ -29,6 +31,29 @@ impl Writer {
             // What was passed over under the old policy has to be looked at again.
             self.follow_up(FollowUp::ListOwner(owner.clone()));
         }
+    }
+
+    /// The kinds whose objects may be deleted and created anew for an owner from now on; whether it was others before.
+    pub fn set_replaced_kinds(&self, owner: &Owner, kinds: ReplacedKinds) -> bool {
+        let failed = {
+            let mut store = self.store();
+            if !store.set_replaced_kinds(owner, kinds) {
+                return false;
+            }
+            store.objects.tally(owner).map(|tally| tally.about(Topic::Failed).clone()).unwrap_or_default()
+        };
+        for key in failed {
+            let is_queued = self.store().reset_failure(&key);
+            if is_queued {
+                self.carry_out(&key, Next::Queue);
+            }
+        }
+        true
+    }
+
+    /// Whether an object is to be created as something else than it is, once it is gone.
+    pub fn has_successor(&self, key: &Key) -> bool {
+        self.store().successor(key).is_some()
     }
 
     /// Changes of these objects stay from now on, because with them the owner cannot read its repository. Those of which

@@ -312,8 +312,18 @@ impl Task {
         let suspended = sync.spec.suspended(Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
         let policy = Policy { drift: sync.spec.drift, suspended: suspended.is_some(), confined };
-        let history = History { reverted: status.reverted, last_reverts: status.last_reverts, drifted: status.drifted };
+        let history = History {
+            reverted: status.reverted,
+            last_reverts: status.last_reverts,
+            replaced: status.replaced,
+            last_replacements: status.last_replacements,
+            drifted: status.drifted,
+        };
         self.context.writer.set_policy(&self.owner, policy, history);
+        let kinds = self.resolved().map(|resolved| resolved.replaced_kinds.clone());
+        if kinds.is_some_and(|kinds| self.context.writer.set_replaced_kinds(&self.owner, kinds)) {
+            self.state.failed.retry_all(Instant::now());
+        }
         let reads_by = unread::reads_by(&self.owner, sync, repository);
         if self.state.unread.is_none() {
             // Before anything is kept, and put back.
