@@ -106,6 +106,7 @@ mod refusals;
 mod registry_conformance;
 mod registry_kills;
 mod registry_login;
+mod replace;
 mod runtimes;
 mod schedules;
 mod secret_types;
