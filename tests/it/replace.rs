@@ -1,6 +1,7 @@
 //! Fields that cannot be changed: an object is deleted and created anew where somebody asked for that, after dry runs have
 //! proven that nothing else helps; everywhere else it is reported, with what to do.
 
+use devcluster::fault_injection::Fault;
 use devcluster::{Action, Call, Caller};
 use serde_json::{Value, json};
 
@@ -267,6 +268,54 @@ async fn nothing_is_deleted_for_another_reason_or_where_a_new_one_would_be_refus
     let problem = "metadata.annotations[\"mainstay.dev/replace\"] is neither enabled nor disabled";
     world.until("that is a problem", |w| w.condition("demo", "Ready").contains(problem)).await;
     assert!(world.condition("demo", "Ready").starts_with("False ManifestInvalid"));
+}
+
+/// The proofs before a deletion, as the server answers them here.
+#[derive(Clone, Copy, Debug)]
+enum Proof {
+    /// It would take the update after all.
+    Update,
+    /// It would take the object as Git has it: what others wrote in it is in the way.
+    Alone,
+    /// It would not take a new one.
+    New,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_deleted_unless_every_dry_run_proves_that_it_has_to_be() {
+    for (proof, expected) in [
+        (Proof::Update, "ApplyFailed"),
+        (Proof::Alone, "ApplyFailed"),
+        (Proof::New, "Immutable: a field differs that cannot be changed; it is not deleted"),
+    ] {
+        let mut world = with(&fixed("1", ENABLED), json!({})).await;
+        let first = world.uid(MAPS.0, MAPS.1, "fixed");
+        let answer = |verb: &str, code: u16| Fault {
+            verb: verb.into(),
+            resource: "configmaps".into(),
+            query: "dryRun=All".into(),
+            code,
+            body: (code == 200).then(|| json!({})),
+            times: 1000,
+            ..Fault::default()
+        };
+        match proof {
+            Proof::Update => world.levers().fail_next(answer("apply", 200)),
+            Proof::Alone => world.levers().fail_next(answer("update", 200)),
+            Proof::New => {
+                // The creation under its own name was tried before.
+                let (gate, refusal) = (world.gate.clone(), Fault { times: 1, ..answer("create", 403) });
+                world.gate.before(["update", "configmaps", "fixed"], 1000, move || {
+                    gate.levers().fail_next(refusal.clone());
+                });
+            }
+        }
+        world.remote.file("it.yaml", fixed("2", ENABLED));
+        world.try_commit("demo", "another value").await;
+        let said = |w: &World| w.failure("demo", "ConfigMap mainstay-tests/fixed");
+        world.until("it is refused", |w| said(w).starts_with(expected)).await;
+        assert_eq!((world.uid(MAPS.0, MAPS.1, "fixed"), replacements(&world)), (first, 0), "{proof:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
