@@ -249,9 +249,13 @@ impl Writer {
             Err(error) if error.is_invalid() && takes_over => {
                 let version = self.give_up_ownership(desired).await?;
                 body["metadata"]["resourceVersion"] = json!(version);
-                let applied = self.apply(desired, &mut body, None, Collisions::Stay).await?;
-                self.announce_left(owner, desired, &error);
-                (applied.answer, applied.answered)
+                match self.apply(desired, &mut body, None, Collisions::Stay).await {
+                    Ok(applied) => {
+                        self.announce_left(owner, desired, &error);
+                        (applied.answer, applied.answered)
+                    }
+                    Err(error) => return self.put_anew(owner, desired, &body, error).await,
+                }
             }
             Err(error) => return self.put_anew(owner, desired, &body, error).await,
             Ok(applied) => applied,

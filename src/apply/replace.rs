@@ -24,6 +24,7 @@ use crate::cluster::{Apply, Error, Persistence, Propagation, Removal, Terminatin
 use crate::managed::deletion::is_noted;
 use crate::managed::desired::Desired;
 use crate::managed::fields::{applied_by, entries};
+use crate::managed::object::Managed;
 use crate::managed::replacement::{self, Candidate, Denied, Unfit};
 use crate::managed::revert_backoff::Shift;
 use crate::managed::verdict::{resource_version, uid};
@@ -167,7 +168,7 @@ impl Writer {
             let had_ended = managed.is_some_and(|m| m.ended.is_some() && !m.applied.is_outdated());
             let inventory = store.inventory(owner);
             let entry = inventory.as_ref().and_then(|inventory| inventory.0.get(&desired.key));
-            let was_ours = managed.is_some_and(|managed| managed.is_applied());
+            let was_ours = managed.is_some_and(Managed::is_applied);
             (was_ours, had_ended && occasion == Occasion::Drift, entry.is_some_and(|entry| is_noted(entry, uid(live))))
         };
         let of = Candidate { desired, allowed_by, was_ours, had_ended };

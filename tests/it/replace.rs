@@ -98,9 +98,15 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
     assert!(snippets.iter().all(|snippet| said.contains(snippet)), "{said}");
     assert_eq!((world.uid(JOBS.0, JOBS.1, "work"), replacements(&world)), (first.clone(), 0));
 
+    let mut changes = world.server.changes(JOBS.0, JOBS.1);
     world.remote.file("it.yaml", job("two", ENABLED));
     world.commit("demo", "asked for").await;
     assert_eq!(command(&world), "two");
+    let in_foreground = async {
+        let is_going = |job: &Value| job["metadata"]["finalizers"].to_string().contains("foregroundDeletion");
+        while !changes.next().await.iter().any(is_going) {}
+    };
+    tokio::time::timeout(world.patience, in_foreground).await.expect("the old one waited for its pods");
     let second = world.uid(JOBS.0, JOBS.1, "work");
     assert_ne!(second, first);
     let status = world.status("demo");
@@ -341,6 +347,25 @@ async fn what_speaks_against_a_deletion_on_the_live_object_counts() {
     annotate(&world, "mainstay.dev/reconcile", Value::Null);
     world.ready("demo").await;
     world.until("it is replaced when that is over", |w| w.data("fixed") == "2" && replacements(w) == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_never_ours_is_not_deleted_whatever_is_asked_for() {
+    let mut world = World::new().await;
+    let mut theirs: Value = serde_yaml::from_str(&fixed("theirs", "")).unwrap();
+    theirs["metadata"]["namespace"] = NAMESPACE.into();
+    world.try_as("kubectl-create", Call::new(MAPS.0, MAPS.1, NAMESPACE, "", Action::Create(theirs))).unwrap();
+    world.remote.file("it.yaml", fixed("1", ENABLED)).commit("one");
+    world.sync("demo", json!({"replace": ["ConfigMap"]}));
+    world.start();
+    let said = |w: &World| w.failure("demo", "ConfigMap mainstay-tests/fixed");
+    world.until("it is refused", |w| said(w).contains("nothing proves that Mainstay applied it")).await;
+    assert!(said(&world).starts_with("Immutable"), "{}", said(&world));
+    assert_eq!((world.data("fixed").as_str(), replacements(&world)), ("theirs", 0));
+    world.delete(MAPS.0, MAPS.1, "fixed");
+    world.ask("demo").await;
+    world.ready("demo").await;
+    assert_eq!(world.data("fixed"), "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -458,7 +458,7 @@ fn what_cannot_be_changed_is_refused_as_an_update_and_exists_as_a_creation() {
             let is_namespaced = resource != "storageclasses";
             let path = if is_namespaced { w.path(version, resource) } else { format!("/apis/{version}/{resource}") };
             let name = format!("{}-{number}", w.ns);
-            let mut document = |mut object: Value, name: &str| {
+            let document = |mut object: Value, name: &str| {
                 object["apiVersion"] = version.into();
                 object["kind"] = kind_of(resource).into();
                 object["metadata"] = json!({"name": name});
