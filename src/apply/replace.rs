@@ -27,7 +27,7 @@ use crate::managed::fields::{applied_by, entries};
 use crate::managed::object::Managed;
 use crate::managed::replacement::{self, Candidate, Denied, Unfit};
 use crate::managed::revert_backoff::Shift;
-use crate::managed::verdict::{resource_version, uid};
+use crate::managed::verdict::{is_terminating, resource_version, uid};
 use crate::notification::Message;
 use crate::object::{Owner, printable};
 
@@ -75,11 +75,14 @@ impl Writer {
         if !refused.is_invalid() || desired.label().is_none() || !self.is_immutable(desired).await {
             return Ok(Replaced::No);
         }
+        let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(Replaced::Gone) };
+        if !is_terminating(&live) && !self.is_refused_as_it_is(desired, body, &live).await {
+            return Ok(Replaced::No);
+        }
         let allowed_by = match replacement::permit(desired, &self.store().replaced_kinds(owner)) {
             Ok(allowed_by) => allowed_by,
             Err(why) => return Ok(Replaced::Denied(why)),
         };
-        let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(Replaced::Gone) };
         let refused_uid = uid(&live);
         let judge = |live: &Value| {
             if uid(live) != refused_uid {
@@ -89,9 +92,6 @@ impl Writer {
         };
         if let Err(unfit) = judge(&live) {
             return Ok(self.unfit(desired, &live, unfit));
-        }
-        if !self.is_refused_as_it_is(desired, body, &live).await {
-            return Ok(Replaced::No);
         }
         if let Err(error) = self.try_to_create(desired, Some(&replacement::trial_name(&desired.key))).await {
             return Ok(Replaced::Denied(Denied::CannotCreate(error.cause_text())));
