@@ -71,8 +71,9 @@ impl Writer {
         occasion: Occasion,
     ) -> Result<Replaced, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        // A Function sees to its children itself.
-        if !refused.is_invalid() || desired.label().is_none() || !self.is_immutable(desired).await {
+        // A server names the fields; a webhook that refuses does not. A Function sees to its children itself.
+        let names_fields = refused.is_invalid() && refused.refusal().is_some_and(|refusal| !refusal.causes.is_empty());
+        if !names_fields || desired.label().is_none() || !self.is_immutable(desired).await {
             return Ok(Replaced::No);
         }
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(Replaced::Gone) };
