@@ -85,12 +85,32 @@ impl Writer {
         judge: impl Fn(&ObjectMeta) -> Result<(), K>,
     ) -> Result<Deleted<ObjectMeta, K>, Error> {
         let _lock = self.lock_object(key).await;
-        self.delete_as_found(kind, key, judged, judge, Propagation::Background).await
+        self.delete_as_found(kind, key, judged, judge).await
     }
 
     /// Deletes an object, if it may be deleted as it is found: `judge` says why not. What was `judged` already is not looked
     /// at unless it has changed since. The caller holds the object's lock.
     pub(crate) async fn delete_as_found<F: Found, K>(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        judged: Option<Version>,
+        judge: impl Fn(&F) -> Result<(), K>,
+    ) -> Result<Deleted<F, K>, Error> {
+        self.delete_with(kind, key, judged, judge, Propagation::Background).await
+    }
+
+    /// The same, after what the object owns.
+    pub(super) async fn delete_last<F: Found, K>(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        judge: impl Fn(&F) -> Result<(), K>,
+    ) -> Result<Deleted<F, K>, Error> {
+        self.delete_with(kind, key, None, judge, Propagation::Foreground).await
+    }
+
+    async fn delete_with<F: Found, K>(
         &self,
         kind: &Kind,
         key: &Key,

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::Writer;
 use super::delete::{Deleted, Version};
 use crate::api::names::SYNC_LABEL;
-use crate::cluster::{Error, Kind, Part, Propagation, Removal, Terminating};
+use crate::cluster::{Error, Kind, Part, Removal, Terminating};
 use crate::managed::deletion::{Deletion, Kept, Permission, may_delete, may_delete_child};
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::released;
@@ -98,7 +98,7 @@ impl Writer {
             Deletion::NotOurs => Err(Pruned::Gone { deleted: false }),
             Deletion::Kept(why) => Err(Pruned::Kept(why)),
         };
-        Ok(match self.delete_as_found(&kind, key, None, judge, Propagation::Background).await? {
+        Ok(match self.delete_as_found(&kind, key, None, judge).await? {
             Deleted::Absent => Pruned::Gone { deleted: false },
             Deleted::Kept(pruned) => pruned,
             Deleted::Done { removal: Removal::Terminating(awaits), .. } => {
@@ -126,7 +126,7 @@ impl Writer {
             Deletion::UnderWay(_) | Deletion::NotOurs => Err(None),
             Deletion::Kept(why) => Err(Some(why)),
         };
-        let deleted = self.delete_as_found(kind, key, judged, judge, Propagation::Background).await?;
+        let deleted = self.delete_as_found(kind, key, judged, judge).await?;
         self.store().remove(owner, key);
         Ok(if let Deleted::Kept(why) = deleted { why } else { None })
     }

@@ -20,7 +20,7 @@ use super::delete::Deleted;
 use super::edit::few;
 use crate::api::git_sync::{AllowedBy, Replacement, UNKNOWN};
 use crate::api::names::MANAGER;
-use crate::cluster::{Apply, Error, Persistence, Propagation, Removal, Terminating};
+use crate::cluster::{Apply, Error, Persistence, Removal, Terminating};
 use crate::managed::deletion::is_noted;
 use crate::managed::desired::Desired;
 use crate::managed::fields::{applied_by, entries};
@@ -99,12 +99,11 @@ impl Writer {
         }
         // From now on the drift loop may find it gone.
         self.store().set_successor(desired);
-        let removal =
-            match self.delete_as_found(&desired.kind, &desired.key, None, judge, Propagation::Foreground).await? {
-                Deleted::Absent => return Ok(Replaced::Gone),
-                Deleted::Kept(unfit) => return Ok(self.unfit(desired, &live, unfit)),
-                Deleted::Done { removal, .. } => removal,
-            };
+        let removal = match self.delete_last(&desired.kind, &desired.key, judge).await? {
+            Deleted::Absent => return Ok(Replaced::Gone),
+            Deleted::Kept(unfit) => return Ok(self.unfit(desired, &live, unfit)),
+            Deleted::Done { removal, .. } => removal,
+        };
         self.record_replacement(owner, desired, &live, refused, allowed_by, occasion);
         Ok(match removal {
             Removal::Terminating(terminating) => self.unfit(desired, &live, Unfit::UnderWay(terminating)),

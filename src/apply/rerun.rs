@@ -11,7 +11,7 @@ use super::Writer;
 use super::delete::Deleted;
 use super::put::{Expect, Step};
 use crate::api::names::{MANAGER, RERUN, SYNC_LABEL};
-use crate::cluster::{Error, Propagation, Removal};
+use crate::cluster::{Error, Removal};
 use crate::managed::deletion::is_noted;
 use crate::managed::desired::Desired;
 use crate::managed::fields::applied_by;
@@ -109,8 +109,7 @@ impl Writer {
         desired: &Arc<Desired>,
         judge: impl Fn(&Value) -> Result<(), Rerun>,
     ) -> Result<Deleted<Value, Rerun>, Error> {
-        let (kind, key) = (&desired.kind, &desired.key);
-        let deleted = self.delete_as_found(kind, key, None, judge, Propagation::Background).await?;
+        let deleted = self.delete_as_found(&desired.kind, &desired.key, None, judge).await?;
         if let Deleted::Done { found, .. } = &deleted {
             let (subject, object) = (owner.clone(), desired.key.to_string());
             let message = Message::Pruned { subject, object, why: WhyPruned::RunsAgain };

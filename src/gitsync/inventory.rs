@@ -19,7 +19,7 @@ use super::registry::Elsewhere;
 use crate::api::conditions::Reason;
 use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
 use crate::apply::Writer;
-use crate::cluster::{Apply, Cluster, Error, Kind, Propagation, Scope, Selection};
+use crate::cluster::{Apply, Cluster, Error, Kind, Scope, Selection};
 use crate::failure::Class;
 use crate::managed::Part;
 use crate::managed::deletion::is_applied_by_us;
@@ -304,7 +304,7 @@ pub(super) async fn delete(
     let last = written.keys().last().copied().unwrap_or(0);
     for index in 0..=last {
         let key = config_maps().key(Some(owner.namespace), &owner.config_map(index));
-        writer.delete_as_found(&config_maps(), &key, None, judge, Propagation::Background).await?;
+        writer.delete_as_found(&config_maps(), &key, None, judge).await?;
     }
     Ok(())
 }

@@ -1,3 +1,5 @@
+//! What may be replaced, and what is said of what may not be.
+
 use std::sync::Arc;
 
 use serde_json::json;
@@ -147,7 +149,7 @@ fn a_trial_asks_for_nothing_that_the_first_one_has() {
 }
 
 #[test]
-fn whoever_may_not_be_replaced_is_told_how_to_allow_it() {
+fn what_may_not_be_replaced_says_how_to_allow_it() {
     let text = |group: &str, kind: &str, why: Denied| why.text(&Key::new(group, kind, Some("shop"), "a"));
     let unasked = text("apps", "Deployment", Denied::Unasked);
     let snippets = ["`annotations: {mainstay.dev/replace: enabled}`", "`replace: [Deployment.apps]`"];
