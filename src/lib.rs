@@ -82,8 +82,9 @@
 //! |---|---|
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`] in `source/lookup.rs`; when: `source/poll.rs` |
 //! | prune guards | [`gitsync::prune`]; of one object right before its deletion: [`managed::deletion`] |
-//! | every write to a managed object | [`apply`]: `put.rs` and `revert.rs` (both apply through `server_side.rs`), `prune.rs`, `replicas.rs` |
+//! | every write to a managed object | [`apply`]: `put.rs` and `revert.rs` (both apply through `server_side.rs`), `replace.rs`, `prune.rs`, `replicas.rs` |
 //! | by whose rights objects are read and written | [`Writer::acting_for`](apply::Writer::acting_for), `gitsync/rights.rs` |
+//! | what cannot be changed is deleted and created anew | `apply/replace.rs`, as [`managed::replacement`] allows |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
 //! | field ownership projection | [`managed::projection`] |
 //! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |

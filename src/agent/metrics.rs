@@ -113,6 +113,7 @@ pub struct Metrics {
     failures: Family<Labels, Counter>,
     reverts: Family<Labels, Counter>,
     drifts: Family<Labels, Counter>,
+    replacements: Family<Labels, Counter>,
     applies: Family<Labels, Counter>,
     builds: Family<Labels, Counter>,
     revert_latency: Histogram,
@@ -139,6 +140,7 @@ impl Metrics {
         let failures = family("failures", "Attempts that failed, in whole or in part");
         let reverts = family("reverts", "Reverts of managed objects");
         let drifts = family("drifts_left", "Changes that were detected and, by policy, not reverted");
+        let replacements = family("replacements", "Objects that were deleted to be created anew");
         let applies = family("applies", "Objects of applied commits by outcome");
         let builds = family("function_builds", "Builds of Functions by outcome");
         let revert_latency = Histogram::new(LATENCIES);
@@ -169,6 +171,7 @@ impl Metrics {
             failures,
             reverts,
             drifts,
+            replacements,
             applies,
             builds,
             revert_latency,
@@ -219,6 +222,7 @@ impl Metrics {
                 self.revert_latency.observe(millis / 1000.0);
             }
             Message::DriftSeen { subject, .. } => self.increment(&self.drifts, subject),
+            Message::Replaced { subject, .. } => self.increment(&self.replacements, subject),
             Message::Failed { subject, problems, .. } => {
                 self.increment(&self.failures, subject);
                 self.applies.get_or_create(&[("outcome", "failed".to_owned())]).inc_by(problems.len() as u64);
@@ -252,8 +256,8 @@ impl Metrics {
     }
 
     /// The families that have one series per GitSync or Function.
-    fn per_subject(&self) -> [&Family<Labels, Counter>; 5] {
-        [&self.seen, &self.commits, &self.failures, &self.reverts, &self.drifts]
+    fn per_subject(&self) -> [&Family<Labels, Counter>; 6] {
+        [&self.seen, &self.commits, &self.failures, &self.reverts, &self.drifts, &self.replacements]
     }
 
     /// The text of a scrape (OpenMetrics 1.0).

@@ -69,6 +69,16 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
+    /// Kinds whose objects are deleted and created anew when a commit changes a field that cannot be changed: `Kind.group`, such
+    /// as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default nothing is
+    /// deleted for that, and the object is reported. Before an object is deleted, dry runs have to prove that its update is
+    /// refused for no other reason, and that a new one would be accepted. In a manifest, the annotation
+    /// `mainstay.dev/replace: enabled` allows it for one object, and `disabled` forbids it. PersistentVolumeClaims and
+    /// StatefulSets with volume claims need the annotation. Never replaced: Namespaces, CustomResourceDefinitions,
+    /// PersistentVolumes, GitSyncs. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub replace: Vec<String>,
     /// How the directory is rendered. By default every directory is what its files make it: a kustomization
     /// (`kustomization.yaml`), a Helm chart (`Chart.yaml`), or plain manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -328,6 +338,12 @@ pub struct GitSyncStatus {
     /// The last 10 reverts, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_reverts: Vec<Revert>,
+    /// Number of objects that were deleted to be created anew, because of a field that cannot be changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replaced: i64,
+    /// The last 10 of them, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_replacements: Vec<Replacement>,
     /// Objects that failed or are unhealthy, with the reason; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
@@ -395,6 +411,33 @@ pub struct Revert {
     pub when: Time,
     /// Milliseconds from the receipt of the change to the response to the reverting write.
     pub latency_ms: i64,
+}
+
+/// One object that was deleted to be created anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Replacement {
+    /// The object, such as `Job.batch shop/migrate`.
+    pub object: String,
+    /// Paths of the fields that cannot be changed, at most 10, as the API server names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+    /// UID of the object that was deleted.
+    pub uid: String,
+    /// Who allowed it.
+    pub allowed_by: AllowedBy,
+    /// Time of the deletion.
+    #[schemars(with = "TimeSchema")]
+    pub when: Time,
+}
+
+/// Who allowed that an object is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AllowedBy {
+    /// The annotation `mainstay.dev/replace: enabled` in its manifest.
+    Annotation,
+    /// `spec.replace`.
+    Spec,
 }
 
 /// One field of a revert, or of remaining drift.

@@ -22,7 +22,7 @@ pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
 pub const RECONCILE: &str = "mainstay.dev/reconcile";
 /// RFC 3339 time at which a break glass ends by itself.
 pub const UNTIL: &str = "mainstay.dev/until";
-/// Value of [`RECONCILE`] that switches it off.
+/// Value of [`RECONCILE`] and [`REPLACE`] that switches it off.
 pub const DISABLED: &str = "disabled";
 /// Annotations that keep a live object when it is removed from the repository: our own, and those by which Flux, Argo CD,
 /// Helm and cli-utils (kpt, Config Sync) are told the same. Argo CD's may hold several options with commas between them;
@@ -43,6 +43,11 @@ pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
 /// On a Job or Pod in the repository: a value other than before runs it again. On a GitSync: `[namespace/]name token` runs
 /// what it manages under that name again, once for each value.
 pub const RERUN: &str = "mainstay.dev/rerun";
+/// On an object in the repository: [`ENABLED`] lets it be deleted and created anew when a field changed that cannot be
+/// changed; [`DISABLED`] forbids that, whatever its GitSync says.
+pub const REPLACE: &str = "mainstay.dev/replace";
+/// Value of [`REPLACE`] that switches it on.
+pub const ENABLED: &str = "enabled";
 /// On a GitSync: the full commit id that is applied although a window holds it back.
 pub const OVERRIDE_WINDOW: &str = "mainstay.dev/override-window";
 /// On a GitSync, beside [`OVERRIDE_WINDOW`]: the commit, a blank, and the user who says to have asked for that.

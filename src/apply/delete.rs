@@ -4,7 +4,7 @@
 //! before, it is looked at and judged again, a few times: a new owner or an annotation that keeps it counts, and a status
 //! that is written all the time does not hold it up. Then the conflict is the outcome, and whoever asked tries again.
 //!
-//! Deliberately absent: who may delete what (`managed::deletion`, `rerun`), and what follows.
+//! Deliberately absent: who may delete what (`managed::deletion`, `managed::replacement`, `rerun`), and what follows.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -94,8 +94,29 @@ impl Writer {
         &self,
         kind: &Kind,
         key: &Key,
+        judged: Option<Version>,
+        judge: impl Fn(&F) -> Result<(), K>,
+    ) -> Result<Deleted<F, K>, Error> {
+        self.delete_with(kind, key, judged, judge, Propagation::Background).await
+    }
+
+    /// The same, after what the object owns.
+    pub(super) async fn delete_last<F: Found, K>(
+        &self,
+        kind: &Kind,
+        key: &Key,
+        judge: impl Fn(&F) -> Result<(), K>,
+    ) -> Result<Deleted<F, K>, Error> {
+        self.delete_with(kind, key, None, judge, Propagation::Foreground).await
+    }
+
+    async fn delete_with<F: Found, K>(
+        &self,
+        kind: &Kind,
+        key: &Key,
         mut judged: Option<Version>,
         judge: impl Fn(&F) -> Result<(), K>,
+        propagation: Propagation,
     ) -> Result<Deleted<F, K>, Error> {
         let mut looks_left = LOOKS_AGAIN;
         loop {
@@ -110,7 +131,7 @@ impl Writer {
             };
             let guard = Guard { uid: Some(&version.uid), resource_version: Some(&version.resource_version) };
             let namespace = key.namespace.as_deref();
-            match self.cluster().delete(kind, namespace, &key.name, guard, Propagation::Background).await {
+            match self.cluster().delete(kind, namespace, &key.name, guard, propagation).await {
                 Err(error) if error.is_conflict() && looks_left > 0 => looks_left -= 1,
                 removal => return Ok(Deleted::Done { removal: removal?, found }),
             }

@@ -4,7 +4,7 @@
 //!   Functions read from the store and hand to it
 //! - `put`: an apply for a commit or a Function, with adoption, and many of them; `prune`: deletions and releases;
 //!   `delete`: the one place where objects are deleted
-//! - `rerun`: what has come to its end is created anew
+//! - `rerun`: what has come to its end is created anew; `replace`: what cannot be changed is
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
 //!   changed, by whom
 //! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count
@@ -22,6 +22,7 @@ mod owners;
 mod prune;
 #[expect(clippy::disallowed_methods, reason = "it waits until a definition is established")]
 mod put;
+mod replace;
 mod replicas;
 mod report;
 mod rerun;

@@ -13,6 +13,7 @@ use crate::cluster::KindId;
 use crate::managed::desired::Desired;
 use crate::managed::objects::Topic;
 use crate::managed::pending::Next;
+use crate::managed::replacement::ReplacedKinds;
 use crate::managed::summary::Summary;
 use crate::managed::verdict::LastApplied;
 use crate::managed::written::Accepted;
@@ -30,15 +31,34 @@ impl Writer {
         if is_changed {
             // What was passed over under the old policy has to be looked at again.
             self.follow_up(FollowUp::ListOwner(owner.clone()));
-            let failed = self.store().failed_of(owner);
-            for key in failed {
-                let ready = self.store().reset_failure(&key);
-                if ready {
-                    self.carry_out(&key, Next::Queue);
-                }
-            }
+            self.retry_failed(owner);
         }
         is_changed
+    }
+
+    /// The kinds whose objects may be deleted and created anew for an owner from now on; whether it was others before.
+    pub fn set_replaced_kinds(&self, owner: &Owner, kinds: ReplacedKinds) -> bool {
+        let is_changed = self.store().set_replaced_kinds(owner, kinds);
+        if is_changed {
+            self.retry_failed(owner);
+        }
+        is_changed
+    }
+
+    /// Reverts that failed are tried again at once.
+    fn retry_failed(&self, owner: &Owner) {
+        let failed = self.store().failed_of(owner);
+        for key in failed {
+            let is_queued = self.store().reset_failure(&key);
+            if is_queued {
+                self.carry_out(&key, Next::Queue);
+            }
+        }
+    }
+
+    /// Whether an object is to be created as something else than it is, once it is gone.
+    pub fn has_successor(&self, key: &Key) -> bool {
+        self.store().successor(key).is_some()
     }
 
     /// Changes of these objects stay from now on, because with them the owner cannot read its repository. Those of which

@@ -12,13 +12,15 @@ use serde_json::{Value, json};
 
 use super::Writer;
 use super::follow_up::FollowUp;
+use super::replace::{Occasion, Replaced};
 use super::server_side::Collisions;
 use crate::api::names::MANAGER;
-use crate::cluster::{Apply, Error, Persistence};
+use crate::cluster::{Apply, Error, Terminating};
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
 use crate::managed::pending::Seen;
+use crate::managed::replacement::Denied;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
 use crate::managed::{fields, ownership};
 use crate::notification::Message;
@@ -79,8 +81,20 @@ pub enum Applied {
     Done(Put),
     /// It was refused.
     Failed(Error),
-    /// It was refused because a field differs that cannot be changed.
-    Immutable(Error),
+    /// It was refused because a field differs that cannot be changed, and it may not be replaced.
+    Immutable(Error, Denied),
+}
+
+/// Why an apply was not done.
+enum NotPut {
+    Failed(Error),
+    Immutable(Error, Denied),
+}
+
+impl From<Error> for NotPut {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// An answered apply.
@@ -94,6 +108,8 @@ pub struct Put {
     pub digest: Option<Digest>,
     /// The object.
     pub answer: Value,
+    /// What an object that is being deleted waits for, if that is known.
+    pub awaits: Option<Terminating>,
 }
 
 impl Writer {
@@ -108,15 +124,13 @@ impl Writer {
             // Drift goes before sync work.
             self.yield_to_reverts().await;
             let desired = Arc::clone(&step.desired);
-            let applied = match self.put(owner, step).await {
+            let applied = match self.put_or_deny(owner, step).await {
                 Ok(put) if desired.key.is("apiextensions.k8s.io", "CustomResourceDefinition") => {
                     self.await_established(owner, &desired, put).await
                 }
                 Ok(put) => Applied::Done(put),
-                Err(error) if error.is_invalid() && self.is_immutable(owner, &desired).await => {
-                    Applied::Immutable(error)
-                }
-                Err(error) => Applied::Failed(error),
+                Err(NotPut::Immutable(error, why)) => Applied::Immutable(error, why),
+                Err(NotPut::Failed(error)) => Applied::Failed(error),
             };
             (desired, applied)
         });
@@ -125,6 +139,12 @@ impl Writer {
 
     /// Applies an object for its owner. The answer is its last apply from then on.
     pub async fn put(&self, owner: &Owner, step: &Step) -> Result<Put, Error> {
+        self.put_or_deny(owner, step).await.map_err(|not_put| match not_put {
+            NotPut::Failed(error) | NotPut::Immutable(error, _) => error,
+        })
+    }
+
+    async fn put_or_deny(&self, owner: &Owner, step: &Step) -> Result<Put, NotPut> {
         let desired = &step.desired;
         let key = &desired.key;
         let _lock = self.lock_object(key).await;
@@ -150,14 +170,24 @@ impl Writer {
         let seen = under_way.end();
         match &outcome {
             Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
+            // The object as it is stays what was last applied to it, until it is gone.
+            Ok(put) if put.awaits.is_some() => self.succeed_later(desired, seen),
+            Err(NotPut::Immutable(..)) => self.succeed_later(desired, seen),
             Ok(put) => {
                 self.forget_backoff(key, put.change);
                 self.retry_dependents(desired);
             }
-            Err(error) => self.store().put_failed(desired, seen, error.is_outcome_unknown()),
+            Err(NotPut::Failed(error)) => self.store().put_failed(desired, seen, error.is_outcome_unknown()),
         }
         self.finish(key);
         outcome
+    }
+
+    /// An object cannot become what is desired before it is gone.
+    fn succeed_later(&self, desired: &Arc<Desired>, seen: Option<Box<Seen>>) {
+        let mut store = self.store();
+        store.put_failed(desired, seen, false);
+        store.set_successor(desired);
     }
 
     /// Keeps an object that an agent before this one applied and that is not kept yet, if the live object is
@@ -185,7 +215,7 @@ impl Writer {
         true
     }
 
-    async fn put_now(&self, owner: &Owner, step: &Step, before: &str) -> Result<Put, Error> {
+    async fn put_now(&self, owner: &Owner, step: &Step, before: &str) -> Result<Put, NotPut> {
         let desired = &step.desired;
         if self.make_way_for_rerun(owner, desired).await? {
             return Ok(Put::without(Change::Terminating));
@@ -221,11 +251,16 @@ impl Writer {
             Err(error) if error.is_invalid() && takes_over => {
                 let version = self.give_up_ownership(desired).await?;
                 body["metadata"]["resourceVersion"] = json!(version);
-                let applied = self.apply(desired, &mut body, None, Collisions::Stay).await?;
-                self.announce_left(owner, desired, &error);
-                (applied.answer, applied.answered)
+                match self.apply(desired, &mut body, None, Collisions::Stay).await {
+                    Ok(applied) => {
+                        self.announce_left(owner, desired, &error);
+                        (applied.answer, applied.answered)
+                    }
+                    Err(error) => return self.put_anew(owner, desired, &body, error).await,
+                }
             }
-            applied => applied?,
+            Err(error) => return self.put_anew(owner, desired, &body, error).await,
+            Ok(applied) => applied,
         };
         let digest = answered.last_applied.digest;
         self.store().answered(desired, answered);
@@ -239,12 +274,42 @@ impl Writer {
         } else {
             Change::Changed
         };
-        Ok(Put { change, uid: uid(&answer).to_owned(), digest, answer })
+        Ok(Put { change, uid: uid(&answer).to_owned(), digest, answer, awaits: None })
+    }
+
+    /// An apply was refused: where that is because of a field that cannot be changed, the object is replaced, if it may be.
+    async fn put_anew(
+        &self,
+        owner: &Owner,
+        desired: &Arc<Desired>,
+        body: &Value,
+        refused: Error,
+    ) -> Result<Put, NotPut> {
+        match self.replace(owner, desired, body, &refused, Occasion::Commit).await? {
+            Replaced::No => Err(NotPut::Failed(refused)),
+            Replaced::Denied(why) => Err(NotPut::Immutable(refused, why)),
+            Replaced::Awaited(awaits) => Ok(Put { awaits: Some(awaits), ..Put::without(Change::Terminating) }),
+            Replaced::Gone => {
+                let mut body = body.clone();
+                body["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
+                let Some((answer, answered)) = self.create_now(desired, &body).await? else {
+                    return Ok(Put::without(Change::Anothers));
+                };
+                let digest = answered.last_applied.digest;
+                self.store().answered(desired, answered);
+                let uid = uid(&answer).to_owned();
+                Ok(Put { change: Change::Changed, uid, digest, answer, awaits: None })
+            }
+        }
     }
 
     /// Applies an object that is to be new; `None` when somebody else has created one of that name, which is left as it
     /// was. An apply cannot be told to create only; but unforced it changes nothing that others own.
-    async fn create_now(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Answered)>, Error> {
+    pub(super) async fn create_now(
+        &self,
+        desired: &Arc<Desired>,
+        body: &Value,
+    ) -> Result<Option<(Value, Answered)>, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let apply = async |body: &Value| {
             let applied = self.cluster().apply(&desired.kind, namespace, name, body, Apply::unforced(MANAGER)).await;
@@ -275,25 +340,6 @@ impl Writer {
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(String::new()) };
         let entries = ownership::released(live.pointer("/metadata/managedFields").unwrap_or(&Value::Null));
         self.rewrite(desired, resource_version(&live), &entries).await
-    }
-
-    /// Whether a refused change is one of a field that cannot be changed: the object could be created as it is, if it were
-    /// not there already. Texts and causes of the refusals vary too much to tell.
-    async fn is_immutable(&self, owner: &Owner, desired: &Desired) -> bool {
-        let Some(acting) = self.acting_for(owner) else { return false };
-        let mut body = desired.body();
-        if desired.key.is("", "Service")
-            && let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut)
-        {
-            // A new Service could not have the addresses that the old one holds.
-            spec.retain(|field, _| field != "clusterIP" && field != "clusterIPs");
-            for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-                port.as_object_mut().map(|port| port.remove("nodePort"));
-            }
-        }
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let created = acting.cluster().create(&desired.kind, namespace, name, &body, Persistence::DryRun).await;
-        created.is_err_and(|error| error.is_already_exists())
     }
 
     /// Waits until a definition is established; what needs it comes in a later stage.
@@ -356,6 +402,6 @@ impl Drop for UnderWay<'_> {
 
 impl Put {
     fn without(change: Change) -> Self {
-        Self { change, uid: String::new(), digest: None, answer: Value::Null }
+        Self { change, uid: String::new(), digest: None, answer: Value::Null, awaits: None }
     }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Writer;
 use super::edit::{Edit, fields_not_put_back};
+use super::replace::{Occasion, Replaced};
 use super::server_side::{Collisions, InPlace};
 use crate::api::git_sync::{DriftReason, WHOLE_OBJECT};
 use crate::cluster::{Cause, Error};
@@ -51,6 +52,19 @@ pub enum ServerLoad {
     },
 }
 
+/// Why an object was not put back.
+struct NotDone {
+    error: Error,
+    /// What to do about it, where a field differs that cannot be changed.
+    advice: Option<String>,
+}
+
+impl From<Error> for NotDone {
+    fn from(error: Error) -> Self {
+        Self { error, advice: None }
+    }
+}
+
 impl Writer {
     /// Puts a queued object back, or reports its drift, if that still has to be done and no newer generation overtook this
     /// one. What that says about the server.
@@ -62,7 +76,7 @@ impl Writer {
         let desired = self.desired(key)?;
         let seen = Seen { live: None, gone_at: None, at: Instant::now() };
         let cause = panicked.to_string();
-        let failure = NotPutBack { reports: false, fields: Vec::new(), cause, ground: Ground::default() };
+        let failure = NotPutBack { reports: false, fields: Vec::new(), cause, advice: None, ground: Ground::default() };
         // Whether this panics, too, changes nothing: the object is looked at when it is seen again.
         let _ = caught_now(|| self.note_failure(&desired, seen, failure, None));
         self.finish(key);
@@ -83,16 +97,16 @@ impl Writer {
             if let Some(cause) = dead_owner {
                 self.store().note_absent(key);
                 let (fields, ground) = (vec![WHOLE_OBJECT.to_owned()], Ground::default());
-                self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, ground }, None);
+                self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, advice: None, ground }, None);
             } else {
                 let done = if reports {
-                    acting.report_now(&desired, &seen).await.map(|()| None)
+                    acting.report_now(&desired, &seen).await.map(|()| None).map_err(NotDone::from)
                 } else {
                     acting.put_back(&desired, &seen).await
                 };
                 load = match done {
                     Ok(load) => load,
-                    Err(error) => self.fail(&desired, seen, &error, reports, sent),
+                    Err(not_done) => self.fail(&desired, seen, &not_done, reports, sent),
                 };
             }
         }
@@ -101,7 +115,7 @@ impl Writer {
     }
 
     /// Applies what an object must be, and records what was changed in it.
-    async fn put_back(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<Option<ServerLoad>, Error> {
+    async fn put_back(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<Option<ServerLoad>, NotDone> {
         let (key, namespace) = (&desired.key, desired.key.namespace.as_deref());
         let mut found = seen.live.as_ref().and_then(Sight::value);
         if found.is_none() {
@@ -114,7 +128,10 @@ impl Writer {
             }
         }
         let found = found.as_deref();
-        let asked_by_commit = self.store().get(key).is_some_and(|managed| managed.applied.is_outdated());
+        let successor = self.store().successor(key).filter(|_| found.is_none());
+        let is_outdated = self.store().get(key).is_some_and(|managed| managed.applied.is_outdated());
+        let asked_by_commit = is_outdated || successor.is_some();
+        let desired = successor.as_ref().unwrap_or(desired);
         let mut body = desired.body();
         if desired.sets_replicas(&body) || found.is_some_and(is_at_zero) {
             self.settle_replicas(desired, &mut body).await?;
@@ -123,10 +140,19 @@ impl Writer {
             yield_to_people(&mut body, live);
         }
         let (sent, in_flight) = (Instant::now(), self.reverts_in_flight());
-        let InPlace { answer, answered, over } = self.apply(desired, &mut body, found, Collisions::MakeWay).await?;
+        let mut is_replaced = false;
+        let InPlace { answer, answered, over } = match self.apply(desired, &mut body, found, Collisions::MakeWay).await
+        {
+            Ok(applied) => applied,
+            Err(refused) => {
+                is_replaced = true;
+                let Some(created) = self.put_back_anew(desired, &body, refused).await? else { return Ok(None) };
+                created
+            }
+        };
         let load = Some(ServerLoad::Answered { sent, in_flight, at: Instant::now() });
         let is_unchanged = found.is_some_and(|live| resource_version(live) == resource_version(&answer));
-        let edit = (!asked_by_commit && !is_unchanged).then(|| {
+        let edit = (!asked_by_commit && !is_replaced && !is_unchanged).then(|| {
             let differences = found.map(|found| {
                 let empty_containers = &answered.last_applied.empty_containers;
                 let mut all = projection::differences(found, &answer, empty_containers);
@@ -148,6 +174,31 @@ impl Writer {
         }
         self.notify(&owner);
         Ok(load)
+    }
+
+    /// An apply was refused: where that is because of a field that cannot be changed, what is there is replaced, if it may be.
+    /// `None`: it is still being deleted, and the drift loop creates the object when it is gone.
+    async fn put_back_anew(
+        &self,
+        desired: &Arc<Desired>,
+        body: &Value,
+        refused: Error,
+    ) -> Result<Option<InPlace>, NotDone> {
+        let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
+        let Some(owner) = owner else { return Err(refused.into()) };
+        match self.replace(&owner, desired, body, &refused, Occasion::Drift).await? {
+            Replaced::No => Err(refused.into()),
+            Replaced::Denied(why) => {
+                let advice = format!("a field differs that cannot be changed; {}", why.text(&desired.key));
+                Err(NotDone { error: refused, advice: Some(advice) })
+            }
+            Replaced::Awaited(_) => Ok(None),
+            Replaced::Gone => match self.create_now(desired, body).await? {
+                Some((answer, answered)) => Ok(Some(InPlace { answer, answered, over: None })),
+                // Somebody was faster.
+                None => Err(refused.into()),
+            },
+        }
     }
 
     /// Whether an object is now as it was last applied for its owner, as far as that can be known.
@@ -191,7 +242,7 @@ impl Writer {
         &self,
         desired: &Arc<Desired>,
         seen: Seen,
-        error: &Error,
+        NotDone { error, advice }: &NotDone,
         reports: bool,
         sent: Instant,
     ) -> Option<ServerLoad> {
@@ -205,7 +256,7 @@ impl Writer {
             Mark::Label(_) => error.cause_at(&desired.object.place),
             Mark::Controller { .. } => error.cause_text(),
         };
-        let failure = NotPutBack { reports, fields, cause, ground: Ground::of(error) };
+        let failure = NotPutBack { reports, fields, cause, advice: advice.clone(), ground: Ground::of(error) };
         self.note_failure(desired, seen, failure, error.retry_after());
         load
     }
@@ -214,7 +265,8 @@ impl Writer {
     fn note_failure(&self, desired: &Arc<Desired>, seen: Seen, failure: NotPutBack, after: Option<Duration>) {
         let key = &desired.key;
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
-        let NotPutBack { reports, fields, cause, .. } = failure.clone();
+        let NotPutBack { reports, fields, .. } = failure.clone();
+        let cause = failure.text();
         let failed = self.store().revert_failed(key, seen, failure);
         let Some((owner, attempts)) = failed else { return };
         if !reports && attempts >= REMARKABLE {

@@ -163,6 +163,11 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     let drifted = status.drifted.iter().map(|drifted| drift::row(drifted, now));
     text.push_str(&section("Drifted, and not put back", status.drifted_objects, drifted));
     text.push_str(&reverts(&status, now));
+    let replaced = status.last_replacements.iter().map(|one| {
+        let ago = ago(now.duration_since(one.when.0).as_secs());
+        format!("{ago} ago {}: {}", one.object, one.fields.join(", "))
+    });
+    text.push_str(&section("Deleted and created anew, newest first", status.replaced, replaced));
     text.push_str(&section(
         "Paused",
         status.paused_objects,
@@ -282,6 +287,11 @@ mod tests {
                 "when": "2030-01-01T00:00:00Z", "latencyMs": 4,
                 "changes": [{ "field": ".spec.replicas", "found": "5", "restored": "2" }],
             }],
+            "replaced": 11,
+            "lastReplacements": [{
+                "object": "Job.batch shop/migrate", "fields": ["spec.template"], "uid": "u", "allowedBy": "Spec",
+                "when": "2030-01-01T00:03:00Z",
+            }],
             "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
             "paused": [{ "object": "ConfigMap shop/web", "until": "2030-01-01T00:30:00Z" }],
             "held": ["Namespace shop"],
@@ -312,6 +322,8 @@ GitSync apps/shop
   Put back, newest first, 1 of 2:
     5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
       .spec.replicas: 5 → 2
+  Deleted and created anew, newest first, 1 of 11:
+    2 min ago Job.batch shop/migrate: spec.template
   Paused:
     ConfigMap shop/web until 2030-01-01T00:30:00Z
   Held back from deletion:

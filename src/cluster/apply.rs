@@ -156,9 +156,10 @@ impl Cluster {
         namespace: Option<&str>,
         name: &str,
         body: &Value,
+        persistence: Persistence,
     ) -> Result<Value, Error> {
         let mut call = Call::object(Attempt::Replace, Verb::Update, kind, namespace, name, None)?;
-        own_write(&mut call, Persistence::Kept);
+        own_write(&mut call, persistence);
         self.write(call.with(Method::PUT, JSON, body.to_string())).await
     }
 

@@ -307,7 +307,7 @@ impl Elector {
     }
 
     async fn write(&self, lease: &Value) -> Result<Value, Error> {
-        self.cluster.replace(&self.kind, Some(&self.namespace), &self.name, lease).await
+        self.cluster.replace(&self.kind, Some(&self.namespace), &self.name, lease, Persistence::Kept).await
     }
 }
 

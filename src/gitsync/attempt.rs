@@ -83,6 +83,8 @@ pub(super) struct SyncState {
     pub(super) unread: Option<UnreadObjects>,
     /// Objects that left and are still being deleted; `None` until a round looked.
     pub(super) terminating: Option<TerminatingObjects>,
+    /// Objects that are being deleted to be created anew.
+    pub(super) replacing: TerminatingObjects,
     /// What was done so far for a commit that is not applied in full.
     pub(super) tally: Option<(Commit, Tally)>,
     /// The last request to run something again that was acted on.

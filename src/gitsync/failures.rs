@@ -22,6 +22,8 @@ struct Failed {
     message: String,
     attempts: u32,
     again: Instant,
+    /// The drift loop creates it as soon as what is there is gone.
+    awaits_deletion: bool,
 }
 
 /// The objects whose last apply or deletion failed.
@@ -34,8 +36,26 @@ impl Failures {
         let attempts = self.0.get(key).map_or(1, |failed| failed.attempts + 1);
         let backoff = class.backoff().filter(|_| class == Class::Conflict).unwrap_or(RETRY);
         let wait = backoff.jittered(attempts, fastrand::f64()).max(after.unwrap_or_default());
-        let failed = Failed { class, reason, message, attempts, again: Instant::now() + wait };
+        let again = Instant::now() + wait;
+        let failed = Failed { class, reason, message, attempts, again, awaits_deletion: false };
         self.0.insert(key.clone(), failed);
+    }
+
+    /// An object that failed is created by the drift loop as soon as what is there is gone.
+    pub(super) fn await_deletion(&mut self, key: &Key) {
+        if let Some(failed) = self.0.get_mut(key) {
+            failed.awaits_deletion = true;
+        }
+    }
+
+    /// Whether that is so for an object.
+    pub(super) fn awaits_deletion(&self, key: &Key) -> bool {
+        self.0.get(key).is_some_and(|failed| failed.awaits_deletion)
+    }
+
+    /// The objects for which that is so.
+    pub(super) fn awaiting_deletion(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter().filter(|(_, failed)| failed.awaits_deletion).map(|(key, _)| key)
     }
 
     /// The objects that a plan refuses to apply have failed.

@@ -21,8 +21,8 @@ use crate::cluster::Regarding;
 use crate::failure::Class;
 use crate::managed::Desired;
 use crate::managed::inventory::{Inventory, uid_text};
-use crate::notification::{Message, WhyPruned};
-use crate::object::{Key, can_end};
+use crate::notification::{Message, WhyPruned, waits_for};
+use crate::object::Key;
 
 impl Attempt<'_> {
     /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
@@ -59,6 +59,8 @@ impl Attempt<'_> {
         if tally.has_definitions {
             self.context.registry.notify();
         }
+        let failed = &self.state.failed;
+        self.state.replacing.retain(|key| failed.awaits_deletion(key));
         self.state.failed.add_refused(plan);
         self.await_break_glass(plan);
         self.state.failed.forget_settled(plan);
@@ -131,8 +133,10 @@ impl Attempt<'_> {
 
     /// Tells of each object that takes longer to go than the timeout.
     pub(super) fn emit_stuck(&mut self) {
-        let Some(objects) = &mut self.state.terminating else { return };
-        for (key, terminating) in objects.take_stuck(self.sync.spec.timeout.0, Timestamp::now()) {
+        let (timeout, now) = (self.sync.spec.timeout.0, Timestamp::now());
+        let left = self.state.terminating.iter_mut();
+        let all = left.chain([&mut self.state.replacing]).flat_map(|objects| objects.take_stuck(timeout, now));
+        for (key, terminating) in all.collect::<Vec<_>>() {
             let message = Message::DeletionStuck {
                 subject: self.owner.clone(),
                 object: key.to_string(),
@@ -160,15 +164,16 @@ impl Attempt<'_> {
                 self.state.failed.add(key, error.class(), Reason::ApplyFailed, message, after);
                 return;
             }
-            Applied::Immutable(error) => {
-                let hint = if can_end(key) {
-                    "a field differs that cannot be changed; once it has finished, another value of the annotation \
-                     mainstay.dev/rerun in its manifest has it created anew"
-                } else {
-                    "a field differs that cannot be changed; delete the object to have it created anew"
-                };
-                let message = format!("{hint}: {}", error.cause_at(&desired.object.place));
+            Applied::Immutable(error, why) => {
+                let message = format!(
+                    "a field differs that cannot be changed; {}: {}",
+                    why.text(key),
+                    error.cause_at(&desired.object.place)
+                );
                 self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
+                if self.context.writer.has_successor(key) {
+                    self.state.failed.await_deletion(key);
+                }
                 return;
             }
         };
@@ -179,8 +184,18 @@ impl Attempt<'_> {
                 return;
             }
             Change::Terminating => {
-                let message = "it is being deleted; it is created again when it is gone";
-                self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message.to_owned(), None);
+                let mut message = "it is being deleted; it is created again when it is gone".to_owned();
+                let awaits = put.awaits.filter(|_| self.context.writer.has_successor(key));
+                if let Some(awaits) = &awaits {
+                    let (since, waits) = (awaits.since, waits_for(&awaits.finalizers));
+                    message =
+                        format!("it is being deleted, since {since}, and {waits}; it is created anew when it is gone");
+                }
+                self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
+                if let Some(awaits) = awaits {
+                    self.state.failed.await_deletion(key);
+                    tally.changed += usize::from(self.state.replacing.insert(key.clone(), awaits));
+                }
                 return;
             }
             Change::Anothers => {

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 pub use super::registry::{Elsewhere, Pending};
 use crate::api::names::{ALLOW_PRUNE, GIT_SYNC_DEFINITION, RECONCILE};
-pub use crate::managed::deletion::{Deletion, Kept, Permission, deletes_objects, may_delete};
+pub use crate::managed::deletion::{Deletion, Kept, Permission, deletes_objects, may_delete, takes_much};
 use crate::managed::inventory::Inventory;
 use crate::object::{Key, Owner, prune_order};
 use crate::source::Commit;
@@ -209,13 +209,7 @@ pub(super) fn decide(
 /// What takes other things with it when it is deleted for the GitSync `own`, which no repository can bring back. Another
 /// GitSync may do so too: only what is found in the cluster tells ([`may_delete`]).
 pub fn holds_much(own: &Key, key: &Key) -> Option<&'static str> {
-    match (&*key.group, &*key.kind) {
-        _ if key == own => Some("deleting the GitSync itself ends its work"),
-        ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
-        ("", "PersistentVolume" | "PersistentVolumeClaim") => Some("deleting it deletes data"),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("deleting it deletes every object of its kind"),
-        _ => None,
-    }
+    if key == own { Some("deleting the GitSync itself ends its work") } else { takes_much(key) }
 }
 
 /// Whether the GitSync `own`, which is being deleted itself, waits until an object of its is gone. What goes only after

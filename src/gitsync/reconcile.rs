@@ -321,9 +321,19 @@ impl Task {
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now()).is_some();
         let policy = Policy { drift: sync.spec.drift, suspended, confined, acts_as };
-        let history = History { reverted: status.reverted, last_reverts: status.last_reverts, drifted: status.drifted };
+        let history = History {
+            reverted: status.reverted,
+            last_reverts: status.last_reverts,
+            replaced: status.replaced,
+            last_replacements: status.last_replacements,
+            drifted: status.drifted,
+        };
         if self.context.writer.set_policy(&self.owner, policy, history) {
             // What failed with other rights may not fail with these.
+            self.state.failed.retry_all(Instant::now());
+        }
+        let kinds = self.resolved().map(|resolved| resolved.replaced_kinds.clone());
+        if kinds.is_some_and(|kinds| self.context.writer.set_replaced_kinds(&self.owner, kinds)) {
             self.state.failed.retry_all(Instant::now());
         }
         Ok(())

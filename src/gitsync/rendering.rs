@@ -96,7 +96,11 @@ impl Attempt<'_> {
                     let (shown, limits) = (base_dir.to_string(), limits.clone());
                     let read = move |_: &Snapshot| {
                         let read = manifest::decode_manifests(&shown, &documents, &limits);
-                        if read.problems.is_empty() { read_back(&read.objects, &before, limits.form) } else { Err(read.problems) }
+                        if read.problems.is_empty() {
+                            read_back(&read.objects, &before, limits.form)
+                        } else {
+                            Err(read.problems)
+                        }
                     };
                     snapshot.blocking(read).await?
                 }

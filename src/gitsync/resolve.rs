@@ -11,6 +11,7 @@ use crate::api::git_sync::Dependency;
 use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
 use crate::api::overlay::CommonMetadata;
 use crate::api::render::Helm;
+use crate::managed::replacement::ReplacedKinds;
 use crate::object::{Digest, Owner};
 use crate::render::Overlay;
 use crate::source::{BaseDir, Commit, Reference, Remote};
@@ -26,6 +27,8 @@ pub(super) struct ResolvedSync {
     pub(super) windows: Windows,
     /// Whether objects that left are deleted.
     pub(super) prune: bool,
+    /// Kinds whose objects may be deleted and created anew.
+    pub(super) replaced_kinds: ReplacedKinds,
     /// `metadata.generation`.
     generation: Option<i64>,
     /// The commit with which everything that left may be deleted.
@@ -78,6 +81,8 @@ impl ResolvedSync {
             directory: Directory::of(sync)?,
             windows: Windows::parse(spec).map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?,
             prune: spec.prune,
+            replaced_kinds: ReplacedKinds::parse(&spec.replace)
+                .map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?,
             generation: sync.metadata.generation,
             allow_prune: annotation(ALLOW_PRUNE),
             override_window: annotation(OVERRIDE_WINDOW),

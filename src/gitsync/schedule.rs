@@ -15,6 +15,7 @@ use crate::api::GitSync;
 use crate::api::conditions::Reason;
 use crate::api::names::REQUESTED_AT;
 use crate::failure::{Backoff, Class, jitter};
+use crate::object::Key;
 
 /// How long changes of objects are gathered before the status is looked at.
 const GATHER: Duration = Duration::from_millis(20);
@@ -64,9 +65,13 @@ impl Task {
         }
     }
 
-    /// What was left for a break glass is applied when that ends; everything else only changes the status.
+    /// What was left for a break glass is applied when that ends, and what was to be gone first may be there now; everything else only changes the status.
     pub(super) fn objects_changed(&mut self) {
         if self.state.paused.iter().any(|key| !self.context.writer.is_paused(key)) {
+            self.next_look = Instant::now();
+        }
+        let is_created = |key: &Key| !self.context.writer.has_successor(key);
+        if self.state.failed.awaiting_deletion().any(is_created) {
             self.next_look = Instant::now();
         }
         // Gathers what changes together into one status.

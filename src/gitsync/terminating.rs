@@ -1,4 +1,4 @@
-//! The objects that left and are still being deleted: what the status says of them, and when that is worth an Event.
+//! The objects that left, or are replaced, and are still being deleted: what the status says of them, and when that is worth an Event.
 //!
 //! Invariant: an object that takes longer than the timeout is reported once.
 //!
@@ -19,7 +19,7 @@ use crate::object::Key;
 /// How many of them a condition's message names.
 const NAMED: usize = 3;
 
-/// The objects that left and are still being deleted, as they were found last.
+/// Objects that are still being deleted, as they were found last.
 #[derive(Debug, Default)]
 pub(super) struct TerminatingObjects(BTreeMap<Key, (Terminating, Reported)>);
 
@@ -34,15 +34,24 @@ enum Reported {
 impl TerminatingObjects {
     /// A round found these, and no others.
     pub(super) fn replace(&mut self, found: Vec<(Key, Terminating)>) {
-        let before = std::mem::take(&mut self.0);
+        let keys = found.iter().map(|(key, _)| key.clone()).collect::<HashSet<_>>();
+        self.retain(|key| keys.contains(key));
         for (key, now) in found {
-            // Another object of the same name has another time.
-            let reported = before
-                .get(&key)
-                .filter(|(then, _)| then.since == now.since)
-                .map_or(Reported::No, |(_, reported)| *reported);
-            self.0.insert(key, (now, reported));
+            self.insert(key, now);
         }
+    }
+
+    /// One more was found, or is still there. Whether it is new.
+    pub(super) fn insert(&mut self, key: Key, now: Terminating) -> bool {
+        // Another object of the same name has another time.
+        let before = self.0.get(&key).filter(|(then, _)| then.since == now.since);
+        let reported = before.map_or(Reported::No, |(_, reported)| *reported);
+        self.0.insert(key, (now, reported)).is_none()
+    }
+
+    /// The others are gone.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&Key) -> bool) {
+        self.0.retain(|key, _| is_there(key));
     }
 
     pub(super) fn keys(&self) -> HashSet<Key> {

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 
+use super::replacement::ReplacedKinds;
 use super::verdict::{Reason, Verdict};
 use crate::api::DriftPolicy;
-use crate::api::git_sync::{Drifted, Revert};
+use crate::api::git_sync::{Drifted, Replacement, Revert};
 use crate::cluster::ServiceAccount;
 use crate::object::Key;
 
-/// How many reverts a GitSync's status shows.
-const SHOWN_REVERTS: usize = 10;
+/// How many reverts, and how many replacements, a GitSync's status shows.
+const SHOWN: usize = 10;
 
 /// What applies to all objects of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,10 @@ pub struct History {
     pub reverted: i64,
     /// The last of them, newest first.
     pub last_reverts: Vec<Revert>,
+    /// Replacements so far.
+    pub replaced: i64,
+    /// The last of them, newest first.
+    pub last_replacements: Vec<Replacement>,
     /// Remaining drift.
     pub drifted: Vec<Drifted>,
 }
@@ -43,6 +48,10 @@ pub(crate) struct Account {
     pub(crate) policy: Policy,
     pub(crate) reverted: i64,
     pub(crate) last_reverts: VecDeque<Revert>,
+    pub(crate) replaced: i64,
+    pub(crate) last_replacements: VecDeque<Replacement>,
+    /// Kinds whose objects may be deleted and created anew.
+    pub(crate) replaced_kinds: ReplacedKinds,
     /// Remaining drift that an earlier agent knew of, of objects that this one does not keep yet.
     recalled: Vec<Drifted>,
     /// Objects of which changes stay, because with them the owner cannot read its repository, and since when.
@@ -52,8 +61,17 @@ pub(crate) struct Account {
 impl Account {
     /// Of an owner whose status says this.
     pub(crate) fn new(policy: Policy, history: History) -> Self {
-        let History { reverted, last_reverts, drifted } = history;
-        Self { policy, reverted, last_reverts: last_reverts.into(), recalled: drifted, unread: BTreeMap::new() }
+        let History { reverted, last_reverts, replaced, last_replacements, drifted } = history;
+        Self {
+            policy,
+            reverted,
+            last_reverts: last_reverts.into(),
+            replaced,
+            last_replacements: last_replacements.into(),
+            replaced_kinds: ReplacedKinds::default(),
+            recalled: drifted,
+            unread: BTreeMap::new(),
+        }
     }
 
     /// The remaining drift that an earlier agent knew of an object.
@@ -74,10 +92,17 @@ impl Account {
         verdict
     }
 
+    /// One more object was deleted, to be created anew.
+    pub(crate) fn record_replacement(&mut self, replacement: Replacement) {
+        self.replaced += 1;
+        self.last_replacements.push_front(replacement);
+        self.last_replacements.truncate(SHOWN);
+    }
+
     /// One more revert.
     pub(crate) fn record(&mut self, revert: Revert) {
         self.reverted += 1;
         self.last_reverts.push_front(revert);
-        self.last_reverts.truncate(SHOWN_REVERTS);
+        self.last_reverts.truncate(SHOWN);
     }
 }

@@ -124,9 +124,19 @@ pub fn deletes_objects(sync: &ObjectMeta) -> bool {
     sync.annotations.as_ref().and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
 }
 
+/// What takes other things with it when it is deleted, which no repository can bring back.
+pub fn takes_much(key: &Key) -> Option<&'static str> {
+    match (&*key.group, &*key.kind) {
+        ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
+        ("", "PersistentVolume" | "PersistentVolumeClaim") => Some("deleting it deletes data"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("deleting it deletes every object of its kind"),
+        _ => None,
+    }
+}
+
 /// The annotation that keeps an object from being deleted. As Flux does, a label of that name counts too, and capitals do
 /// not: what is kept by mistake is told, what is deleted by mistake is gone.
-fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
+pub(super) fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
     KEEPS.into_iter().find(|keeps| {
         let (name, value) = keeps.split_once(": ").unwrap_or((keeps, ""));
         let mut found = [&meta.annotations, &meta.labels].into_iter().flatten().filter_map(|all| all.get(name));

@@ -10,7 +10,8 @@
 //!   whether it is being written, and what waits to be acted on
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
-//! - `deletion`: whether an object that left may be deleted; `autoscaled`, `watched_kinds`: what else bears on all objects
+//! - `deletion`: whether an object that left may be deleted; [`replacement`]: whether one that cannot be changed may be
+//!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
 //! - `remaining`: how an object differs that is not put back at once; `drifted`: which do, and what ends that; `lost_fields`:
@@ -55,6 +56,7 @@ pub(crate) mod phase;
 pub mod places;
 pub mod projection;
 pub(crate) mod remaining;
+pub mod replacement;
 pub(crate) mod reserved;
 pub mod revert_backoff;
 pub(crate) mod store;

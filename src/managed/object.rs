@@ -57,6 +57,8 @@ pub(crate) struct NotPutBack {
     pub(crate) fields: Vec<String>,
     /// What the server said, redacted.
     pub(crate) cause: String,
+    /// What to do about it, where that is known.
+    pub(crate) advice: Option<String>,
     /// What is the same in it every time.
     pub(crate) ground: Ground,
 }
@@ -64,7 +66,13 @@ pub(crate) struct NotPutBack {
 impl NotPutBack {
     /// Whether nobody would learn anything from it after the other.
     pub(crate) fn is_the_same(&self, other: &Self) -> bool {
-        self.reports == other.reports && self.fields == other.fields && self.ground == other.ground
+        let is_same_advice = self.advice == other.advice;
+        is_same_advice && self.reports == other.reports && self.fields == other.fields && self.ground == other.ground
+    }
+
+    /// What to do about it, and what the server said.
+    pub(crate) fn text(&self) -> String {
+        self.advice.as_ref().map_or_else(|| self.cause.clone(), |advice| format!("{advice}: {}", self.cause))
     }
 }
 
@@ -136,6 +144,9 @@ pub(crate) struct Managed {
     pub(crate) owner: Owner,
     pub(crate) desired: Arc<Desired>,
     pub(crate) applied: ApplyState,
+    /// What is created when the object is gone, where that is something else than it was last applied as: its update was
+    /// refused because of a field that cannot be changed.
+    pub(crate) successor: Option<Arc<Desired>>,
     pub(crate) health: Health,
     /// The object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
@@ -165,6 +176,7 @@ impl Managed {
             owner: owner.clone(),
             desired,
             applied: ApplyState::known(last_applied),
+            successor: None,
             health: Health::Progressing("not seen yet".into()),
             is_at_zero: false,
             ended: None,
@@ -178,6 +190,12 @@ impl Managed {
             drift: None,
             is_absent: false,
         }
+    }
+
+    /// Whether it was last seen to be gone, and is to be created as something else than it was: for a commit, whatever is
+    /// done about drift.
+    pub(crate) fn is_to_succeed(&self) -> bool {
+        self.successor.is_some() && self.write.pending().is_some_and(|seen| seen.live.is_none())
     }
 
     /// Whether it is its own owner: a GitSync that manages itself. It does not wait for itself to be healthy: its own
@@ -204,7 +222,8 @@ impl Managed {
 
     /// The object is gone. Whether it stays so, for it had ended with what is desired.
     pub(crate) fn stays_absent(&mut self) -> bool {
-        let Some(ended) = self.ended.filter(|_| !self.applied.is_outdated()) else { return false };
+        let is_desired = !self.applied.is_outdated() && self.successor.is_none();
+        let Some(ended) = self.ended.filter(|_| is_desired) else { return false };
         self.health = match (ended, &self.health) {
             (Ended::Succeeded, _) => Health::Healthy,
             (Ended::Failed, Health::Failed(why)) => Health::Failed(why.clone()),
@@ -280,7 +299,7 @@ impl Managed {
         let Some(seen) = self.write.defer(seen) else { return Next::Nothing };
         match policy.drift {
             _ if policy.suspended => Next::Nothing,
-            DriftPolicy::Ignore if !self.applied.is_outdated() => Next::Nothing,
+            DriftPolicy::Ignore if !self.applied.is_outdated() && self.successor.is_none() => Next::Nothing,
             _ => self.write.enqueue(seen, 0),
         }
     }

@@ -300,7 +300,8 @@ mod tests {
                         }
                         12 => {
                             let (reports, fields, cause) = (random.bool(), Vec::new(), String::new());
-                            let failure = NotPutBack { reports, fields, cause, ground: Ground::default() };
+                            let failure =
+                                NotPutBack { reports, fields, cause, advice: None, ground: Ground::default() };
                             let reverts = FailedReverts { failure, attempts: random.u32(..3), not_before: None };
                             let failing = Failing { reverts: Some(reverts), futile: None };
                             guard.failing = random.bool().then(|| Box::new(failing));

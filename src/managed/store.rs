@@ -31,6 +31,7 @@ use super::memory_budget::MemoryBudget;
 use super::object::Managed;
 use super::objects::{Objects, WriteGuard};
 use super::remaining::RemainingDrift;
+use super::replacement::ReplacedKinds;
 use super::verdict::LastApplied;
 use crate::cluster::{KindId, ServiceAccount};
 use crate::object::{Key, Owner};
@@ -76,6 +77,19 @@ impl Store {
     /// known.
     pub(crate) fn acts_as(&self, owner: &Owner) -> Option<Option<ServiceAccount>> {
         self.accounts.get(owner).map(|account| account.policy.acts_as.clone())
+    }
+
+    /// The kinds whose objects may be deleted and created anew for an owner from now on; whether it was others before.
+    pub(crate) fn set_replaced_kinds(&mut self, owner: &Owner, kinds: ReplacedKinds) -> bool {
+        let Some(account) = self.accounts.get_mut(owner) else { return false };
+        let is_changed = account.replaced_kinds != kinds;
+        account.replaced_kinds = kinds;
+        is_changed
+    }
+
+    /// Those kinds.
+    pub(crate) fn replaced_kinds(&self, owner: &Owner) -> ReplacedKinds {
+        self.accounts.get(owner).map(|account| account.replaced_kinds.clone()).unwrap_or_default()
     }
 
     /// Changes of these objects stay from now on, and of no others for this reason. Those that stayed before.

@@ -11,7 +11,7 @@ use super::object::Managed;
 use super::objects::{Tally, Topic};
 use super::pause_end::PauseEnd;
 use super::store::Store;
-use crate::api::git_sync::{Drifted, Failure, Revert};
+use crate::api::git_sync::{Drifted, Failure, Replacement, Revert};
 use crate::object::{Health, Key, Owner};
 
 /// How many objects of each sort a status names.
@@ -74,6 +74,10 @@ pub struct Summary {
     pub reverted: i64,
     /// The last ones, newest first.
     pub last_reverts: Vec<Revert>,
+    /// Replacements so far.
+    pub replaced: i64,
+    /// The last ones, newest first.
+    pub last_replacements: Vec<Replacement>,
     /// Objects whose changes stay because with them the repository cannot be read, and since when.
     pub unread: Vec<(Key, Timestamp)>,
 }
@@ -93,6 +97,8 @@ impl Store {
         if let Some(account) = self.accounts.get(owner) {
             summary.reverted = account.reverted;
             summary.last_reverts = account.last_reverts.iter().cloned().collect();
+            summary.replaced = account.replaced;
+            summary.last_replacements = account.last_replacements.iter().cloned().collect();
             summary.unread = account.unread.iter().map(|(key, since)| (key.clone(), *since)).collect();
         }
         summary.unwatched = self.unwatched(owner);
@@ -148,7 +154,7 @@ fn failure(key: &Key, managed: &Managed) -> Option<Failure> {
 
 fn not_put_back(key: &Key, managed: &Managed) -> Option<(Key, String)> {
     let failure = managed.failure()?;
-    Some((key.clone(), format!("{}: {}", failure.fields.join(", "), failure.cause)))
+    Some((key.clone(), format!("{}: {}", failure.fields.join(", "), failure.text())))
 }
 
 fn contended(key: &Key, managed: &Managed) -> Option<(Key, Vec<String>, String)> {

@@ -14,7 +14,7 @@ use super::revert_backoff::{Shift, ceiling};
 use super::store::Store;
 use super::verdict::LastApplied;
 use crate::api::DriftPolicy;
-use crate::api::git_sync::Revert;
+use crate::api::git_sync::{Replacement, Revert};
 use crate::object::{Health, Key, Owner};
 
 /// A revert or report that begins.
@@ -37,6 +37,7 @@ impl Store {
         self.hold(owner, Arc::clone(desired), LastApplied::default());
         let mut managed = self.objects.get_mut(&desired.key)?;
         managed.phase.stay();
+        managed.successor = None;
         if managed.phase.pause().is_some() {
             managed.desired = Arc::clone(desired);
             managed.applied.mark_outdated();
@@ -60,12 +61,25 @@ impl Store {
         }
     }
 
+    /// An object cannot become `desired` by an update: that is what is created when it is gone.
+    pub(crate) fn set_successor(&mut self, desired: &Arc<Desired>) {
+        if let Some(mut managed) = self.objects.get_mut(&desired.key).filter(|managed| managed.is_applied()) {
+            managed.successor = Some(Arc::clone(desired));
+        }
+    }
+
+    /// What is created when an object is gone, where it is not what was last applied to it.
+    pub(crate) fn successor(&self, key: &Key) -> Option<Arc<Desired>> {
+        self.objects.get(key)?.successor.clone()
+    }
+
     /// The server's answer to an apply of `desired` is what the object must be from now on. For whom it is managed.
     pub(crate) fn answered(&mut self, desired: &Arc<Desired>, answered: Answered) -> Option<Owner> {
         let key = &desired.key;
         let autoscaled = self.autoscaled.contains_key(key);
         let mut managed = self.objects.get_mut(key)?;
         managed.desired = Arc::clone(desired);
+        managed.successor = None;
         managed.is_at_zero = answered.is_at_zero;
         let meanwhile = managed.ended_meanwhile.take().filter(|(uid, _)| *uid == answered.last_applied.uid);
         managed.ended = answered.ended.or(meanwhile.map(|(_, ended)| ended));
@@ -115,7 +129,9 @@ impl Store {
     pub(crate) fn revert_delay(&self, key: &Key, clock: f64, now: Instant) -> Option<(Owner, Duration)> {
         let managed = self.objects.get(key)?;
         let most = ceiling(&key.group, &key.kind);
-        let damped = managed.damping.as_ref().map(|damping| damping.backoff.delay(clock, most));
+        // What we have deleted ourselves is not missing any longer than it has to be.
+        let damping = managed.damping.as_ref().filter(|_| !managed.is_to_succeed());
+        let damped = damping.map(|damping| damping.backoff.delay(clock, most));
         let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
         let failed = not_before.map(|at| at.saturating_duration_since(now));
         Some((managed.owner.clone(), damped.max(failed).unwrap_or_default()))
@@ -127,7 +143,8 @@ impl Store {
         let mut managed = self.objects.get_mut(key).filter(|m| m.write.generation() == generation)?;
         let account = self.accounts.get(&managed.owner)?;
         let policy = &account.policy;
-        let drift = if managed.applied.is_outdated() { DriftPolicy::Revert } else { policy.drift };
+        let is_asked = managed.applied.is_outdated() || managed.is_to_succeed();
+        let drift = if is_asked { DriftPolicy::Revert } else { policy.drift };
         if policy.suspended || drift == DriftPolicy::Ignore || account.unread.contains_key(key) {
             managed.write.clear_pending();
         }
@@ -184,6 +201,12 @@ impl Store {
     pub(crate) fn failed_of(&self, owner: &Owner) -> Vec<Key> {
         let failed = self.objects.of(owner).filter(|(_, managed)| managed.failure().is_some());
         failed.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(crate) fn record_replacement(&mut self, owner: &Owner, replacement: Replacement) {
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.record_replacement(replacement);
+        }
     }
 
     pub(crate) fn record(&mut self, owner: &Owner, revert: Revert) {

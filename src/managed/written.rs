@@ -65,6 +65,10 @@ impl Store {
             if let Some(mut managed) = self.get_mut(&desired.key).filter(|m| m.owner == *owner && m.is_applied()) {
                 // The document may have moved, or was decoded again.
                 managed.desired = Arc::clone(desired);
+                // What is being created anew as it was is still on its way.
+                if managed.successor.as_ref().is_some_and(|successor| successor.source() != desired.source()) {
+                    managed.successor = None;
+                }
                 if managed.phase.stay() {
                     accepted.back.push(desired.key.clone());
                 }

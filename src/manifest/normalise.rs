@@ -97,6 +97,15 @@ fn metadata(object: &mut Map<String, Value>, flaws: &mut Vec<Flaw>) {
                 flaws.push(reserved("annotations", name, hint));
             }
         }
+        // A value that is no string is reported for that.
+        let replace = annotations.get(names::REPLACE).and_then(Value::as_str);
+        if replace.is_some_and(|value| ![names::ENABLED, names::DISABLED].contains(&value)) {
+            let path = ["metadata", "annotations", names::REPLACE].map(|step| Step::Key(step.into())).to_vec();
+            let what = format!("{} is neither enabled nor disabled", path_text(&path));
+            let hint =
+                Some("enabled lets the object be deleted and created anew when a field changed that cannot be changed");
+            flaws.push(Flaw::new(path, what, hint));
+        }
     }
 }
 

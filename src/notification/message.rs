@@ -7,8 +7,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::api::git_sync::{UNKNOWN, WHOLE_OBJECT};
-use crate::api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ON_DELETE, RERUN};
+use crate::api::git_sync::{AllowedBy, UNKNOWN, WHOLE_OBJECT};
+use crate::api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ENABLED, ON_DELETE, REPLACE, RERUN};
 use crate::object::Owner;
 
 /// How much attention a message needs.
@@ -205,6 +205,18 @@ pub enum Message {
         /// Why.
         why: WhyPruned,
     },
+    /// An object was deleted, to be created anew with a field that cannot be changed.
+    Replaced {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The object.
+        object: String,
+        /// The field paths that cannot be changed, as far as the server names them.
+        fields: Vec<String>,
+        /// Who allowed it.
+        allowed_by: AllowedBy,
+    },
     /// An annotation of a GitSync asks for something that cannot be understood or done.
     AnnotationInvalid {
         /// The GitSync.
@@ -397,6 +409,15 @@ impl Message {
                 };
                 describe(Info, "Pruned", "Prune", text.clone(), text)
             }
+            Self::Replaced { fields, allowed_by, .. } => {
+                let fields = if fields.is_empty() { "a field".to_owned() } else { fields.join(", ") };
+                let by = match allowed_by {
+                    AllowedBy::Annotation => format!("{REPLACE}: {ENABLED}"),
+                    AllowedBy::Spec => "spec.replace".to_owned(),
+                };
+                let text = format!("deleted, to be created anew: {fields} cannot be changed ({by})");
+                describe(Info, "Replaced", "Replace", text.clone(), text)
+            }
             Self::AnnotationInvalid { problem, .. } => {
                 describe(Warning, "AnnotationInvalid", "Reconcile", problem.clone(), problem.clone())
             }
@@ -454,6 +475,7 @@ impl Message {
             | Self::Unreadable { subject, .. }
             | Self::NotKept { subject, .. }
             | Self::Pruned { subject, .. }
+            | Self::Replaced { subject, .. }
             | Self::AnnotationInvalid { subject, .. }
             | Self::DeletionStuck { subject, .. }
             | Self::Failed { subject, .. }
@@ -473,6 +495,7 @@ impl Message {
             | Self::NotPutBack { object, .. }
             | Self::NotRemoved { object, .. }
             | Self::Pruned { object, .. }
+            | Self::Replaced { object, .. }
             | Self::DeletionStuck { object, .. }
             | Self::Paused { object, .. } => Some(object),
             Self::Unreadable { object, .. } => object.as_deref(),

@@ -145,7 +145,8 @@ mod tests {
         for number in ["", "-1", "9", "x"] {
             let mut forged = map("a", "1");
             forged["metadata"]["annotations"] = json!({NUMBER: number, "own": "1"});
-            let read = read_back(&[object(&forged, "made.yaml")], &[object(&map("a", "1"), "a.yaml")], Form::Final).unwrap();
+            let read =
+                read_back(&[object(&forged, "made.yaml")], &[object(&map("a", "1"), "a.yaml")], Form::Final).unwrap();
             assert_eq!(
                 (&*read[0].place.file, &read[0].value()["metadata"]["annotations"]),
                 ("made.yaml", &json!({"own": "1"}))

@@ -108,6 +108,7 @@ mod registry_conformance;
 mod registry_kills;
 mod registry_login;
 mod renderer;
+mod replace;
 mod runtimes;
 mod schedules;
 mod secret_types;

@@ -154,6 +154,7 @@ const ACTING: &[&str] = &[
     "src/apply/prune.rs",
     "src/apply/put.rs",
     "src/apply/replicas.rs",
+    "src/apply/replace.rs",
     "src/apply/report.rs",
     "src/apply/rerun.rs",
     "src/apply/revert.rs",

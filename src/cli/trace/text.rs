@@ -56,6 +56,11 @@ pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
             let since = ago(now.duration_since(revert.when.0).as_secs());
             row("put back", &format!("{since} ago, after {who} changed {}", revert.fields.join(", ")));
         }
+        for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
+            let since = ago(now.duration_since(replaced.when.0).as_secs());
+            let fields = replaced.fields.join(", ");
+            row("replaced", &format!("{since} ago: deleted and created anew, for {fields} cannot be changed"));
+        }
     }
     row("health", &words(trace));
     let others = trace.live.as_ref().map(managers).unwrap_or_default();
@@ -85,6 +90,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
             })),
             "suspended": spec.suspended(now).is_some(),
             "drift": status.drifted.iter().find(|one| one.object == trace.object().to_string()),
+            "replacements": status.last_replacements.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
             "reverts": status.last_reverts.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
         })
     });
