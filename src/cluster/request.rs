@@ -163,7 +163,7 @@ impl Cluster {
         let body = read_body(response.into_body(), MAX_REFUSAL_BYTES).await.unwrap_or_default();
         let mut refusal = Refusal::read(&call.key, code, retry_after, &body);
         if let Some(account) = account.filter(|_| refusal.denial == Some(Denial::Permission)) {
-            refusal.message = account.lacks(call, &String::from_utf8_lossy(&body));
+            refusal.message = account.lacks(call.verb, &call.resource, &call.key, &String::from_utf8_lossy(&body));
         }
         Err(call.failed(refusal))
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::count::Verb;
-use super::request::Call;
+use crate::object::{Key, syntax};
 
 /// A ServiceAccount in whose name requests are made. Clones share everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ const NAMED: [&str; 4] = ["create", "update", "patch", "delete"];
 impl ServiceAccount {
     /// The account with this name; `None` if none can have it.
     pub fn new(namespace: &str, name: &str) -> Option<Self> {
-        if !is_name(namespace) || !is_name(name) {
+        if syntax::subdomain(namespace).or(syntax::subdomain(name)).is_some() {
             return None;
         }
         let user = HeaderValue::try_from(format!("system:serviceaccount:{namespace}:{name}")).ok()?;
@@ -57,7 +57,7 @@ impl ServiceAccount {
     }
 
     /// What is said where it may not make a request; of the server's text (`said`) at most the verb is taken.
-    pub(super) fn lacks(&self, call: &Call, said: &str) -> String {
+    pub(super) fn lacks(&self, verb: Verb, resource: &str, key: &Key, said: &str) -> String {
         // From 1.36 on a server names the narrower `impersonate-on:serviceaccount:…`, which it looks for first.
         if said.contains(" cannot impersonate") {
             return format!(
@@ -66,13 +66,13 @@ impl ServiceAccount {
         }
         let named = said.split_once(" cannot ").and_then(|(_, rest)| rest.split_once(" resource "));
         let named = named.and_then(|(named, _)| NAMED.into_iter().find(|verb| *verb == named));
-        let verb = named.unwrap_or(match call.verb {
+        let verb = named.unwrap_or(match verb {
             Verb::Apply => Verb::Patch.as_str(),
             verb => verb.as_str(),
         });
-        let (resource, group) = (&call.resource, &call.key.group);
+        let group = &key.group;
         let plural = resource.strip_suffix(&format!(".{group}")).unwrap_or(resource);
-        let (place, role, binding) = match &call.key.namespace {
+        let (place, role, binding) = match &key.namespace {
             Some(namespace) => (format!("in namespace {namespace}"), "Role", "RoleBinding"),
             None => ("in the whole cluster".to_owned(), "ClusterRole", "ClusterRoleBinding"),
         };
@@ -89,22 +89,11 @@ impl fmt::Display for ServiceAccount {
     }
 }
 
-/// Whether it can be the name of a ServiceAccount or of a namespace (a DNS subdomain).
-fn is_name(name: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        let ends =
-            bytes.first().is_some_and(|first| is_word(*first)) && bytes.last().is_some_and(|last| is_word(*last));
-        ends && bytes.iter().all(|byte| is_word(*byte) || *byte == b'-')
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::error::Attempt;
     use super::super::kind::tests::kind;
+    use super::super::request::Call;
     use super::*;
 
     #[test]
@@ -122,7 +111,7 @@ mod tests {
         let account = ServiceAccount::new("shop", "deployer").unwrap();
         let check = |kind: super::super::kind::Kind, namespace, verb, said: &str, expected: &str| {
             let call = Call::object(Attempt::Apply, verb, &kind, namespace, "web", None).unwrap();
-            assert_eq!(account.lacks(&call, said), expected);
+            assert_eq!(account.lacks(call.verb, &call.resource, &call.key, said), expected);
         };
         let said = "deployments.apps \"web\" is forbidden: User \"system:serviceaccount:shop:deployer\" cannot patch resource \
                     \"deployments\" in API group \"apps\" in the namespace \"other\": RBAC: role \"secret\" not found";
