@@ -10,6 +10,7 @@ pub use crate::managed::fuzz::inventory;
 pub use crate::manifest::fuzz::{ignore, manifest};
 pub use crate::receiver::fuzz::receiver_body;
 pub use crate::registry::fuzz::{docker_config, registry_answer};
+pub use crate::sops::fuzz::sops;
 pub use crate::source::fuzz::{known_hosts, pack, pkt_line, ssh_key, url};
 
 /// The moments around which times are asked for, in seconds since 1970.
@@ -50,7 +51,7 @@ mod tests {
     /// A target of `tests/fuzz`.
     type Target = (&'static str, fn(&[u8]));
 
-    const TARGETS: [Target; 13] = [
+    const TARGETS: [Target; 14] = [
         ("cron", super::cron),
         ("docker_config", super::docker_config),
         ("ignore", super::ignore),
@@ -61,6 +62,7 @@ mod tests {
         ("pkt_line", super::pkt_line),
         ("receiver_body", super::receiver_body),
         ("registry_answer", super::registry_answer),
+        ("sops", super::sops),
         ("ssh_key", super::ssh_key),
         ("url", super::url),
         ("watch_line", super::watch_line),

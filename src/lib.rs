@@ -17,6 +17,7 @@
 //! - [`object`]: identity, content, order and health of any Kubernetes object
 //! - [`cluster`]: the client for the Kubernetes API: discovery, reads, applies, watches, Events, leader election
 //! - [`secrets`]: the Secrets that GitSyncs and Functions use, and ConfigMaps with values, each watched by its name
+//! - [`sops`]: files that SOPS has encrypted become the values that were encrypted, in memory; nothing asks for that yet
 //! - [`source`]: a Git remote becomes a snapshot: lookups, fetches, mirrors (bare clones on disk)
 //! - [`manifest`]: the files of a commit become desired objects
 //! - [`render`]: directories that are not plain manifests become documents: kustomizations and charts, by the official
@@ -142,4 +143,5 @@ pub mod registry;
 pub mod render;
 pub mod runtimes;
 pub mod secrets;
+pub mod sops;
 pub mod source;

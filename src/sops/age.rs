@@ -1,0 +1,187 @@
+//! What age has encrypted to an X25519 recipient, and the identities that decrypt it.
+//!
+//! The format is that of <https://age-encryption.org/v1>, as far as a data key needs it: armored, one chunk.
+//!
+//! Invariant: an identity is erased when it is dropped.
+//!
+//! Deliberately absent: recipients that are SSH keys, passphrases or hybrid (post-quantum) keys, whose stanzas are passed
+//! over; plug-ins.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use ring::{aead, hkdf, hmac};
+use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::bech32;
+
+const BEGIN: &str = "-----BEGIN AGE ENCRYPTED FILE-----";
+const END: &str = "-----END AGE ENCRYPTED FILE-----";
+const VERSION: &[u8] = b"age-encryption.org/v1\n";
+/// Bytes of an encrypted data key, with its recipients, at most.
+const LONGEST: usize = 64 << 10;
+/// Recipients of one.
+const MOST_STANZAS: usize = 100;
+/// Bytes of a nonce before the payload, and of the key of the payload.
+const NONCE: usize = 16;
+const FILE_KEY: usize = 16;
+
+/// A private key of age.
+pub(super) struct Identity {
+    secret: StaticSecret,
+    recipient: PublicKey,
+}
+
+/// Why something cannot be decrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    /// None of the keys is one of its recipients.
+    NoKey,
+    /// It is not what was encrypted.
+    Damaged,
+    /// It would take too many attempts.
+    TooMany,
+}
+
+impl Identity {
+    /// The identity in a text.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (prefix, bytes) = bech32::decode(text)?;
+        let bytes = Zeroizing::new(bytes);
+        let mut key: [u8; 32] = bytes.as_slice().try_into().ok().filter(|_| prefix == "age-secret-key-")?;
+        let secret = StaticSecret::from(key);
+        key.zeroize();
+        let recipient = PublicKey::from(&secret);
+        Some(Self { secret, recipient })
+    }
+
+    /// What its owner publishes.
+    pub(super) fn recipient(&self) -> String {
+        bech32::encode("age", self.recipient.as_bytes())
+    }
+}
+
+/// A line of the header: whom the file key is encrypted to.
+struct Stanza<'t> {
+    arguments: Vec<&'t str>,
+    body: Vec<u8>,
+}
+
+/// Decrypts an armored text with one of the identities. Each that is tried is taken off `attempts`.
+pub(super) fn decrypt<'i>(
+    text: &str,
+    identities: impl Iterator<Item = &'i Identity> + Clone,
+    attempts: &mut u32,
+) -> Result<Zeroizing<Vec<u8>>, Miss> {
+    let file = dearmored(text).ok_or(Miss::Damaged)?;
+    let (stanzas, header, mac, payload) = parse(&file).ok_or(Miss::Damaged)?;
+    let mut miss = Miss::NoKey;
+    for stanza in stanzas.iter().filter(|stanza| stanza.arguments.first() == Some(&"X25519")) {
+        for identity in identities.clone() {
+            *attempts = attempts.checked_sub(1).ok_or(Miss::TooMany)?;
+            let Some(file_key) = unwrapped(stanza, identity) else { continue };
+            match opened(&file_key, header, &mac, payload) {
+                Some(content) => return Ok(content),
+                None => miss = Miss::Damaged,
+            }
+        }
+    }
+    Err(miss)
+}
+
+fn dearmored(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim();
+    if text.len() > LONGEST {
+        return None;
+    }
+    let body = text.strip_prefix(BEGIN)?.strip_suffix(END)?;
+    let compact: String = body.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+    STANDARD.decode(compact).ok()
+}
+
+type Parsed<'f> = (Vec<Stanza<'f>>, &'f [u8], Vec<u8>, &'f [u8]);
+
+/// The stanzas, what the MAC of the header is over, that MAC, and the payload.
+fn parse(file: &[u8]) -> Option<Parsed<'_>> {
+    let mut at = file.strip_prefix(VERSION).map(|_| VERSION.len())?;
+    let mut line = || {
+        let rest = file.get(at..)?;
+        let length = rest.iter().position(|byte| *byte == b'\n')?;
+        at += length + 1;
+        std::str::from_utf8(&rest[..length]).ok()
+    };
+    let mut stanzas = Vec::new();
+    loop {
+        let first = line()?;
+        if let Some(mac) = first.strip_prefix("--- ") {
+            let mac_line = first.len() + 1;
+            let mac = STANDARD_NO_PAD.decode(mac).ok()?;
+            // The MAC is over the header up to the dashes.
+            let header = file.get(..at - mac_line + 3)?;
+            return Some((stanzas, header, mac, file.get(at..)?));
+        }
+        let arguments: Vec<&str> = first.strip_prefix("-> ")?.split(' ').collect();
+        let mut body = String::new();
+        loop {
+            let part = line()?;
+            body.push_str(part);
+            if part.len() < 64 {
+                break;
+            }
+        }
+        stanzas.push(Stanza { arguments, body: STANDARD_NO_PAD.decode(body).ok()? });
+        if stanzas.len() > MOST_STANZAS {
+            return None;
+        }
+    }
+}
+
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+fn derived(secret: &[u8], salt: &[u8], info: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
+    let mut key = Zeroizing::new([0; 32]);
+    let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);
+    extracted.expand(&[info], Length(key.len())).ok()?.fill(key.as_mut()).ok()?;
+    Some(key)
+}
+
+/// ChaCha20-Poly1305 with a nonce that is used once for this key.
+fn unsealed(key: &[u8; 32], nonce: [u8; 12], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let key = aead::LessSafeKey::new(aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key).ok()?);
+    let mut bytes = Zeroizing::new(sealed.to_vec());
+    let nonce = aead::Nonce::assume_unique_for_key(nonce);
+    let length = key.open_in_place(nonce, aead::Aad::empty(), &mut bytes).ok()?.len();
+    bytes.truncate(length);
+    Some(bytes)
+}
+
+/// The file key in a stanza, if it is for this identity.
+fn unwrapped(stanza: &Stanza<'_>, identity: &Identity) -> Option<Zeroizing<Vec<u8>>> {
+    let [_, share] = stanza.arguments.as_slice() else { return None };
+    let share: [u8; 32] = STANDARD_NO_PAD.decode(share).ok()?.try_into().ok()?;
+    let shared = identity.secret.diffie_hellman(&PublicKey::from(share));
+    if !shared.was_contributory() || stanza.body.len() != FILE_KEY + 16 {
+        return None;
+    }
+    let salt = [share, *identity.recipient.as_bytes()].concat();
+    let key = derived(shared.as_bytes(), &salt, b"age-encryption.org/v1/X25519")?;
+    unsealed(&key, [0; 12], &stanza.body)
+}
+
+/// The payload, if it and the header are what was encrypted with this file key.
+fn opened(file_key: &[u8], header: &[u8], mac: &[u8], payload: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let key = derived(file_key, &[], b"header")?;
+    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, key.as_ref()), header, mac).ok()?;
+    let (nonce, chunk) = payload.split_at_checked(NONCE)?;
+    let key = derived(file_key, nonce, b"payload")?;
+    // The counter of the first chunk, and the mark of the last one.
+    let mut nonce = [0; 12];
+    nonce[11] = 1;
+    unsealed(&key, nonce, chunk)
+}

@@ -1,0 +1,102 @@
+//! What SOPS writes into a file beside its values: who can decrypt it, by which rule, and the MAC.
+
+use super::rules::Rule;
+use super::tree::Node;
+
+/// Keys of one file, in all its groups.
+const MOST_KEYS: usize = 200;
+
+/// The metadata of a file.
+#[derive(Clone)]
+pub(super) struct Metadata {
+    /// In each group, every key has the whole of the data key, or of a share of it.
+    pub(super) groups: Vec<Vec<MasterKey>>,
+    /// How many shares are needed.
+    pub(super) threshold: usize,
+    pub(super) mac: String,
+    pub(super) last_modified: String,
+    /// The MAC is over the encrypted values only.
+    pub(super) mac_only_encrypted: bool,
+    pub(super) rule: Rule,
+}
+
+/// A key with which a data key is encrypted.
+#[derive(Clone)]
+pub(super) struct MasterKey {
+    pub(super) kind: KeyKind,
+    /// The recipient, or the fingerprint.
+    pub(super) name: String,
+    /// The data key, encrypted.
+    pub(super) encrypted: String,
+}
+
+/// Who has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyKind {
+    Age,
+    OpenPgp,
+    /// A service that is not asked.
+    Service(&'static str),
+}
+
+/// The lists of keys, and what each names its keys by.
+const LISTS: [(&str, KeyKind, &str); 7] = [
+    ("age", KeyKind::Age, "recipient"),
+    ("pgp", KeyKind::OpenPgp, "fp"),
+    ("kms", KeyKind::Service("AWS KMS"), "arn"),
+    ("gcp_kms", KeyKind::Service("GCP KMS"), "resource_id"),
+    ("azure_kv", KeyKind::Service("Azure Key Vault"), "name"),
+    ("hc_vault", KeyKind::Service("HashiCorp Vault"), "key_name"),
+    ("hckms", KeyKind::Service("Huawei Cloud KMS"), "key_id"),
+];
+
+/// The MAC of a document with metadata; `None` if it has none.
+pub(super) fn mac_of(document: &Node) -> Option<&str> {
+    document.get("sops")?.text("mac")
+}
+
+impl Metadata {
+    /// The metadata in the value of `sops`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn of(sops: &Node) -> Result<Self, String> {
+        let direct = group(sops);
+        let groups = if direct.is_empty() { sops.items("key_groups").map(group).collect() } else { vec![direct] };
+        let count: usize = groups.iter().map(Vec::len).sum();
+        if count == 0 {
+            return Err("it names no key that decrypts it".to_owned());
+        }
+        if count > MOST_KEYS {
+            return Err(format!("it names more than {MOST_KEYS} keys"));
+        }
+        let threshold = match sops.get("shamir_threshold") {
+            Some(Node::Leaf(super::scalar::Scalar::Int(int))) => usize::try_from(*int).unwrap_or_default(),
+            _ => sops.text("shamir_threshold").and_then(|text| text.parse().ok()).unwrap_or_default(),
+        };
+        let threshold = if threshold == 0 { groups.len() } else { threshold };
+        if threshold > groups.len() {
+            return Err("it needs more groups of keys than it has".to_owned());
+        }
+        let text = |key: &str| sops.text(key).unwrap_or_default().to_owned();
+        let mac_only = sops.get("mac_only_encrypted");
+        let mac_only_encrypted = mac_only == Some(&Node::Leaf(super::scalar::Scalar::Bool(true)))
+            || sops.text("mac_only_encrypted") == Some("true");
+        let (mac, last_modified) = (text("mac"), text("lastmodified"));
+        if mac.is_empty() || last_modified.is_empty() {
+            return Err("it has no MAC, so nobody knows who changed it".to_owned());
+        }
+        Ok(Self { groups, threshold, mac, last_modified, mac_only_encrypted, rule: Rule::of(sops)? })
+    }
+}
+
+fn group(of: &Node) -> Vec<MasterKey> {
+    let mut keys = Vec::new();
+    for (list, kind, named_by) in LISTS {
+        for item in of.items(list) {
+            let text = |key: &str| item.text(key).unwrap_or_default().to_owned();
+            keys.push(MasterKey { kind, name: text(named_by), encrypted: text("enc") });
+        }
+    }
+    keys
+}

@@ -1,0 +1,80 @@
+//! Which values of a file are encrypted, as the file itself says.
+
+use regex::{Regex, RegexBuilder};
+
+use super::tree::Node;
+
+/// What is left as it is where a file has no rule.
+const DEFAULT: &str = "_unencrypted";
+/// Bytes that a pattern may take when it is compiled.
+const PATTERN: usize = 1 << 20;
+/// All fields that are rules.
+const FIELDS: [&str; 6] = [
+    "unencrypted_suffix",
+    "encrypted_suffix",
+    "unencrypted_regex",
+    "encrypted_regex",
+    "unencrypted_comment_regex",
+    "encrypted_comment_regex",
+];
+
+/// The rule of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    /// Whether what matches is encrypted, or all the rest.
+    matches_are_encrypted: bool,
+    matcher: Matcher,
+}
+
+#[derive(Clone, Debug)]
+enum Matcher {
+    Suffix(String),
+    Key(Regex),
+    Comment(Regex),
+}
+
+impl Rule {
+    /// The rule in the metadata of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn of(metadata: &Node) -> Result<Self, String> {
+        let mut rules = FIELDS.into_iter().filter_map(|field| {
+            let text = metadata.text(field).filter(|text| !text.is_empty())?;
+            Some((field, text))
+        });
+        let (field, text) = rules.next().unwrap_or(("unencrypted_suffix", DEFAULT));
+        if let Some((other, _)) = rules.next() {
+            return Err(format!("it has two rules, {field} and {other}, and SOPS knows one at a time"));
+        }
+        let regex = || {
+            let built = RegexBuilder::new(text).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
+            built.map_err(|_| format!("its rule {field} is no pattern that can be used"))
+        };
+        let matcher = match field {
+            "unencrypted_suffix" | "encrypted_suffix" => Matcher::Suffix(text.to_owned()),
+            "unencrypted_regex" | "encrypted_regex" => Matcher::Key(regex()?),
+            _ => Matcher::Comment(regex()?),
+        };
+        Ok(Self { matches_are_encrypted: field.starts_with("encrypted"), matcher })
+    }
+
+    /// Whether a key, or what is said before it, matches.
+    pub(super) fn matches(&self, key: Option<&str>, comments: &[String]) -> bool {
+        match &self.matcher {
+            Matcher::Suffix(suffix) => key.is_some_and(|key| key.ends_with(suffix.as_str())),
+            Matcher::Key(regex) => key.is_some_and(|key| regex.is_match(key)),
+            Matcher::Comment(regex) => comments.iter().any(|comment| regex.is_match(comment)),
+        }
+    }
+
+    /// Whether a value is encrypted, by whether any step to it matches.
+    pub(super) fn selects(&self, matched: bool) -> bool {
+        matched == self.matches_are_encrypted
+    }
+
+    /// Whether it looks at comments, which no other program keeps.
+    pub(super) fn is_by_comment(&self) -> bool {
+        matches!(self.matcher, Matcher::Comment(_))
+    }
+}
