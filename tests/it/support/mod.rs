@@ -9,6 +9,7 @@ pub(crate) mod dev;
 pub(crate) mod docker_registry;
 pub(crate) mod drift;
 pub(crate) mod external;
+pub(crate) mod files;
 pub(crate) mod functions;
 pub(crate) mod gate;
 pub(crate) mod git_daemon;
