@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::Problem;
 use super::decryption::Decryption;
 use super::document::{At, objects};
-use super::encrypted::{encrypted_content, mac};
+use super::encrypted::{encrypted_content, mac_in};
 use super::limits::{Deadline, Limits};
 use super::tokens::Mark;
 use crate::object::{Flaw, Names, Object, path_text};
@@ -66,7 +66,7 @@ fn one(
     limits: &Limits,
 ) -> Result<Option<Arc<Object>>, Vec<Flaw>> {
     let flaw = |what: &str, hint| Err(vec![Flaw::new(vec![], what, Some(hint))]);
-    let Some(file) = mac(&map).and_then(|mac| by_mac.get(mac)) else {
+    let Some(file) = mac_in(&map).and_then(|mac| by_mac.get(mac)) else {
         let what = "it has the metadata of a file that SOPS encrypted, and none of the files that were read is that one";
         return flaw(what, "name the encrypted file itself among the resources, and leave its field `sops` as it is");
     };

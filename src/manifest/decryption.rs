@@ -28,6 +28,15 @@ impl Decryption {
         }
     }
 
+    /// The same for what a chart was rendered to.
+    #[must_use]
+    pub fn in_chart(&self) -> Self {
+        match self {
+            Self::NotConfigured => Self::NotConfigured,
+            Self::Keys(_) | Self::InChart => Self::InChart,
+        }
+    }
+
     /// Tells the keys from other ones, if there are any.
     pub fn key_id(&self) -> Option<KeyId> {
         self.keys().map(|keys| keys.id())

@@ -39,7 +39,7 @@ pub(super) enum State {
 pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result<State, Flaw> {
     let flaw = |what: &str, hint| Err(Flaw::new(vec![], what, Some(hint)));
     let api_version = map.get("apiVersion").and_then(Value::as_str);
-    let is_sealed = mac(map).is_some();
+    let is_sealed = mac_in(map).is_some();
     // Others may have a place for what SOPS adds to them, and somebody in the cluster who decrypts it.
     let is_refused_by_the_server = is_sealed && api_version.is_none_or(is_of_kubernetes);
     match decryption {
@@ -77,11 +77,16 @@ pub(super) fn encrypted_content(object: &Object) -> Option<Map<String, Value>> {
         return None;
     }
     let Value::Object(map) = object.value() else { return None };
-    (mac(&map).is_some() && !is_disabled(&map)).then_some(map)
+    (mac_in(&map).is_some() && !is_disabled(&map)).then_some(map)
+}
+
+/// The MAC of the file that an encrypted object is from; `None` if it is not encrypted.
+pub fn mac(object: &Object) -> Option<String> {
+    mac_in(&encrypted_content(object)?).map(str::to_owned)
 }
 
 /// The MAC of the file that a document is of.
-pub(super) fn mac(map: &Map<String, Value>) -> Option<&str> {
+pub(super) fn mac_in(map: &Map<String, Value>) -> Option<&str> {
     map.get("sops")?.get("mac")?.as_str()
 }
 

@@ -46,6 +46,7 @@ pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates,
 pub use decode_cache::DecodeCache;
 pub use decrypted::{Decrypted, decrypted};
 pub use decryption::Decryption;
+pub use encrypted::mac;
 pub use limits::{Form, Limits, memory};
 pub use problem::Problem;
 pub use recognise::is_in_lfs;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::Problem;
 use super::encrypted::SOPS;
 use super::ignore::parent;
-use crate::object::{Flaw, Place, split_api_version};
+use crate::object::{Flaw, Place};
 
 /// The name of the file that makes a directory a Helm chart.
 const CHART: &str = "Chart.yaml";
