@@ -150,7 +150,8 @@ impl Attempt<'_> {
             let (objects, files) = (std::mem::take(&mut decoded.objects), std::mem::take(&mut decoded.sealed));
             let limits = limits.clone();
             let found = snapshot.blocking(move |_| manifest::decrypted(objects, &files, &limits)).await?;
-            (decoded.objects, decoded.problems, self.state.encrypted) = (found.objects, found.problems, found.encrypted);
+            (decoded.objects, decoded.problems, self.state.encrypted) =
+                (found.objects, found.problems, found.encrypted);
         }
         Ok(())
     }

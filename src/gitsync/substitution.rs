@@ -22,7 +22,8 @@ use crate::render::{ExpressionFault, Undefined, may_hold_expressions, normal_for
 const DEFINE: &str = "define it in spec.substitute or in what spec.substituteFrom names, give it a default (`${name:=default}`), \
     or write `$${` for a plain `${`";
 const WITHHELD: &str = "what it becomes cannot be applied (what is wrong is withheld: it may quote a Secret)";
-const DECRYPTED: &str = "an expression in it cannot be replaced by its value (what is wrong is withheld: the object was encrypted)";
+const DECRYPTED: &str =
+    "an expression in it cannot be replaced by its value (what is wrong is withheld: the object was encrypted)";
 const FROM_SECRET: &str = "put that value into a ConfigMap or spec.substitute: keys and names are shown everywhere";
 
 /// The objects of a commit with their values.

@@ -109,7 +109,8 @@ fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
         let (first, rest) = fields;
         let value = map.get(first).and_then(|value| rest.iter().try_fold(value, |value, field| value.get(field)));
         if value.and_then(Value::as_str).is_some_and(|text| text.starts_with(MARKER)) {
-            let path: Vec<Step> = std::iter::once(&first).chain(rest).map(|field| Step::Key((*field).to_owned())).collect();
+            let path: Vec<Step> =
+                std::iter::once(&first).chain(rest).map(|field| Step::Key((*field).to_owned())).collect();
             let what = format!("{} is encrypted, and it must be known what an object is", path_text(&path));
             return Err(Flaw::new(path, what, Some(SELECT)));
         }
@@ -172,8 +173,7 @@ fn whole_file(map: &Map<String, Value>) -> Option<String> {
     }
     let decoded = |value: &Value| STANDARD.decode(value.as_str()?).ok();
     let mut data = map.get("data")?.as_object()?.iter();
-    let found = data.find(|(key, value)| {
-        *key == "sops_mac" || decoded(value).is_some_and(|content| may_be_encrypted(&content))
-    });
+    let found = data
+        .find(|(key, value)| *key == "sops_mac" || decoded(value).is_some_and(|content| may_be_encrypted(&content)));
     found.map(|(key, _)| key.clone())
 }

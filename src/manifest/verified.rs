@@ -18,7 +18,12 @@ use crate::sops::{self, Fault, Format, Keys, Sealed};
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub fn verified(path: &Arc<str>, content: &[u8], keys: &Keys, limits: &Limits) -> Result<Vec<Arc<Sealed>>, Vec<Problem>> {
+pub fn verified(
+    path: &Arc<str>,
+    content: &[u8],
+    keys: &Keys,
+    limits: &Limits,
+) -> Result<Vec<Arc<Sealed>>, Vec<Problem>> {
     let Ok(text) = std::str::from_utf8(content) else { return Ok(Vec::new()) };
     if !may_be_encrypted(content) {
         return Ok(Vec::new());

@@ -208,7 +208,8 @@ impl Group<'_> {
         if !walk.has_mac(&metadata) {
             return Err(fault(WRONG_MAC, EDIT));
         }
-        let kind = |(_, tree): &(u32, &Node)| Some((tree.text("apiVersion")?.to_owned(), tree.text("kind")?.to_owned()));
+        let kind =
+            |(_, tree): &(u32, &Node)| Some((tree.text("apiVersion")?.to_owned(), tree.text("kind")?.to_owned()));
         let kinds = self.documents.iter().filter_map(kind).collect();
         Ok((values, Sealed { mac: metadata.mac.clone(), kinds, rule: metadata.rule, cipher }))
     }
