@@ -113,8 +113,8 @@ pub(super) struct SyncState {
     pub(super) lacks_keys: bool,
     /// Encrypted objects as they were read: what is kept is not read and verified again.
     pub(super) encrypted: Vec<Arc<Object>>,
-    /// The form in which kustomizations and charts were decoded.
-    pub(super) form: Form,
+    /// How kustomizations and charts were decoded: the form, and whether what is encrypted was kept to be decrypted.
+    pub(super) decoded_as: (Form, bool),
     /// Objects with expressions as they stand in the repository: what is kept is not decoded again.
     pub(super) with_expressions: Vec<Arc<Object>>,
 }

@@ -6,7 +6,7 @@
 use super::attempt::Attempt;
 use super::charts;
 use super::decryption::Which;
-use super::kustomizations::Built as BuiltOne;
+use super::kustomizations::{Built as BuiltOne, Verified};
 use super::outcome::Refused;
 use super::resolve::Directory;
 use super::substitution;
@@ -31,8 +31,9 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), Refused> {
-        if std::mem::replace(&mut self.state.form, limits.form) != limits.form {
-            // They are in the other form.
+        let decrypts = limits.decryption.keys().is_some();
+        if std::mem::replace(&mut self.state.decoded_as, (limits.form, decrypts)) != (limits.form, decrypts) {
+            // They are in the other form, or encrypted where nothing is decrypted any more.
             (self.state.kustomizations, self.state.charts) = Default::default();
         }
         let mut before = std::mem::take(&mut self.state.kustomizations);
@@ -67,14 +68,15 @@ impl Attempt<'_> {
             };
             decoded.objects.extend(objects.iter().cloned());
             let which = Which::of(&Decoded::default(), &objects);
-            match self.verified(snapshot, &rendered.closure.files, which, was).await? {
-                Ok(verified) => {
-                    decoded.sealed.extend(verified.sealed.iter().cloned());
-                    let built = BuiltOne { key: rendered.key, objects, verified };
-                    self.state.kustomizations.by_file.insert(file.clone(), built);
-                }
-                Err(problems) => decoded.problems.extend(problems),
-            }
+            let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
+            let verified = verified.unwrap_or_else(|problems| {
+                decoded.problems.extend(problems);
+                // With other keys it is verified again, and not built.
+                Verified::default()
+            });
+            decoded.sealed.extend(verified.sealed.iter().cloned());
+            let built = BuiltOne { key: rendered.key, objects, verified };
+            self.state.kustomizations.by_file.insert(file.clone(), built);
         }
         self.state.kustomizations.overlaid = before.overlaid;
         Ok(())
@@ -119,13 +121,17 @@ impl Attempt<'_> {
             // Components of the GitSync may read encrypted files, too.
             let which = Which::of(decoded, objects.as_deref().unwrap_or_default());
             let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
-            match (objects, verified) {
-                (Ok(objects), Ok(verified)) => {
+            match objects {
+                Ok(objects) => {
+                    let verified = verified.unwrap_or_else(|problems| {
+                        decoded.problems.extend(problems);
+                        Verified::default()
+                    });
                     decoded.objects.clone_from(&objects);
                     decoded.sealed.extend(verified.sealed.iter().cloned());
                     self.state.kustomizations.overlaid = Some(BuiltOne { key: rendered.key, objects, verified });
                 }
-                (Err(problems), _) | (_, Err(problems)) => decoded.problems.extend(problems),
+                Err(problems) => decoded.problems.extend(problems),
             }
         }
         if let Some(common) = directory.common_metadata.clone() {

@@ -406,7 +406,27 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     assert_eq!(live(&world, "secrets", "x-w-web")["user"], "web");
     assert_eq!(world.data("x-map"), "hello-canary-hush-7291");
 
-    // A restart applies nothing, and a new commit that changes one of them decrypts that one.
+    // A restart applies nothing, and other keys render nothing.
+    let applies = |w: &World| {
+        let all = w.requests();
+        all.iter().filter(|(asked, _)| asked.starts_with("apply secrets")).map(|(_, count)| count).sum::<u64>()
+    };
+    let renders = || std::fs::read_dir(spied.1.path()).unwrap().count();
+    assert_eq!((applies(&world), renders()), (3, 3));
+    world.stop().await;
+    world.start();
+    world.ask("demo").await;
+    world.ready("demo").await;
+    let before = renders();
+    world.set_secret("keys", json!({"a.agekey": AgeKey::new().identity}));
+    let no_key = "no key decrypts it; it is encrypted to age1";
+    world
+        .until_or(no_key, |w| w.condition("demo", "Ready").contains(no_key), || world.condition("demo", "Ready"))
+        .await;
+    world.set_secret("keys", json!({"a.agekey": key.identity}));
+    world.ready("demo").await;
+    assert_eq!((applies(&world), renders()), (3, before));
+    // A new commit that changes one of them.
     world.remote.file("apps/db.yaml", encrypt("db.yaml", &secret("db", "canary-hush-7292")));
     world.commit("demo", "another password").await;
     assert_eq!(live(&world, "secrets", "x-db")["password"], "canary-hush-7292");
@@ -448,6 +468,15 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     world.until_or(told, |w| said(w).contains(told) && said(w).contains("MAC does not match"), || said(&world)).await;
 
     let words = [CANARY, "canary-hush-7292", "hush", &key.identity];
+    // Without keys nothing is kept of what was built with them.
+    world.remote.file("apps/web/patch.yaml", encrypt("patch.yaml", &secret("web", CANARY))).remove("apps/db.yaml");
+    world.remote.remove("apps/map.yaml");
+    world.change("demo", json!({"patches": null, "components": null, "namePrefix": null})).await;
+    world.commit("demo", "a kustomization alone").await;
+    world.change("demo", json!({"decryption": null})).await;
+    let told =
+        "apps/web/kustomization.yaml, document 1, line 1, column 1: it is encrypted with SOPS, and nothing says how";
+    world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
     let ciphertext = Command::new("grep").args(["-rlF", "ENC[AES256_GCM"]).arg(spied.1.path()).output().unwrap();
     assert!(String::from_utf8(ciphertext.stdout).unwrap().contains("objects.yaml"), "the tool saw it encrypted");
