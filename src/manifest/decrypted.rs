@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::Problem;
 use super::decryption::Decryption;
 use super::document::{At, objects};
-use super::encrypted::{encrypted_content, mac_in};
+use super::encrypted::{State, mac_in, sealed_content, state};
 use super::limits::{Deadline, Limits};
 use super::tokens::Mark;
 use crate::object::{Flaw, Names, Object, path_text};
@@ -34,7 +34,7 @@ pub fn decrypted(all: Vec<Arc<Object>>, files: &[Arc<Sealed>], limits: &Limits) 
     let by_mac: HashMap<&str, &Sealed> = files.iter().map(|file| (file.mac(), &**file)).collect();
     let (mut found, deadline) = (Decrypted::default(), Deadline::new(limits));
     for object in all {
-        let Some(map) = encrypted_content(&object) else {
+        let Some(map) = sealed_content(&object) else {
             found.objects.push(object);
             continue;
         };
@@ -43,7 +43,15 @@ pub fn decrypted(all: Vec<Arc<Object>>, files: &[Arc<Sealed>], limits: &Limits) 
             found.problems.push(Problem::new(object.place.clone(), "timed out while it was decrypted", Some(hint)));
             break;
         }
-        match one(&object, map, &by_mac, limits) {
+        let decrypted = match state(&map, &limits.decryption) {
+            Ok(State::Plain) => {
+                found.objects.push(object);
+                continue;
+            }
+            Ok(State::Encrypted) => one(&object, map, &by_mac, limits),
+            Err(flaw) => Err(vec![flaw]),
+        };
+        match decrypted {
             Ok(decrypted) => found.objects.extend(decrypted),
             Err(flaws) => found.problems.extend(flaws.into_iter().map(|flaw| problem(&object, flaw))),
         }

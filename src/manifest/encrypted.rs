@@ -54,8 +54,7 @@ pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result
         }
         Decryption::Keys(_) if is_sealed => can_be_kept(map).map(|()| State::Encrypted),
         Decryption::Keys(_) => unsealed(map).map_or(Ok(State::Plain), Err),
-        Decryption::InChart if is_refused_by_the_server => flaw(IN_CHART, IN_CHART_HINT),
-        Decryption::InChart if is_sealed => Ok(State::Plain),
+        Decryption::InChart if is_sealed => flaw(IN_CHART, IN_CHART_HINT),
         Decryption::InChart => first_value(map).map_or(Ok(State::Plain), |path| {
             let what = format!("{} is encrypted with SOPS, which is not decrypted in charts", path_text(&path));
             Err(Flaw::new(path, what, Some(IN_CHART_HINT)))
@@ -71,13 +70,18 @@ pub(super) fn may_be_encrypted(content: &[u8]) -> bool {
     }
 }
 
-/// The content of an object that is kept as SOPS encrypted it.
-pub(super) fn encrypted_content(object: &Object) -> Option<Map<String, Value>> {
+/// The content of an object that has the metadata of SOPS.
+pub(super) fn sealed_content(object: &Object) -> Option<Map<String, Value>> {
     if !may_be_encrypted(object.json()) {
         return None;
     }
     let Value::Object(map) = object.value() else { return None };
-    (mac_in(&map).is_some() && !is_disabled(&map)).then_some(map)
+    mac_in(&map).is_some().then_some(map)
+}
+
+/// The content of an object that is kept as SOPS encrypted it.
+pub(super) fn encrypted_content(object: &Object) -> Option<Map<String, Value>> {
+    sealed_content(object).filter(|map| !is_disabled(map))
 }
 
 /// The MAC of the file that an encrypted object is from; `None` if it is not encrypted.
