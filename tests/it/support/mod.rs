@@ -35,6 +35,7 @@ pub(crate) mod remote;
 pub(crate) mod server;
 pub(crate) mod shell;
 pub(crate) mod signers;
+pub(crate) mod sops;
 pub(crate) mod ssh_server;
 pub(crate) mod tls;
 pub(crate) mod webhooks;
