@@ -19,6 +19,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("object", &[]),
     ("failure", &[]),
     ("cron", &[]),
+    ("expression", &[]),
     ("certificate", &[]),
     ("liveness", &[]),
     ("listener", &[]),
