@@ -3,7 +3,7 @@
 /// The longest expression, in bytes.
 pub const LONGEST: usize = 4096;
 /// Steps of one answer. A step visits a part of the expression, an element of a list, or 16 bytes of text.
-pub const STEPS: u32 = 100_000;
+pub const STEPS: u32 = 20_000;
 /// How deep the parts of an expression are nested. Alternatives (`||`) and conjunctions (`&&`) of any number are one level.
 pub(super) const DEEPEST: u16 = 60;
 /// The largest compiled pattern, in bytes.

@@ -46,9 +46,10 @@ mod perform;
 pub mod placement;
 pub mod plan;
 pub mod prune;
+pub mod ready_expr;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
-pub mod registry;
+mod registry;
 mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
