@@ -54,13 +54,13 @@ impl<'v> Evaluation<'_, 'v> {
             Kind::Text(text) => Ok(Value::Text(Text::Given(text))),
             Kind::Variable(name) => self.variable(name).map_err(here),
             Kind::Field { of, name, optional } => {
-                let of = self.value(of)?;
+                let of = self.holder(of)?;
                 if *optional || matches!(of, Value::Optional(_)) {
                     return operators::optional(&of, &mut |of| operators::field(of, name)).map_err(here);
                 }
                 operators::field(&of, name).map_err(here)
             }
-            Kind::Has { of, name } => Ok(Value::Bool(has(&self.value(of)?, name).map_err(here)?)),
+            Kind::Has { of, name } => Ok(Value::Bool(has(&self.holder(of)?, name).map_err(here)?)),
             Kind::Index { of, index, optional } => {
                 let (of, index) = (self.value(of)?, self.value(index)?);
                 let steps = &mut self.steps;
@@ -99,6 +99,15 @@ impl<'v> Evaluation<'_, 'v> {
             },
             Kind::Fold(fold) => self.fold(fold, node.at),
         }
+    }
+
+    /// What a field is asked of. A map that the expression has made is searched from its beginning.
+    fn holder(&mut self, node: &'v Node) -> Evaluated<'v> {
+        let value = self.value(node)?;
+        if let Value::Map(Map::Made(entries)) = &value {
+            self.steps.spend(entries.len()).map_err(at(node.at))?;
+        }
+        Ok(value)
     }
 
     fn bool(&mut self, node: &'v Node) -> Result<bool, Fault> {

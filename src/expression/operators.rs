@@ -40,16 +40,18 @@ pub(super) fn binary<'v>(operator: Operator, left: &Value<'v>, right: &Value<'v>
     }
 }
 
+/// An operator on numbers, by their type.
+type Arithmetic = (fn(i64, i64) -> Option<i64>, fn(u64, u64) -> Option<u64>, fn(f64, f64) -> f64);
+
 fn calculate<'v>(operator: Operator, left: &Value<'v>, right: &Value<'v>) -> Answer<'v> {
     use Operator as O;
-    let (whole, unsigned, double): (fn(i64, i64) -> Option<i64>, fn(u64, u64) -> Option<u64>, fn(f64, f64) -> f64) =
-        match operator {
-            O::Add => (i64::checked_add, u64::checked_add, |a, b| a + b),
-            O::Subtract => (i64::checked_sub, u64::checked_sub, |a, b| a - b),
-            O::Multiply => (i64::checked_mul, u64::checked_mul, |a, b| a * b),
-            O::Divide => (i64::checked_div, u64::checked_div, |a, b| a / b),
-            _ => (i64::checked_rem, u64::checked_rem, |_, _| f64::NAN),
-        };
+    let (whole, unsigned, double): Arithmetic = match operator {
+        O::Add => (i64::checked_add, u64::checked_add, |a, b| a + b),
+        O::Subtract => (i64::checked_sub, u64::checked_sub, |a, b| a - b),
+        O::Multiply => (i64::checked_mul, u64::checked_mul, |a, b| a * b),
+        O::Divide => (i64::checked_div, u64::checked_div, |a, b| a / b),
+        _ => (i64::checked_rem, u64::checked_rem, |_, _| f64::NAN),
+    };
     let range = || Halt::because("the result is out of range, or the divisor is 0");
     match (left, right) {
         (Value::Int(one), Value::Int(other)) => Ok(Value::Int(whole(*one, *other).ok_or_else(range)?)),

@@ -1,7 +1,7 @@
 //! The words of an expression become a tree: operators, by how strongly they bind.
 
 use super::error::Fault;
-use super::parser::Parser;
+use super::parser::{Parser, node};
 use super::scanner::scan;
 use super::token::Token;
 use super::tree::{Kind, Node, Operator};
@@ -43,7 +43,7 @@ impl Parser<'_> {
             let then = self.expression()?;
             self.expect(":")?;
             let other = self.expression()?;
-            self.node(at, Kind::Conditional(Box::new(condition), Box::new(then), Box::new(other)))?
+            node(at, Kind::Conditional(Box::new(condition), Box::new(then), Box::new(other)))?
         } else {
             condition
         };
@@ -66,7 +66,7 @@ impl Parser<'_> {
         while self.takes(sign) {
             parts.push(part(self)?);
         }
-        self.node(at, kind(parts))
+        node(at, kind(parts))
     }
 
     fn binary(&mut self, strength: usize) -> Result<Node, Fault> {
@@ -82,7 +82,7 @@ impl Parser<'_> {
             let Some(operator) = operator else { return Ok(left) };
             self.take();
             let right = self.binary(strength + 1)?;
-            left = self.node(at, Kind::Binary(operator, Box::new(left), Box::new(right)))?;
+            left = node(at, Kind::Binary(operator, Box::new(left), Box::new(right)))?;
         }
     }
 
@@ -99,7 +99,7 @@ impl Parser<'_> {
                     return self.negative(at);
                 }
                 let of = self.member()?;
-                return if count % 2 == 0 { Ok(of) } else { self.node(at, kind(Box::new(of))) };
+                return if count % 2 == 0 { Ok(of) } else { node(at, kind(Box::new(of))) };
             }
         }
         self.member()
@@ -110,6 +110,6 @@ impl Parser<'_> {
         let Token::Int(whole) = self.take() else { return Err(self.unexpected("a number")) };
         let negative = 0_i64.checked_sub_unsigned(whole);
         let negative = negative.ok_or_else(|| Fault::new(at, "the number is out of range"))?;
-        self.node(at, Kind::Int(negative))
+        node(at, Kind::Int(negative))
     }
 }

@@ -65,12 +65,6 @@ impl<'s> Parser<'s> {
         Fault::new(self.at(), format!("expected {wanted}, found {}", self.peek().shown()))
     }
 
-    /// A part that is not nested too deep.
-    pub(super) fn node(&self, at: usize, kind: Kind) -> Result<Node, Fault> {
-        let depth = kind.depth();
-        if depth > DEEPEST { Err(too_deep(at)) } else { Ok(Node { at, depth, kind }) }
-    }
-
     /// Begins something inside of something; [`leave`](Self::leave) ends it.
     pub(super) fn enter(&mut self) -> Result<(), Fault> {
         self.nesting += 1;
@@ -95,6 +89,12 @@ impl<'s> Parser<'s> {
             _ => Ok(()),
         }
     }
+}
+
+/// A part that is not nested too deep.
+pub(super) fn node(at: usize, kind: Kind) -> Result<Node, Fault> {
+    let depth = kind.depth();
+    if depth > DEEPEST { Err(too_deep(at)) } else { Ok(Node { at, depth, kind }) }
 }
 
 fn too_deep(at: usize) -> Fault {

@@ -5,7 +5,7 @@ use regex::{Regex, RegexBuilder};
 use super::error::Fault;
 use super::functions::{Called, Uncallable, find, is_space};
 use super::limits::PATTERN_BYTES;
-use super::parser::Parser;
+use super::parser::{Parser, node};
 use super::token::Token;
 use super::tree::{Fold, How, Kind, Node};
 
@@ -24,7 +24,7 @@ impl<'s> Parser<'s> {
                 let optional = self.takes("?");
                 let index = Box::new(self.expression()?);
                 self.expect("]")?;
-                of = self.node(at, Kind::Index { of: Box::new(of), index, optional })?;
+                of = node(at, Kind::Index { of: Box::new(of), index, optional })?;
             } else {
                 return Ok(of);
             }
@@ -42,7 +42,7 @@ impl<'s> Parser<'s> {
         if !optional && self.takes("(") {
             return self.method(of, name, at);
         }
-        self.node(at, Kind::Field { of: Box::new(of), name: name.into(), optional })
+        node(at, Kind::Field { of: Box::new(of), name: name.into(), optional })
     }
 
     /// A call on an object, after its bracket.
@@ -53,7 +53,7 @@ impl<'s> Parser<'s> {
         {
             let full = format!("{space}.{name}");
             let arguments = self.arguments(")")?;
-            return self.call(&full, Called::Globally, arguments, at);
+            return call(&full, Called::Globally, arguments, at);
         }
         if MACROS.contains(&name) {
             return self.fold(of, name, at);
@@ -61,31 +61,9 @@ impl<'s> Parser<'s> {
         let mut arguments = vec![of];
         arguments.extend(self.arguments(")")?);
         if name == "matches" {
-            return self.matches(arguments, at);
+            return matches(arguments, at);
         }
-        self.call(name, Called::OnObject, arguments, at)
-    }
-
-    fn call(&mut self, name: &str, called: Called, arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
-        match find(name, called, arguments.len()) {
-            Ok(function) => self.node(at, Kind::Call(function, arguments)),
-            Err(Uncallable::Unknown) => Err(Fault::new(at, unknown(name))),
-            Err(Uncallable::Takes(least, most)) => {
-                let count = if least == most { least.to_string() } else { format!("{least} or {most}") };
-                Err(Fault::new(at, format!("`{name}` takes {count} arguments")))
-            }
-        }
-    }
-
-    fn matches(&mut self, arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
-        let Ok([of, pattern]) = <[Node; 2]>::try_from(arguments) else {
-            return Err(Fault::new(at, "`matches` takes a text and a pattern"));
-        };
-        let Kind::Text(text) = &pattern.kind else {
-            return Err(Fault::new(pattern.at, "the pattern of `matches` has to be a literal text"));
-        };
-        let pattern = compile(text).map_err(|why| Fault::new(pattern.at, why))?;
-        self.node(at, Kind::Matches(Box::new(of), Box::new(pattern)))
+        call(name, Called::OnObject, arguments, at)
     }
 
     /// A macro over the elements of `of`, after its bracket.
@@ -108,7 +86,7 @@ impl<'s> Parser<'s> {
             ("map", condition, last @ Some(_), true) => (How::Collect, condition, last),
             _ => return Err(Fault::new(at, format!("`{name}` does not take so many arguments"))),
         };
-        self.node(at, Kind::Fold(Box::new(Fold { how, of, variable: variable.into(), condition, result })))
+        node(at, Kind::Fold(Box::new(Fold { how, of, variable: variable.into(), condition, result })))
     }
 
     /// Expressions between commas, up to the bracket that ends them.
@@ -148,7 +126,7 @@ impl<'s> Parser<'s> {
             _ => return Err(self.unexpected("a value")),
         };
         self.take();
-        self.node(at, kind)
+        node(at, kind)
     }
 
     fn name(&mut self, name: &'s str, at: usize) -> Result<Node, Fault> {
@@ -158,11 +136,11 @@ impl<'s> Parser<'s> {
                 "has" => self.has(at),
                 "matches" => {
                     let arguments = self.arguments(")")?;
-                    self.matches(arguments, at)
+                    matches(arguments, at)
                 }
                 _ => {
                     let arguments = self.arguments(")")?;
-                    self.call(name, Called::Globally, arguments, at)
+                    call(name, Called::Globally, arguments, at)
                 }
             };
         }
@@ -173,7 +151,7 @@ impl<'s> Parser<'s> {
         if !is_space {
             self.check_variable(at, name)?;
         }
-        self.node(at, Kind::Variable(name.into()))
+        node(at, Kind::Variable(name.into()))
     }
 
     /// `has(…)`, after its bracket.
@@ -181,7 +159,7 @@ impl<'s> Parser<'s> {
         let inside = self.expression()?;
         self.expect(")")?;
         match inside.kind {
-            Kind::Field { of, name, optional: false } => self.node(at, Kind::Has { of, name }),
+            Kind::Field { of, name, optional: false } => node(at, Kind::Has { of, name }),
             _ => Err(Fault::new(at, "`has` takes a field, such as `has(status.phase)`")),
         }
     }
@@ -197,7 +175,7 @@ impl<'s> Parser<'s> {
                 break;
             }
         }
-        self.node(at, Kind::List(items))
+        node(at, Kind::List(items))
     }
 
     fn map(&mut self, at: usize) -> Result<Node, Fault> {
@@ -213,8 +191,30 @@ impl<'s> Parser<'s> {
                 break;
             }
         }
-        self.node(at, Kind::Map(entries))
+        node(at, Kind::Map(entries))
     }
+}
+
+fn call(name: &str, called: Called, arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
+    match find(name, called, arguments.len()) {
+        Ok(function) => node(at, Kind::Call(function, arguments)),
+        Err(Uncallable::Unknown) => Err(Fault::new(at, unknown(name))),
+        Err(Uncallable::Takes(least, most)) => {
+            let count = if least == most { least.to_string() } else { format!("{least} or {most}") };
+            Err(Fault::new(at, format!("`{name}` takes {count} arguments")))
+        }
+    }
+}
+
+fn matches(arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
+    let Ok([of, pattern]) = <[Node; 2]>::try_from(arguments) else {
+        return Err(Fault::new(at, "`matches` takes a text and a pattern"));
+    };
+    let Kind::Text(text) = &pattern.kind else {
+        return Err(Fault::new(pattern.at, "the pattern of `matches` has to be a literal text"));
+    };
+    let pattern = compile(text).map_err(|why| Fault::new(pattern.at, why))?;
+    node(at, Kind::Matches(Box::new(of), Box::new(pattern)))
 }
 
 fn compile(pattern: &str) -> Result<Regex, String> {

@@ -49,7 +49,7 @@ const TRUE: &[&str] = &[
     "metadata.labels['app/version'].startsWith('1.')",
     "'a' in status.tags && !('z' in status.tags) && 'phase' in status",
     "size(status.tags) == 3 && status.phase.size() == 7 && size({'a': 1}) == 1",
-    "status.phase.matches('^Run.*g$') && matches('abc', 'b')",
+    "status.phase.matches('^Run.*g$') && matches('abc', 'b') && 'a_1-2'.matches('^\\\\w+-?\\\\d{1,20}$')",
     "1 + 2 * 3 == 7 && (1 + 2) * 3 == 9 && 7 / 2 == 3 && 7 % 4 == 3 && -7 / 2 == -3",
     "1 == 1.0 && 1u == 1 && 2 > 1.5 && spec.ratio < 1 && spec.ratio * 2.0 == 1.0",
     "'ab' + 'c' == 'abc' && [1] + [2] == [1, 2] && 'a' < 'b'",

@@ -101,8 +101,11 @@ pub(super) fn convert<'v>(to: Function, value: &Value<'v>, steps: &mut Steps) ->
         steps.spend_text(text.len())?;
     }
     let converted = match (to, value) {
-        (F::Int, Value::Int(_)) | (F::Uint, Value::Uint(_)) | (F::Double, Value::Double(_)) => Some(value.clone()),
-        (F::Text, Value::Text(_)) | (F::Bool, Value::Bool(_)) => Some(value.clone()),
+        (F::Int, Value::Int(_))
+        | (F::Uint, Value::Uint(_))
+        | (F::Double, Value::Double(_))
+        | (F::Text, Value::Text(_))
+        | (F::Bool, Value::Bool(_)) => Some(value.clone()),
         (F::Int, Value::Uint(whole)) => i64::try_from(*whole).ok().map(Value::Int),
         (F::Int, Value::Double(double)) => truncated(*double).and_then(|whole| whole.try_into().ok()).map(Value::Int),
         (F::Int, Value::Text(text)) => text.parse().ok().map(Value::Int),

@@ -96,10 +96,16 @@ impl Kind {
     pub(super) fn depth(&self) -> u16 {
         let deepest = |nodes: &mut dyn Iterator<Item = &Node>| nodes.map(|node| node.depth).max().unwrap_or(0);
         let parts = match self {
-            Self::Null | Self::Bool(_) | Self::Int(_) | Self::Uint(_) | Self::Double(_) => 0,
-            Self::Text(_) | Self::Variable(_) => 0,
-            Self::Field { of, .. } | Self::Has { of, .. } => of.depth,
-            Self::Not(of) | Self::Negate(of) | Self::Matches(of, _) => of.depth,
+            Self::Null
+            | Self::Bool(_)
+            | Self::Int(_)
+            | Self::Uint(_)
+            | Self::Double(_)
+            | Self::Text(_)
+            | Self::Variable(_) => 0,
+            Self::Field { of, .. } | Self::Has { of, .. } | Self::Not(of) | Self::Negate(of) | Self::Matches(of, _) => {
+                of.depth
+            }
             Self::Index { of, index, .. } => of.depth.max(index.depth),
             Self::List(items) => deepest(&mut items.iter().map(|(item, _)| item)),
             Self::Map(entries) => deepest(&mut entries.iter().flat_map(|(key, value, _)| [key, value])),
