@@ -134,11 +134,11 @@ enum Looked {
 
 enum Wait {
     For(String),
-    Until(Question),
+    Until(Evaluation),
 }
 
 /// Whether one GitSync is ready for another one.
-struct Question {
+struct Evaluation {
     of: String,
     /// Its place in `spec.dependsOn`.
     at: usize,
@@ -152,7 +152,7 @@ impl Wait {
     fn answer(self) -> Option<String> {
         match self {
             Self::For(what) => Some(what),
-            Self::Until(Question { of, at, expression, dependant, dependency }) => {
+            Self::Until(Evaluation { of, at, expression, dependant, dependency }) => {
                 let why = ready_expr::unready(&expression, &dependant, &dependency)?;
                 Some(format!("GitSync {of}, of which spec.dependsOn[{at}].readyExpr {why}"))
             }
@@ -162,11 +162,11 @@ impl Wait {
 
 impl Node {
     /// What the expression for one that it depends on is to say, if it has one, and that can be read.
-    fn question(&self, at: usize, dependency: &Self) -> Option<Question> {
+    fn evaluation(&self, at: usize, dependency: &Self) -> Option<Evaluation> {
         let (_, expression) = self.ready.get(at)?.as_ref()?;
         let is_known = matches!(dependency.state, State::Read { .. } | State::Deleting);
         let (dependant, dependency) = (self.object.clone()?, dependency.object.clone().filter(|_| is_known)?);
-        Some(Question { of: String::new(), at, expression: Arc::clone(expression), dependant, dependency })
+        Some(Evaluation { of: String::new(), at, expression: Arc::clone(expression), dependant, dependency })
     }
 
     /// What keeps it from being met for `commit`, which its dependant found where it looks.
@@ -326,8 +326,8 @@ impl Dependencies {
             if node.is_some_and(|node| node.has_not_seen(own, commit)) {
                 asked.push(other.clone());
             }
-            if let Some(question) = node.and_then(|node| own.question(at, node)) {
-                waits.push(Wait::Until(Question { of: other.resource().to_string(), ..question }));
+            if let Some(evaluation) = node.and_then(|node| own.evaluation(at, node)) {
+                waits.push(Wait::Until(Evaluation { of: other.resource().to_string(), ..evaluation }));
                 continue;
             }
             let cause = node.map_or(Some(Cause::Missing), |node| node.cause(own, commit));
