@@ -6,7 +6,6 @@
 //!
 //! Invariant: who waits is woken when what it waits for changes, and asks nobody meanwhile.
 //! Invariant: a GitSync that exists is waited for until it is read: what the agent does not know yet is no answer.
-//!
 //! Invariant: an expression is asked when its GitSync has a commit to apply, and while that waits, when one of the two changes.
 //!
 //! Deliberately absent: what becomes of the commit that waits (`attempt`).
