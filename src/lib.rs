@@ -12,6 +12,7 @@
 //! - [`api`]: the custom resources, their conditions, and every well-known name
 //! - [`failure`]: the class of a failure, and the backoff of retries
 //! - [`cron`](mod@cron): cron expressions in a time zone become instants
+//! - [`expression`]: expressions (CEL) that users write for health and dependencies become answers about JSON, at a bounded cost
 //! - [`certificate`]: certificates that the agent makes: for its webhooks and for the registry in the cluster
 //! - [`liveness`]: detects tasks of the agent that are stuck, for its liveness probe
 //! - [`object`]: identity, content, order and health of any Kubernetes object
@@ -124,6 +125,7 @@ pub mod cli;
 pub mod cluster;
 pub mod cron;
 pub mod drift;
+pub mod expression;
 pub mod failure;
 pub mod function;
 #[cfg(any(test, fuzzing))]

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::kept::Name;
+use super::kept::{Labels, Name};
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use crate::api::GitSync;
@@ -64,6 +64,9 @@ impl Work for Syncs {
             self.context.leave(owner);
         }
     }
+
+    /// Expressions of dependants ask about them.
+    const LABELS: Labels = Labels::Kept;
 
     /// Registered before any task begins.
     fn enter(&self, owner: &Owner, (namespace, name): &Name) {

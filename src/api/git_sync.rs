@@ -138,6 +138,11 @@ pub struct GitSyncSpec {
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
+    /// How to tell whether objects of a kind are healthy, by expressions in CEL; in place of what the agent knows of that
+    /// kind. At most 50; all expressions of a GitSync together have at most 64 KiB.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub health_check_exprs: Vec<HealthCheckExpr>,
     /// GitSyncs that have to be ready before a commit is applied: Ready is True for their present spec and, if they follow the
     /// same reference of the same GitRepository, with the same commit. What was applied before stays enforced meanwhile. At
     /// most 100.
@@ -248,6 +253,39 @@ pub struct Dependency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
+    /// An expression in CEL that says when it is ready, in place of everything but that it exists. Its variables are the two
+    /// GitSyncs: `dep` is the one that is named here, `self` the one that depends on it; for instance
+    /// `dep.metadata.labels['version'] == self.metadata.labels['version']`. It is asked when one of the two has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub ready_expr: Option<String>,
+}
+
+/// How to tell whether objects of a kind are healthy. The variables of the expressions are the top-level fields of an
+/// object, such as `metadata` and `status`. First it has to be seen by its controller, where it says so
+/// (`status.observedGeneration`); then `inProgress`, `failed` and `current` are asked, and the first that is true decides. If
+/// none is, or one has no answer because a field is missing, the object is not healthy yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheckExpr {
+    /// Group and version of the kind, such as `example.org/v1`; all versions of the group are meant.
+    #[schemars(length(min = 1, max = 316))]
+    pub api_version: String,
+    /// The kind; without it, all kinds of the group that are not named themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub kind: Option<String>,
+    /// When an object is healthy, such as `status.phase == 'Running'`.
+    #[schemars(length(min = 1, max = 4096))]
+    pub current: String,
+    /// When it is not healthy yet, whatever the others say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub in_progress: Option<String>,
+    /// When it has failed, unless `inProgress` is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub failed: Option<String>,
 }
 
 /// A time window in which new commits are applied or held back.

@@ -20,6 +20,8 @@ pub enum FollowUp {
     List(KindId),
     /// List the objects of one owner anew, and those of nobody else.
     ListOwner(Owner),
+    /// List the objects of one owner of these kinds anew, each kind with the label of its objects.
+    ListKinds(Owner, Vec<(Arc<Kind>, Arc<str>)>),
     /// End the watch of a kind.
     EndWatch(KindId),
     /// Watch one object by its name, until it may be touched again or the token is cancelled.

@@ -11,6 +11,7 @@ use super::Writer;
 use super::follow_up::FollowUp;
 use crate::cluster::KindId;
 use crate::managed::desired::Desired;
+use crate::managed::health_rules::HealthRules;
 use crate::managed::objects::Topic;
 use crate::managed::pending::Next;
 use crate::managed::replacement::ReplacedKinds;
@@ -43,6 +44,15 @@ impl Writer {
             self.retry_failed(owner);
         }
         is_changed
+    }
+
+    /// How to tell whether an owner's objects are healthy from now on. What is kept of objects does not say that: those of which
+    /// it may be something else now are read again.
+    pub fn set_health_rules(&self, owner: &Owner, rules: &Arc<HealthRules>) {
+        let kinds = self.store().set_health_rules(owner, rules);
+        if !kinds.is_empty() {
+            self.follow_up(FollowUp::ListKinds(owner.clone(), kinds));
+        }
     }
 
     /// Reverts that failed are tried again at once.

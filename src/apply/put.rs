@@ -331,7 +331,8 @@ impl Writer {
                 _ => Ok(None),
             };
         }
-        let answered = Answered::of(desired, &answer, body);
+        let rules = self.store().health_rules(&desired.key);
+        let answered = Answered::of(desired, &answer, body, rules.as_deref());
         Ok(Some((answer, answered)))
     }
 

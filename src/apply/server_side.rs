@@ -114,7 +114,8 @@ impl Writer {
                 }
             };
             // Read without the store's lock: others wait for that.
-            let answered = Answered::of(desired, &answer, way.body);
+            let rules = self.store().health_rules(&desired.key);
+            let answered = Answered::of(desired, &answer, way.body, rules.as_deref());
             let is_over = way.collisions == Collisions::Stay || !way.grounds.is_empty();
             if is_over || !reserved::is_added_to(reserved, &answer) {
                 return Ok(InPlace { answer, answered, over: way.who });

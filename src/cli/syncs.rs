@@ -10,6 +10,7 @@ use super::Error;
 use crate::{
     api::{GitRepository, GitSync},
     cluster::{Cluster, Kind, Selection},
+    managed::health_rules::HealthRules,
     object::Key,
     source::RemoteUrl,
 };
@@ -21,6 +22,11 @@ pub(super) async fn select(cluster: &Cluster, kind: &Arc<Kind>, selection: &Sele
         return Err(none(selection));
     }
     values.into_iter().map(understand).collect()
+}
+
+/// How to tell whether its objects are healthy. While that cannot be read, the agent goes on with what it had.
+pub(super) fn health_rules(sync: &GitSync) -> HealthRules {
+    HealthRules::parse(&sync.spec.health_check_exprs).unwrap_or_default()
 }
 
 /// There is none of the selection.

@@ -152,6 +152,9 @@ impl Drift {
                         tasks.spawn(tokio::time::sleep(GATHER).map(|()| Ended::Gathered(owner)));
                     }
                 }
+                FollowUp::ListKinds(owner, kinds) => {
+                    tasks.spawn(self.clone().list_kinds(owner, kinds, stop).map(|()| Ended::Other));
+                }
                 FollowUp::EndWatch(kind) => watches.remove(&kind).into_iter().for_each(|control| control.end.cancel()),
                 FollowUp::WatchByName(kind, key, over) => {
                     tasks.spawn(this.follow_by_name(kind, key, over, stop).map(|()| Ended::Other));
@@ -215,6 +218,10 @@ impl Drift {
     /// Looks at the objects of one owner anew: what was passed over counts now. What others have is not asked for.
     async fn list_owner(self, owner: Owner, stop: CancellationToken) {
         let kinds = self.writer.store().kinds_of(&owner);
+        self.list_kinds(owner, kinds, stop).await;
+    }
+
+    async fn list_kinds(self, owner: Owner, kinds: Vec<(Arc<Kind>, Arc<str>)>, stop: CancellationToken) {
         let mut lists = JoinSet::new();
         for (kind, label) in kinds {
             let (this, owner) = (self.clone(), owner.clone());

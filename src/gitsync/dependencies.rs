@@ -1,10 +1,12 @@
 //! Which GitSync waits for which: `spec.dependsOn`.
 //!
 //! A GitSync applies a commit once everything that it depends on is ready, as its own status says, and where both follow the
-//! same reference of the same GitRepository, ready with that very commit.
+//! same reference of the same GitRepository, ready with that very commit; or, where an expression says when it is ready, once
+//! that is true.
 //!
 //! Invariant: who waits is woken when what it waits for changes, and asks nobody meanwhile.
 //! Invariant: a GitSync that exists is waited for until it is read: what the agent does not know yet is no answer.
+//! Invariant: an expression is asked when its GitSync has a commit to apply, and while that waits, when one of the two changes.
 //!
 //! Deliberately absent: what becomes of the commit that waits (`attempt`).
 
@@ -15,9 +17,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use super::ready_expr;
 use crate::api::GitSync;
 use crate::api::conditions::{self, Type};
 use crate::api::git_sync::GitSyncStatus;
+use crate::expression::Expression;
 use crate::object::Owner;
 
 /// Dependencies that one message names.
@@ -33,6 +37,10 @@ pub(super) struct Dependencies {
 #[derive(Debug, Default)]
 struct Node {
     depends_on: Vec<Owner>,
+    /// Of each of them, the expression that says when it is ready, and its text.
+    ready: Vec<Option<(String, Arc<Expression>)>>,
+    /// As it was last seen; the watch keeps the same one.
+    object: Option<Arc<GitSync>>,
     /// Namespace, name of the GitRepository, and reference.
     follows: Option<(String, String, String)>,
     state: State,
@@ -113,7 +121,53 @@ impl Said {
     }
 }
 
+/// What is known of all that a GitSync depends on.
+enum Looked {
+    /// Something of it is not read.
+    Unread,
+    /// It would wait for itself.
+    Ring(String),
+    /// What it waits for, or may wait for.
+    Waits(Vec<Wait>),
+}
+
+enum Wait {
+    For(String),
+    Until(Evaluation),
+}
+
+/// Whether one GitSync is ready for another one.
+struct Evaluation {
+    of: String,
+    /// Its place in `spec.dependsOn`.
+    at: usize,
+    expression: Arc<Expression>,
+    dependant: Arc<GitSync>,
+    dependency: Arc<GitSync>,
+}
+
+impl Wait {
+    /// What is waited for; `None` if it is there.
+    fn answer(self) -> Option<String> {
+        match self {
+            Self::For(what) => Some(what),
+            Self::Until(Evaluation { of, at, expression, dependant, dependency }) => {
+                let why = ready_expr::unready(&expression, &dependant, &dependency)?;
+                Some(format!("GitSync {of}, of which spec.dependsOn[{at}].readyExpr {why}"))
+            }
+        }
+    }
+}
+
 impl Node {
+    /// What the expression for one that it depends on is to say, if it has one, and that can be read.
+    fn evaluation(&self, at: usize, dependency: &Self) -> Option<Evaluation> {
+        let (_, expression) = self.ready.get(at)?.as_ref()?;
+        let is_known = matches!(dependency.state, State::Read { .. } | State::Deleting);
+        let (dependant, dependency) = (self.object.clone()?, dependency.object.clone().filter(|_| is_known)?);
+        Some(Evaluation { of: String::new(), at, expression: Arc::clone(expression), dependant, dependency })
+    }
+
     /// What keeps it from being met for `commit`, which its dependant found where it looks.
     fn cause(&self, dependant: &Self, commit: &str) -> Option<Cause> {
         let (generation, status) = match &self.state {
@@ -158,7 +212,7 @@ impl Dependencies {
     }
 
     /// A GitSync as it is now, and what it depends on.
-    pub(super) fn read(&self, owner: &Owner, sync: &GitSync, depends_on: Vec<Owner>) {
+    pub(super) fn read(&self, owner: &Owner, sync: &Arc<GitSync>, depends_on: Vec<Owner>) {
         let spec = &sync.spec;
         let namespace = sync.metadata.namespace.clone().unwrap_or_default();
         let follows = (namespace, spec.git_repository.clone(), spec.followed_reference().into_owned());
@@ -176,6 +230,32 @@ impl Dependencies {
                 _ => State::Read { generation: sync.metadata.generation, status: said() },
             };
         });
+        self.see(owner, sync);
+    }
+
+    /// Wakes whoever asks by expressions about a GitSync that is another one than it was.
+    fn see(&self, owner: &Owner, sync: &Arc<GitSync>) {
+        let mut nodes = self.nodes.lock();
+        let Some(node) = nodes.get_mut(owner) else { return };
+        let version = |sync: &GitSync| sync.metadata.resource_version.clone();
+        let is_as_before = node.object.as_ref().is_some_and(|before| version(before) == version(sync));
+        node.object = Some(Arc::clone(sync));
+        let sources = sync.spec.depends_on.iter().map(|one| one.ready_expr.as_ref());
+        let is_read = node.ready.iter().map(|one| one.as_ref().map(|(source, _)| source)).eq(sources.clone());
+        if !is_read {
+            // What cannot be read is refused before anything is asked.
+            let read = |source: &String| Some((source.clone(), Arc::new(ready_expr::parse(source).ok()?)));
+            node.ready = sources.map(|source| source.and_then(read)).collect();
+        }
+        if is_as_before {
+            return;
+        }
+        let asks = |node: &Node| {
+            let asked = node.depends_on.iter().zip(&node.ready);
+            asked.into_iter().any(|(other, ready)| other == owner && ready.is_some())
+        };
+        let own = nodes.get(owner).filter(|node| node.ready.iter().any(Option::is_some));
+        nodes.values().filter(|node| asks(node)).chain(own).for_each(|node| node.wake.notify_one());
     }
 
     /// What a GitSync's status says now, and the commit that it has applied, perhaps but for what others are to take over from
@@ -203,35 +283,54 @@ impl Dependencies {
     /// What keeps a GitSync from applying a commit. Waits until everything that it depends on, and exists, was read.
     pub(super) async fn unmet(&self, owner: &Owner, commit: &str) -> Option<Unmet> {
         let mut changed = self.changed.subscribe();
-        loop {
+        let waits = loop {
             changed.mark_unchanged();
-            if let Some(unmet) = self.look(owner, commit) {
-                return unmet;
+            match self.look(owner, commit) {
+                Looked::Waits(waits) => break waits,
+                Looked::Ring(ring) => return Some(Unmet::Ring(ring)),
+                // The sender lives as long as all of this.
+                Looked::Unread => drop(changed.changed().await),
             }
-            // The sender lives as long as all of this.
-            let _ = changed.changed().await;
-        }
+        };
+        let answer = |waits: Vec<Wait>| waits.into_iter().filter_map(Wait::answer).collect::<Vec<_>>();
+        let mut waits = if waits.iter().any(|wait| matches!(wait, Wait::Until(_))) {
+            // Whole objects are asked about, which may be large.
+            let answered = tokio::task::spawn_blocking(move || answer(waits)).await;
+            answered.unwrap_or_else(|_| vec!["an answer to spec.dependsOn[].readyExpr".to_owned()])
+        } else {
+            answer(waits)
+        };
+        let more = waits.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        waits.truncate(NAMED);
+        (!waits.is_empty()).then(|| Unmet::Waits(format!("{}{more}", waits.join("; for "))))
     }
 
-    /// The same; `None` as long as something is not read.
-    fn look(&self, owner: &Owner, commit: &str) -> Option<Option<Unmet>> {
+    /// What is known of all that a GitSync depends on.
+    fn look(&self, owner: &Owner, commit: &str) -> Looked {
         let mut nodes = self.nodes.lock();
-        let Some(own) = nodes.get(owner).filter(|node| !node.depends_on.is_empty()) else { return Some(None) };
+        let Some(own) = nodes.get(owner).filter(|node| !node.depends_on.is_empty()) else {
+            return Looked::Waits(Vec::new());
+        };
         if let Some(ring) = ring(&nodes, owner) {
             let ring = ring.iter().map(|owner| owner.resource().to_string()).collect::<Vec<_>>().join(" → ");
-            return Some(Some(Unmet::Ring(ring)));
+            return Looked::Ring(ring);
         }
         let (mut waits, mut asked) = (Vec::new(), Vec::new());
-        for other in &own.depends_on {
+        for (at, other) in own.depends_on.iter().enumerate() {
             let node = nodes.get(other);
             if node.is_some_and(|node| node.state == State::Unread) {
-                return None;
+                return Looked::Unread;
             }
             if node.is_some_and(|node| node.has_not_seen(own, commit)) {
                 asked.push(other.clone());
             }
+            if let Some(evaluation) = node.and_then(|node| own.evaluation(at, node)) {
+                waits.push(Wait::Until(Evaluation { of: other.resource().to_string(), ..evaluation }));
+                continue;
+            }
             let cause = node.map_or(Some(Cause::Missing), |node| node.cause(own, commit));
-            waits.extend(cause.map(|cause| format!("GitSync {}, {cause}", other.resource())));
+            waits.extend(cause.map(|cause| Wait::For(format!("GitSync {}, {cause}", other.resource()))));
         }
         for other in asked {
             if let Some(node) = nodes.get_mut(&other) {
@@ -239,10 +338,7 @@ impl Dependencies {
                 node.wake.notify_one();
             }
         }
-        let more = waits.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        waits.truncate(NAMED);
-        Some((!waits.is_empty()).then(|| Unmet::Waits(format!("{}{more}", waits.join("; for ")))))
+        Looked::Waits(waits)
     }
 
     fn change(&self, owner: &Owner, change: impl FnOnce(&mut Node)) {

@@ -30,6 +30,7 @@ mod contents;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
 mod decryption;
+#[expect(clippy::disallowed_methods, reason = "expressions about whole objects are answered beside other tasks")]
 mod dependencies;
 #[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
 mod failures;
@@ -48,6 +49,7 @@ mod perform;
 pub mod placement;
 pub mod plan;
 pub mod prune;
+mod ready_expr;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;
 pub mod registry;

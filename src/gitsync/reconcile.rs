@@ -336,6 +336,9 @@ impl Task {
             // What failed with other rights may not fail with these.
             self.state.failed.retry_all(Instant::now());
         }
+        if let Some(rules) = self.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
+            self.context.writer.set_health_rules(&self.owner, &rules);
+        }
         let kinds = self.resolved().map(|resolved| resolved.replaced_kinds.clone());
         if kinds.is_some_and(|kinds| self.context.writer.set_replaced_kinds(&self.owner, kinds)) {
             self.state.failed.retry_all(Instant::now());

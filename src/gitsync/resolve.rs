@@ -2,8 +2,11 @@
 //!
 //! Deliberately absent: what the repository holds; its documents are placed in the cluster by `placement`.
 
+use std::sync::Arc;
+
 use super::outcome::Refused;
 use super::overlay_fields;
+use super::ready_expr;
 use super::windows::Windows;
 use crate::api::GitSync;
 use crate::api::conditions::Reason;
@@ -11,6 +14,7 @@ use crate::api::git_sync::Dependency;
 use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
 use crate::api::overlay::CommonMetadata;
 use crate::api::render::Helm;
+use crate::managed::health_rules::HealthRules;
 use crate::managed::replacement::ReplacedKinds;
 use crate::object::{Digest, Owner};
 use crate::render::Overlay;
@@ -30,6 +34,8 @@ pub(super) struct ResolvedSync {
     pub(super) prune: bool,
     /// Kinds whose objects may be deleted and created anew.
     pub(super) replaced_kinds: ReplacedKinds,
+    /// How to tell whether objects are healthy.
+    pub(super) health_rules: Arc<HealthRules>,
     /// `metadata.generation`.
     generation: Option<i64>,
     /// The commit with which everything that left may be deleted.
@@ -78,14 +84,19 @@ impl ResolvedSync {
     /// The first field that cannot be read, and what is allowed in it.
     pub(super) fn of(sync: &GitSync) -> Result<Self, Refused> {
         let spec = &sync.spec;
+        let invalid = |why| Refused::invalid(Reason::SpecInvalid, why);
         let annotation = |name: &str| sync.metadata.annotations.as_ref()?.get(name).cloned();
+        // Before any of them is read: their length is bounded.
+        if let Some(why) = ready_expr::wrong(spec) {
+            return Err(invalid(why));
+        }
         Ok(Self {
             reference: Reference::parse(&spec.followed_reference())?,
             directory: Directory::of(sync)?,
-            windows: Windows::parse(spec).map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?,
+            windows: Windows::parse(spec).map_err(invalid)?,
             prune: spec.prune,
-            replaced_kinds: ReplacedKinds::parse(&spec.replace)
-                .map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?,
+            replaced_kinds: ReplacedKinds::parse(&spec.replace).map_err(invalid)?,
+            health_rules: Arc::new(HealthRules::parse(&spec.health_check_exprs).map_err(invalid)?),
             generation: sync.metadata.generation,
             allow_prune: annotation(ALLOW_PRUNE),
             override_window: annotation(OVERRIDE_WINDOW),

@@ -1,9 +1,11 @@
 //! What the store remembers of an owner: what it asks for all of its objects, and the reverts so far.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::health_rules::HealthRules;
 use super::replacement::ReplacedKinds;
 use super::verdict::{Reason, Verdict};
 use crate::api::DriftPolicy;
@@ -52,6 +54,8 @@ pub(crate) struct Account {
     pub(crate) last_replacements: VecDeque<Replacement>,
     /// Kinds whose objects may be deleted and created anew.
     pub(crate) replaced_kinds: ReplacedKinds,
+    /// How to tell whether objects are healthy, where that is not known by their kind.
+    pub(crate) health_rules: Option<Arc<HealthRules>>,
     /// Remaining drift that an earlier agent knew of, of objects that this one does not keep yet.
     recalled: Vec<Drifted>,
     /// Objects of which changes stay, because with them the owner cannot read its repository, and since when.
@@ -69,6 +73,7 @@ impl Account {
             replaced,
             last_replacements: last_replacements.into(),
             replaced_kinds: ReplacedKinds::default(),
+            health_rules: None,
             recalled: drifted,
             unread: BTreeMap::new(),
         }

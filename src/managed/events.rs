@@ -7,8 +7,10 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::account::Account;
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::desired::without_replicas;
+use super::health_rules;
 use super::object::{Managed, Watched};
 use super::pending::{Next, Seen, Sight};
 use super::projection;
@@ -38,7 +40,7 @@ impl Store {
         }
         let uid = managed.other_uid(&live);
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
-        let verdict = account.spare(key, managed.judge(&live, account.policy.drift, autoscaled, now));
+        let verdict = account.spare(key, managed.judge(&live, account, account.policy.drift, autoscaled, now));
         managed.note_drift(&verdict, &live, autoscaled, now);
         let next = match verdict {
             // What is known already says nothing about what was seen since.
@@ -130,7 +132,7 @@ impl Store {
             return left;
         }
         let uid = managed.other_uid(live);
-        let verdict = account.spare(key, managed.judge(live, account.policy.drift, autoscaled, now));
+        let verdict = account.spare(key, managed.judge(live, account, account.policy.drift, autoscaled, now));
         managed.note_drift(&verdict, live, autoscaled, now);
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
         drop(managed);
@@ -144,7 +146,8 @@ impl Store {
     pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
         let autoscaled = self.autoscaled.get(key).copied();
         let managed = self.objects.get_mut(key).filter(|m| m.owner == *owner && !m.phase.is_leaving());
-        managed.is_some_and(|mut m| m.judge(live, DriftPolicy::Revert, autoscaled, now) == Verdict::InSync)
+        let (Some(mut managed), Some(account)) = (managed, self.accounts.get(owner)) else { return false };
+        managed.judge(live, account, DriftPolicy::Revert, autoscaled, now) == Verdict::InSync
     }
 
     /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
@@ -173,7 +176,14 @@ impl Managed {
     }
 
     /// What to do about the object as it was seen, and what is known of it from then on.
-    fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: Option<Autoscaler>, now: Timestamp) -> Verdict {
+    fn judge(
+        &mut self,
+        live: &Value,
+        account: &Account,
+        policy: DriftPolicy,
+        autoscaled: Option<Autoscaler>,
+        now: Timestamp,
+    ) -> Verdict {
         let is_outdated = self.applied.is_outdated();
         let is_newer = !self.applied.is_newer_than(resource_version(live));
         let is_owner = self.is_owner();
@@ -191,7 +201,8 @@ impl Managed {
             self.health = if is_owner {
                 Health::Healthy
             } else {
-                crate::object::health_of(&self.desired.key, &self.desired.object, live)
+                let rules = account.health_rules.as_deref();
+                health_rules::health(rules, &self.desired.key, &self.desired.object, live)
             };
             self.is_at_zero = is_at_zero(live);
             let autoscaler = autoscaled.filter(|_| self.is_at_zero);

@@ -30,7 +30,7 @@ pub(super) fn live(version: u64, value: &str) -> Value {
 }
 
 pub(super) fn verify(store: &mut Store, desired: &Arc<Desired>, answer: &Value, sent: &Value) {
-    store.answered(desired, Answered::of(desired, answer, sent));
+    store.answered(desired, Answered::of(desired, answer, sent, None));
 }
 
 /// A store in which the first apply of an object is under way.

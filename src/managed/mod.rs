@@ -12,6 +12,7 @@
 //!   hold, and what is in their way
 //! - `deletion`: whether an object that left may be deleted; [`replacement`]: whether one that cannot be changed may be
 //!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
+//! - [`health_rules`]: the expressions of a GitSync for the health of kinds
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
 //! - `remaining`: how an object differs that is not put back at once; `drifted`: which do, and what ends that; `lost_fields`:
@@ -44,6 +45,7 @@ pub mod fields;
 mod fixtures;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+pub mod health_rules;
 pub mod inventory;
 mod lost_fields;
 pub(crate) mod memory_budget;

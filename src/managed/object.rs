@@ -18,6 +18,7 @@ use super::apply_state::ApplyState;
 use super::attempts::{Futile, Ground};
 use super::autoscaler::is_at_zero;
 use super::desired::{Desired, Mark};
+use super::health_rules::{self, HealthRules};
 use super::pending::{Next, Seen, Write};
 use super::phase::Phase;
 use super::projection;
@@ -90,12 +91,12 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// What `answer` says to `sent`.
-    pub(crate) fn of(desired: &Desired, answer: &Value, sent: &Value) -> Self {
+    /// What `answer` says to `sent`; how healthy the object is, by the rules of its owner, if that has any.
+    pub(crate) fn of(desired: &Desired, answer: &Value, sent: &Value, rules: Option<&HealthRules>) -> Self {
         let empty_containers = projection::empty_containers(answer, sent);
         let sent_replicas = desired.sets_replicas(sent);
         Self {
-            health: crate::object::health_of(&desired.key, &desired.object, answer),
+            health: health_rules::health(rules, &desired.key, &desired.object, answer),
             is_at_zero: is_at_zero(answer),
             ended: desired.ended(answer),
             sent_replicas,

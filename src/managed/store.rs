@@ -26,6 +26,7 @@ use super::account::{Account, History, Policy};
 use super::autoscaler::Autoscaler;
 use super::backoff_expiry::BackoffExpiry;
 use super::desired::Desired;
+use super::health_rules::HealthRules;
 use super::inventory::Written;
 use super::memory_budget::MemoryBudget;
 use super::object::Managed;
@@ -33,7 +34,7 @@ use super::objects::{Objects, WriteGuard};
 use super::remaining::RemainingDrift;
 use super::replacement::ReplacedKinds;
 use super::verdict::LastApplied;
-use crate::cluster::{KindId, ServiceAccount};
+use crate::cluster::{Kind, KindId, ServiceAccount};
 use crate::object::{Key, Owner};
 
 /// The store.
@@ -90,6 +91,27 @@ impl Store {
     /// Those kinds.
     pub(crate) fn replaced_kinds(&self, owner: &Owner) -> ReplacedKinds {
         self.accounts.get(owner).map(|account| account.replaced_kinds.clone()).unwrap_or_default()
+    }
+
+    /// How to tell whether an owner's objects are healthy from now on. The kinds of which objects may be healthy by that, and were
+    /// not before, or the other way round, each with the label of the owner's objects.
+    pub(crate) fn set_health_rules(&mut self, owner: &Owner, rules: &Arc<HealthRules>) -> Vec<(Arc<Kind>, Arc<str>)> {
+        let Some(account) = self.accounts.get_mut(owner) else { return Vec::new() };
+        let none = Arc::default();
+        let before = account.health_rules.as_ref().unwrap_or(&none);
+        if before == rules {
+            return Vec::new();
+        }
+        let before = Arc::clone(before);
+        account.health_rules = Some(Arc::clone(rules)).filter(|rules| !rules.is_empty());
+        let mut kinds = self.kinds_of(owner);
+        kinds.retain(|(kind, _)| rules.differs_for(&before, &kind.group, &kind.kind));
+        kinds
+    }
+
+    /// How to tell whether an object is healthy, where its owner says so.
+    pub(crate) fn health_rules(&self, key: &Key) -> Option<Arc<HealthRules>> {
+        self.accounts.get(&self.objects.get(key)?.owner)?.health_rules.clone()
     }
 
     /// Changes of these objects stay from now on, and of no others for this reason. Those that stayed before.

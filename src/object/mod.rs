@@ -31,7 +31,7 @@ pub mod syntax;
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
 pub use ended::{Ended, can_end, ended};
-pub use health::{Health, health, health_of, is_established};
+pub use health::{Health, health, health_of, is_established, unsettled};
 pub use key::{Identity, Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};

@@ -69,6 +69,7 @@ mod functions_status_writes;
 mod functions_upgrades;
 mod functions_warnings;
 mod functions_watches;
+mod health_expressions;
 mod hostile_names;
 mod hosting;
 mod image_retention;

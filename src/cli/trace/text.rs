@@ -105,7 +105,9 @@ pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
 
 fn words(trace: &Trace) -> String {
     let Some(live) = &trace.live else { return "not in the cluster".to_owned() };
-    match health(trace.object(), live) {
+    let rules = trace.manager.as_ref().map(|manager| syncs::health_rules(&manager.sync)).unwrap_or_default();
+    let by_rules = rules.health(trace.object(), live);
+    match by_rules.unwrap_or_else(|| health(trace.object(), live)) {
         Health::Healthy => "Healthy".to_owned(),
         Health::Progressing(why) => format!("Progressing: {why}"),
         Health::Failed(why) => format!("Failed: {why}"),

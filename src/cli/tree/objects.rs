@@ -14,6 +14,7 @@ use crate::{
     cluster::{Cluster, Kind, Selection},
     failure::chain,
     gitsync::{self, Listing},
+    managed::health_rules::HealthRules,
     object::{Health, Key, health, stage},
 };
 
@@ -111,7 +112,8 @@ impl<'a> Forest<'a> {
             }
         };
         let label = gitsync::label(key.namespace.as_deref().unwrap_or_default(), &key.name);
-        let live = self.live(&listed, &label).await?;
+        let rules = syncs::health_rules(sync);
+        let live = self.live(&listed, &label, &rules).await?;
         if self.with_children {
             let namespaces = listed.objects.keys().filter_map(|key| key.namespace.as_deref().map(str::to_owned));
             self.look_for_children(namespaces.collect()).await?;
@@ -122,7 +124,7 @@ impl<'a> Forest<'a> {
             let entry = &listed.objects[key];
             let found = live.get(key);
             let state = match found {
-                Some(Read::There(value)) => state_of(key, value),
+                Some(Read::There(value)) => state_of(key, value, &rules),
                 Some(Read::Not(why)) => State::Unknown(why.clone()),
                 None if entry.ended.is_some() => State::Ended,
                 None => State::Absent,
@@ -137,7 +139,12 @@ impl<'a> Forest<'a> {
     }
 
     /// The objects of an inventory as they are, each kind by one list of what carries the label.
-    async fn live(&mut self, listed: &gitsync::Listed, label: &str) -> Result<HashMap<Key, Read>, Error> {
+    async fn live(
+        &mut self,
+        listed: &gitsync::Listed,
+        label: &str,
+        rules: &HealthRules,
+    ) -> Result<HashMap<Key, Read>, Error> {
         let mut by_kind: BTreeMap<(&str, &str, &str), Vec<&Key>> = BTreeMap::new();
         for (key, entry) in &listed.objects {
             by_kind.entry((&key.group, &entry.version, &key.kind)).or_default().push(key);
@@ -148,7 +155,7 @@ impl<'a> Forest<'a> {
             let selection = Selection::labelled(crate::api::names::SYNC_LABEL, label);
             let found = match self.cluster.kind(&api_version, kind).await? {
                 None => Err("the cluster serves no such kind".to_owned()),
-                Some(kind) => self.list(&kind, selection).await,
+                Some(kind) => self.list(&kind, selection, rules.is_about(&kind.group, &kind.kind)).await,
             };
             match found {
                 Ok(found) => {
@@ -165,9 +172,14 @@ impl<'a> Forest<'a> {
         Ok(live)
     }
 
-    /// At most [`MOST`] objects of a kind; of what may hold much or secrets, the metadata alone.
-    async fn list(&mut self, kind: &Arc<Kind>, selection: Selection) -> Result<Vec<(Key, Value)>, String> {
-        let is_bare = matches!((&*kind.group, &*kind.kind), ("", "Secret" | "ConfigMap"));
+    /// At most [`MOST`] objects of a kind; of what may hold much or secrets, the metadata alone, unless more `is_asked` about.
+    async fn list(
+        &mut self,
+        kind: &Arc<Kind>,
+        selection: Selection,
+        is_asked: bool,
+    ) -> Result<Vec<(Key, Value)>, String> {
+        let is_bare = !is_asked && matches!((&*kind.group, &*kind.kind), ("", "Secret" | "ConfigMap"));
         let selection = if is_bare { selection.metadata_only() } else { selection };
         let found: Result<Vec<Value>, _> = self.cluster.list(kind, selection).take(MOST + 1).try_collect().await;
         let mut found = found.map_err(|error| chain(&error))?;
@@ -187,7 +199,7 @@ impl<'a> Forest<'a> {
             }
             for (api_version, kind) in CHILDREN {
                 let Some(kind) = self.cluster.kind(api_version, kind).await? else { continue };
-                match self.list(&kind, Selection::default().within(&namespace)).await {
+                match self.list(&kind, Selection::default().within(&namespace), false).await {
                     Ok(found) => self.remember(found),
                     Err(why) => {
                         self.notes.insert(format!("{} in {namespace}: {why}", kind.resource));
@@ -218,7 +230,7 @@ impl<'a> Forest<'a> {
             .flatten()
             .map(|(key, value)| Node {
                 key: key.clone(),
-                state: state_of(key, value),
+                state: state_of(key, value, &HealthRules::default()),
                 children: self.below(value, depth + 1),
             })
             .collect();
@@ -233,7 +245,11 @@ enum Read {
     Not(String),
 }
 
-fn state_of(key: &Key, live: &Value) -> State {
+fn state_of(key: &Key, live: &Value, rules: &HealthRules) -> State {
     let is_terminating = live.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    if is_terminating { State::Terminating } else { State::There(health(key, live)) }
+    if is_terminating {
+        State::Terminating
+    } else {
+        State::There(rules.health(key, live).unwrap_or_else(|| health(key, live)))
+    }
 }

@@ -1,0 +1,40 @@
+//! What an answer may still cost.
+
+use super::limits::{STEPS, TEXT_STEP};
+
+/// Steps that are left.
+#[derive(Debug)]
+pub(super) struct Steps(u32);
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// No steps are left.
+    Exhausted,
+    /// What is wrong.
+    Because(String),
+}
+
+impl Halt {
+    pub(super) fn because(why: impl Into<String>) -> Self {
+        Self::Because(why.into())
+    }
+}
+
+impl Steps {
+    pub(super) fn all() -> Self {
+        Self(STEPS)
+    }
+
+    /// Takes so many steps.
+    pub(super) fn spend(&mut self, steps: usize) -> Result<(), Halt> {
+        let left = u32::try_from(steps).ok().and_then(|steps| self.0.checked_sub(steps));
+        self.0 = left.unwrap_or(0);
+        left.map(|_| ()).ok_or(Halt::Exhausted)
+    }
+
+    /// Takes the steps for so many bytes of text.
+    pub(super) fn spend_text(&mut self, bytes: usize) -> Result<(), Halt> {
+        self.spend(bytes / TEXT_STEP + 1)
+    }
+}

@@ -1,0 +1,36 @@
+//! The words of an expression.
+
+/// A word.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Token<'s> {
+    /// A name, or `true`, `false`, `null`, `in`.
+    Name(&'s str),
+    /// A field in backquotes.
+    Quoted(&'s str),
+    Int(u64),
+    Uint(u64),
+    Double(f64),
+    Text(String),
+    Sign(&'static str),
+    End,
+}
+
+/// A word, and the byte at which it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Placed<'s> {
+    pub(super) at: usize,
+    pub(super) token: Token<'s>,
+}
+
+impl Token<'_> {
+    /// As a message names it.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Name(name) | Self::Quoted(name) => format!("`{name}`"),
+            Self::Int(_) | Self::Uint(_) | Self::Double(_) => "a number".to_owned(),
+            Self::Text(_) => "a text".to_owned(),
+            Self::Sign(sign) => format!("`{sign}`"),
+            Self::End => "the end".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Kinds that run nothing themselves.
+
+use serde_json::Value;
+
+use super::live::{Live, first};
+use super::state::Health::{self, Failed, Healthy, Progressing};
+
+pub(super) fn claim(object: &Live<'_>) -> Health {
+    match object.text("/status/phase") {
+        "Bound" => Healthy,
+        "Lost" => Failed("the volume of the claim is lost".into()),
+        _ => Progressing("the claim is not bound".into()),
+    }
+}
+
+pub(super) fn service(object: &Live<'_>) -> Health {
+    // Whether a load balancer gets an address depends on the environment.
+    if object.text("/spec/type") == "LoadBalancer" && object.text("/spec/clusterIP").is_empty() {
+        return Progressing("the service has no address".into());
+    }
+    Healthy
+}
+
+/// Whether a live CustomResourceDefinition is served.
+pub fn is_established(definition: &Value) -> bool {
+    let conditions = definition.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True")
+}
+
+pub(super) fn definition(object: &Live<'_>) -> Health {
+    for condition in object.conditions() {
+        match (condition.kind(), condition.status()) {
+            ("NamesAccepted", "False") => return Failed(object.words(&condition)),
+            ("Established", "False") if condition.reason() != "Installing" => return Failed(object.words(&condition)),
+            ("Established", "True") => return Healthy,
+            _ => {}
+        }
+    }
+    Progressing("it is not established".into())
+}
+
+pub(super) fn api_service(object: &Live<'_>) -> Health {
+    match object.condition("Available") {
+        Some(condition) if condition.value["status"] == "True" => Healthy,
+        Some(condition) => Progressing(object.words(&condition)),
+        None => Progressing("it is not available".into()),
+    }
+}
+
+pub(super) fn autoscaler(object: &Live<'_>) -> Health {
+    // Whether there are metrics depends on what else is installed; whether the target can be scaled does not.
+    object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
+}
+
+/// A Function is retried for ever, so it never fails for good.
+pub(super) fn function(object: &Live<'_>) -> Health {
+    first(["ConfigurationReady", "BuildReady", "Running"].map(|kind| match object.condition(kind) {
+        Some(condition) if condition.value["status"] == "True" => Healthy,
+        Some(condition) => Progressing(object.words(&condition)),
+        None => Progressing(format!("{kind} is not known yet")),
+    }))
+}
+
+pub(super) fn ready(object: &Live<'_>) -> Health {
+    let Some(condition) = object.condition("Ready") else { return Healthy };
+    let generation = object.number("/metadata/generation");
+    let observed = condition.value["observedGeneration"].as_i64();
+    if let (Some(generation), Some(observed)) = (generation, observed)
+        && observed < generation
+    {
+        return Progressing(format!("its controller has not seen generation {generation}"));
+    }
+    if condition.value["status"] == "True" { Healthy } else { Progressing(object.words(&condition)) }
+}

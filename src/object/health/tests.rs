@@ -1,0 +1,235 @@
+//! How healthy objects are, by kind.
+
+use super::*;
+
+fn check(api_version: &str, kind: &str, live: &str, expected: &str) {
+    let (group, _) = super::super::split_api_version(api_version);
+    let key = Key::new(group, kind, Some("shop"), "web");
+    let live: Value = serde_yaml::from_str(live).unwrap();
+    let shown = match health(&key, &live) {
+        Healthy => "healthy".to_owned(),
+        Progressing(what) => format!("progressing: {what}"),
+        Failed(what) => format!("failed: {what}"),
+    };
+    assert_eq!(shown, expected, "{kind} {live}");
+}
+
+#[test]
+fn every_kind_waits_for_its_controller_and_its_deletion() {
+    check(
+        "x/v1",
+        "X",
+        "{metadata: {generation: 2}, status: {observedGeneration: 1}}",
+        "progressing: its controller has not seen generation 2",
+    );
+    check("x/v1", "X", "{metadata: {deletionTimestamp: now}}", "progressing: it is being deleted");
+    check("v1", "ConfigMap", "{data: {a: b}}", "healthy");
+    check("x/v1", "X", "{}", "healthy");
+    check("x/v1", "X", "{status: 7, metadata: [], spec: null}", "healthy");
+}
+
+#[test]
+fn custom_resources_say_it_with_conditions() {
+    let with = |conditions: &str| format!("{{metadata: {{generation: 3}}, status: {{conditions: [{conditions}]}}}}");
+    check("x/v1", "X", &with("{type: Ready, status: 'True'}"), "healthy");
+    check(
+        "x/v1",
+        "X",
+        &with("{type: Ready, status: 'True', observedGeneration: 2}"),
+        "progressing: its controller has not seen generation 3",
+    );
+    check(
+        "x/v1",
+        "X",
+        &with("{type: Ready, status: 'False', reason: Nope, message: not yet}"),
+        "progressing: Ready is False: Nope: not yet",
+    );
+    check("x/v1", "X", &with("{type: Ready, status: Unknown}"), "progressing: Ready is Unknown");
+    check("x/v1", "X", &with("{type: Stalled, status: 'True', reason: Bad}"), "failed: Stalled is True: Bad");
+    check(
+        "x/v1",
+        "X",
+        &with("{type: Reconciling, status: 'True'}, {type: Ready, status: 'True'}"),
+        "progressing: Reconciling is True",
+    );
+    check(
+        "x/v1",
+        "X",
+        &with("{type: Ready, status: 'False', message: 'a.password: Invalid value: \"hunter2\": no'}"),
+        "progressing: Ready is False: a.password: Invalid value: …: no",
+    );
+}
+
+#[test]
+fn deployments_are_healthy_when_the_last_replica_is() {
+    let with = |replicas: i64, status: &str| format!("{{spec: {{replicas: {replicas}}}, status: {{{status}}}}}");
+    let available = "conditions: [{type: Available, status: 'True'}, {type: Progressing, status: 'True', reason: NewReplicaSetAvailable}]";
+    let counts = |all: i64, updated: i64, available: i64, ready: i64| {
+        format!("replicas: {all}, updatedReplicas: {updated}, availableReplicas: {available}, readyReplicas: {ready}, ")
+    };
+    let deployment = |live: String, expected: &str| check("apps/v1", "Deployment", &live, expected);
+    deployment(with(2, &(counts(2, 2, 2, 2) + available)), "healthy");
+    deployment(with(2, ""), "progressing: 0 of 2 replicas are created");
+    deployment(with(2, &(counts(2, 1, 2, 2) + available)), "progressing: 1 of 2 replicas are updated");
+    deployment(with(2, &(counts(3, 2, 2, 2) + available)), "progressing: 1 old replicas are still there");
+    deployment(with(2, &(counts(2, 2, 1, 2) + available)), "progressing: 1 of 2 replicas are available");
+    deployment(with(2, &(counts(2, 2, 2, 1) + available)), "progressing: 1 of 2 replicas are ready");
+    deployment(with(2, &counts(2, 2, 2, 2)), "progressing: it is not available");
+    deployment(with(0, available), "healthy");
+    let deadline = |reason: &str| {
+        format!(
+            "{{spec: {{replicas: 1, progressDeadlineSeconds: 600}}, status: {{{}conditions: [{{type: Available, status: 'True'}}, {{type: Progressing, status: 'True', reason: {reason}}}]}}}}",
+            counts(1, 1, 1, 1)
+        )
+    };
+    deployment(deadline("NewReplicaSetAvailable"), "healthy");
+    deployment(deadline("ReplicaSetUpdated"), "progressing: its new replicas are not all available");
+    deployment(
+        with(2, "conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded}]"),
+        "failed: Progressing is False: ProgressDeadlineExceeded",
+    );
+    deployment(
+        with(1, "conditions: [{type: ReplicaFailure, status: 'True', reason: FailedCreate}]"),
+        "progressing: 0 of 1 replicas are created; ReplicaFailure is True: FailedCreate",
+    );
+}
+
+#[test]
+fn other_workloads_count_likewise() {
+    let set = |live: &str, expected: &str| check("apps/v1", "StatefulSet", live, expected);
+    set(
+        "{spec: {replicas: 2}, status: {replicas: 2, readyReplicas: 2, currentReplicas: 2, currentRevision: a, updateRevision: a}}",
+        "healthy",
+    );
+    set(
+        "{spec: {replicas: 2}, status: {replicas: 2, readyReplicas: 2, currentReplicas: 2, currentRevision: a, updateRevision: b}}",
+        "progressing: it is rolling out",
+    );
+    set("{spec: {replicas: 2}, status: {replicas: 2, readyReplicas: 1}}", "progressing: 1 of 2 replicas are ready");
+    set(
+        "{spec: {replicas: 2, updateStrategy: {rollingUpdate: {partition: 1}}}, status: {replicas: 2, readyReplicas: 2, updatedReplicas: 1}}",
+        "healthy",
+    );
+    set("{spec: {updateStrategy: {type: OnDelete}}}", "healthy");
+
+    let daemon = |live: &str, expected: &str| check("apps/v1", "DaemonSet", live, expected);
+    daemon("{}", "progressing: its controller has not seen it");
+    daemon(
+        "{metadata: {generation: 1}, status: {observedGeneration: 1, desiredNumberScheduled: 2, currentNumberScheduled: 2, updatedNumberScheduled: 2, numberAvailable: 2, numberReady: 2}}",
+        "healthy",
+    );
+    daemon(
+        "{metadata: {generation: 1}, status: {observedGeneration: 1, desiredNumberScheduled: 2, currentNumberScheduled: 2, updatedNumberScheduled: 2, numberAvailable: 1, numberReady: 2}}",
+        "progressing: 1 of 2 replicas are available",
+    );
+    daemon("{metadata: {generation: 1}, status: {observedGeneration: 1, desiredNumberScheduled: 0}}", "healthy");
+
+    check(
+        "apps/v1",
+        "ReplicaSet",
+        "{status: {replicas: 1, fullyLabeledReplicas: 1, availableReplicas: 1, readyReplicas: 1}}",
+        "healthy",
+    );
+    check(
+        "apps/v1",
+        "ReplicaSet",
+        "{status: {conditions: [{type: ReplicaFailure, status: 'True', reason: FailedCreate}]}}",
+        "progressing: ReplicaFailure is True: FailedCreate",
+    );
+}
+
+#[test]
+fn pods_and_jobs_end_well_or_badly() {
+    let pod = |live: &str, expected: &str| check("v1", "Pod", live, expected);
+    pod("{status: {phase: Succeeded}}", "healthy");
+    pod("{status: {phase: Failed, reason: Evicted}}", "failed: the pod failed: Evicted");
+    pod("{status: {phase: Running, conditions: [{type: Ready, status: 'True'}]}}", "healthy");
+    pod(
+        "{status: {phase: Running, conditions: [{type: Ready, status: 'False'}]}}",
+        "progressing: the pod is not ready",
+    );
+    pod(
+        "{status: {phase: Running, containerStatuses: [{name: a, state: {waiting: {reason: CrashLoopBackOff}}}]}}",
+        "failed: container a crashes again and again",
+    );
+    pod(
+        "{status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]}}",
+        "progressing: PodScheduled is False: Unschedulable",
+    );
+    pod("{}", "progressing: the pod is not running");
+
+    let job = |live: &str, expected: &str| check("batch/v1", "Job", live, expected);
+    job("{status: {conditions: [{type: Complete, status: 'True'}]}}", "healthy");
+    job(
+        "{status: {conditions: [{type: Failed, status: 'True', reason: BackoffLimitExceeded}]}}",
+        "failed: Failed is True: BackoffLimitExceeded",
+    );
+    job("{spec: {completions: 3}, status: {succeeded: 1}}", "progressing: 1 of 3 pods succeeded");
+    job("{spec: {suspend: true}}", "healthy");
+}
+
+#[test]
+fn other_kinds_have_rules_of_their_own() {
+    let claim = |live: &str, expected: &str| check("v1", "PersistentVolumeClaim", live, expected);
+    claim("{status: {phase: Bound}}", "healthy");
+    claim("{status: {phase: Pending}}", "progressing: the claim is not bound");
+    claim("{status: {phase: Lost}}", "failed: the volume of the claim is lost");
+    check("v1", "Service", "{spec: {type: LoadBalancer}}", "progressing: the service has no address");
+    check("v1", "Service", "{spec: {type: LoadBalancer, clusterIP: 10.0.0.1}}", "healthy");
+    check("v1", "Service", "{spec: {type: ClusterIP}}", "healthy");
+    check("v1", "Namespace", "{status: {phase: Active}}", "healthy");
+    check("v1", "Namespace", "{metadata: {deletionTimestamp: now}}", "progressing: it is being deleted");
+    let definition =
+        |live: &str, expected: &str| check("apiextensions.k8s.io/v1", "CustomResourceDefinition", live, expected);
+    definition("{}", "progressing: it is not established");
+    definition("{status: {conditions: [{type: Established, status: 'True'}]}}", "healthy");
+    definition(
+        "{status: {conditions: [{type: Established, status: 'False', reason: Installing}]}}",
+        "progressing: it is not established",
+    );
+    definition(
+        "{status: {conditions: [{type: NamesAccepted, status: 'False', reason: PluralConflict}]}}",
+        "failed: NamesAccepted is False: PluralConflict",
+    );
+    check(
+        "apiregistration.k8s.io/v1",
+        "APIService",
+        "{status: {conditions: [{type: Available, status: 'False', reason: MissingEndpoints}]}}",
+        "progressing: Available is False: MissingEndpoints",
+    );
+    check(
+        "apiregistration.k8s.io/v1",
+        "APIService",
+        "{status: {conditions: [{type: Available, status: 'True'}]}}",
+        "healthy",
+    );
+    let function =
+        |live: &str, expected: &str| check("serverless.kyma-project.io/v1alpha1", "Function", live, expected);
+    function("{}", "progressing: ConfigurationReady is not known yet");
+    function(
+        "{status: {conditions: [{type: ConfigurationReady, status: 'True'}, {type: Running, status: 'True'},
+          {type: BuildReady, status: 'False', reason: JobFailed}]}}",
+        "progressing: BuildReady is False: JobFailed",
+    );
+    function(
+        "{status: {conditions: [{type: ConfigurationReady, status: 'True'}, {type: BuildReady, status: 'True'},
+          {type: Running, status: 'True'}]}}",
+        "healthy",
+    );
+    function(
+        "{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: []}}",
+        "progressing: its controller has not seen generation 2",
+    );
+    check(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "{status: {conditions: [{type: ScalingActive, status: 'False'}]}}",
+        "healthy",
+    );
+    check(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "{status: {conditions: [{type: AbleToScale, status: 'False', reason: FailedGetScale}]}}",
+        "progressing: AbleToScale is False: FailedGetScale",
+    );
+}
