@@ -98,13 +98,16 @@ impl Writer {
             let applied = async {
                 let how = Apply::forced(MANAGER);
                 let answer = self.cluster().apply(&desired.kind, namespace, name, way.body, how).await?;
-                let Some(entries) = ownership::without_first_apply_echo(&answer) else { return Ok(answer) };
+                let Some(entries) = ownership::without_first_apply_echo(&answer) else {
+                    return Ok(self.give_up_applied(desired, answer).await);
+                };
                 let version = resource_version(&answer).to_owned();
-                match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
+                let answer = match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
                     // Someone wrote meanwhile: the next apply finds the entry again.
-                    Err(error) if error.is_conflict() => Ok(answer),
-                    rewritten => rewritten,
-                }
+                    Err(error) if error.is_conflict() => answer,
+                    rewritten => rewritten?,
+                };
+                Ok(self.give_up_applied(desired, answer).await)
             };
             let answer = match applied.await {
                 Ok(answer) => answer,

@@ -1,11 +1,13 @@
 //! What an object must be: the document, and what is set in it before it is applied.
 //!
-//! Invariant: nothing but the namespace and one label is added, so the body changes only when the document does.
+//! Invariant: nothing but the namespace and one label is added, so the body changes only when the document does, or what is
+//! ignored of it.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::ignored::Ignored;
 use super::reserved::Reserved;
 use crate::api::names::{ANNOTATION_PREFIX, RERUN, SYNC_LABEL};
 use crate::cluster::Kind;
@@ -66,11 +68,22 @@ pub struct Desired {
     pub object: Arc<Object>,
     /// What says whose it is.
     pub mark: Mark,
+    /// Its fields that are left to others, if any are.
+    pub ignored: Option<Arc<Ignored>>,
 }
 
 impl Desired {
-    /// What is applied.
+    /// What is applied to an object that is there: without what is ignored of it.
     pub fn body(&self) -> Value {
+        let mut body = self.whole_body();
+        if let Some(ignored) = &self.ignored {
+            ignored.strip(&mut body);
+        }
+        body
+    }
+
+    /// What a new object is created as.
+    pub fn whole_body(&self) -> Value {
         let mut body = self.object.value();
         let Some(root) = body.as_object_mut() else { return body };
         if self.kind.has_status {
@@ -97,7 +110,7 @@ impl Desired {
 
     /// Digest of the document: the same for as long as applying it again would send the same.
     pub fn source(&self) -> Digest {
-        self.object.digest
+        self.ignored.as_ref().map_or(self.object.digest, |ignored| ignored.source())
     }
 
     /// How a live object ended, if it did. What a controller owns is run again as its owner says.

@@ -56,7 +56,8 @@ impl Store {
                 if managed.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
             }
             Verdict::LeaveAlone(Reason::Report) => {
-                let digest = managed.applied.last().and_then(|last| projection::digest(&live, &last.empty_containers));
+                let view = managed.desired.view(&live);
+                let digest = managed.applied.last().and_then(|last| projection::digest(&view, &last.empty_containers));
                 let is_reported = managed.reported.replace(digest) == Some(digest);
                 if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
             }
@@ -178,13 +179,14 @@ impl Managed {
         let is_newer = !self.applied.is_newer_than(resource_version(live));
         let is_owner = self.is_owner();
         let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
+        let view = self.desired.view(live);
         if last.resource_version.is_empty() {
             // An earlier agent verified it and remembered only the digest.
             let mut sent = self.desired.body();
             if autoscaled.is_some() {
                 without_replicas(&mut sent);
             }
-            last.empty_containers = projection::empty_containers(live, &sent);
+            last.empty_containers = projection::empty_containers(&view, &sent);
         }
         let mut woken = None;
         if is_newer {
@@ -194,13 +196,13 @@ impl Managed {
                 crate::object::health_of(&self.desired.key, &self.desired.object, live)
             };
             self.is_at_zero = is_at_zero(live);
-            let autoscaler = autoscaled.filter(|_| self.is_at_zero);
+            let autoscaler = autoscaled.filter(|_| self.is_at_zero && !self.desired.ignores_replicas());
             woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));
             if let Some(count) = woken {
                 self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
             }
         }
-        let verdict = match decide(last, &self.desired.mark, live, policy, now) {
+        let verdict = match decide(last, &self.desired.mark, &view, policy, now) {
             Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy {
                 DriftPolicy::Revert => Verdict::Revert,
                 DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),

@@ -10,6 +10,7 @@
 //!   whether it is being written, and what waits to be acted on
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
+//! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object
 //! - `deletion`: whether an object that left may be deleted; [`replacement`]: whether one that cannot be changed may be
 //!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
@@ -44,6 +45,8 @@ pub mod fields;
 mod fixtures;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod ignore_rules;
+pub(crate) mod ignored;
 pub mod inventory;
 mod lost_fields;
 pub(crate) mod memory_budget;
@@ -70,6 +73,8 @@ pub(crate) mod written;
 pub use account::{History, Policy};
 pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};
+pub use ignore_rules::IgnoreRules;
+pub use ignored::Ignored;
 pub use memory_budget::Part;
 pub use ownership::{released, take_over};
 pub use pause_end::PauseEnd;
