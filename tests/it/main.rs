@@ -71,6 +71,7 @@ mod functions_warnings;
 mod functions_watches;
 mod hostile_names;
 mod hosting;
+mod ignore;
 mod image_retention;
 mod inventories;
 mod jobs;

@@ -84,15 +84,15 @@ fn a_field_in_what_has_one_owner_is_sent_as_it_is_and_not_looked_at() {
     let desired = desired(routes(100, "a"), &["/spec/http/0/weight"]);
     let atomic = json!({"f:spec": {"f:http": {}}});
     // Whoever writes in it takes it from us.
-    let found = live(routes(70, "b"), json!({"f:metadata": {}}), atomic.clone());
+    let found = live(routes(70, "b"), json!({"f:metadata": {"f:labels": {"f:x": {}}}}), atomic.clone());
     assert!(desired.follows(&found));
     assert_eq!(desired.body_over(&found)["spec"], routes(70, "a")["spec"]);
     assert_eq!(desired.given_up(&found), None);
     let digest = |live: &Value| projection::digest(&desired.view(live), &projection::EmptyContainers::default());
     let applied = digest(&live(routes(100, "a"), atomic.clone(), json!({})));
     assert_eq!(applied, digest(&live(routes(70, "a"), atomic.clone(), json!({}))));
-    let taken = live(routes(70, "a"), json!({"f:metadata": {}}), atomic.clone());
-    let kept = live(routes(100, "a"), json!({"f:metadata": {}, "f:spec": {"f:http": {}}}), json!({}));
+    let taken = live(routes(70, "a"), json!({"f:metadata": {"f:labels": {"f:x": {}}}}), atomic.clone());
+    let kept = live(routes(100, "a"), json!({"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:http": {}}}), json!({}));
     assert_eq!(digest(&kept), digest(&taken), "that it was taken is no difference");
     assert_ne!(digest(&kept), digest(&found), "the rest of it is");
 }
