@@ -62,6 +62,12 @@ impl Ignored {
         Self { pointers, source }
     }
 
+    /// Whether something is ignored, itself or with what is around it.
+    pub fn covers(&self, pointer: &Pointer) -> bool {
+        let tokens = pointer.tokens().iter().map(|token| &**token).collect::<Vec<_>>();
+        self.pointers.iter().any(|ignored| ignored.covers(&tokens))
+    }
+
     /// Digest of what is applied to an object that is there.
     pub(super) fn source(&self) -> Digest {
         self.source
@@ -87,8 +93,8 @@ fn strip(pointers: &[Arc<Pointer>], document: &mut Value) {
 impl Desired {
     /// Whether the count of a workload is left to others.
     pub(crate) fn ignores_replicas(&self) -> bool {
-        let ignored = self.ignored.iter().flat_map(|ignored| &ignored.pointers);
-        ignored.into_iter().any(|pointer| pointer.covers(&["spec", "replicas"]))
+        let mut ignored = self.ignored.iter().flat_map(|ignored| &ignored.pointers);
+        ignored.any(|pointer| pointer.covers(&["spec", "replicas"]))
     }
 
     /// Whether something of what is applied to this live object is what it is in it.
