@@ -60,6 +60,11 @@ pub struct GitSyncSpec {
     /// What to do when another client changes or deletes a managed object.
     #[serde(default)]
     pub drift: DriftPolicy,
+    /// Whether, with `drift: Revert`, fields that people's tools (`kubectl`, k9s, Lens, Helm and their like) add to managed objects
+    /// are taken back. By default additions stay. Never taken back: what `kubectl rollout restart` sets, replicas, finalizers,
+    /// owner references, and what is ignored.
+    #[serde(default)]
+    pub additions: bool,
     /// Fields that are left to others: not applied, not compared and not reverted. A new object is created with the values of
     /// its manifest. At most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -24,7 +24,7 @@ use crate::managed::pending::{Next, Seen, Sight};
 use crate::managed::revert_backoff::Shift;
 use crate::managed::verdict::{Reason, Verdict, resource_version};
 use crate::managed::writes::Begun;
-use crate::managed::{projection, reserved};
+use crate::managed::{additions, projection, reserved};
 use crate::notification::Message;
 use crate::object::{Key, Owner, printable};
 
@@ -159,6 +159,9 @@ impl Writer {
                 let mut all =
                     projection::differences(&desired.view(found), &desired.view(&answer), empty_containers);
                 reserved::add_differences(&mut all, desired.mark.reserved(), found, &answer);
+                if self.store().takes_back(desired) {
+                    additions::add_differences(&mut all, desired, &desired.view(found), &answer);
+                }
                 all
             });
             Edit::of(desired, differences, over)

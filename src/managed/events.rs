@@ -7,6 +7,8 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::account::Policy;
+use super::additions;
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::desired::without_replicas;
 use super::object::{Managed, Watched};
@@ -38,7 +40,7 @@ impl Store {
         }
         let uid = managed.other_uid(&live);
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
-        let verdict = account.spare(key, managed.judge(&live, account.policy.drift, autoscaled, now));
+        let verdict = account.spare(key, managed.judge(&live, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, &live, autoscaled, now);
         let next = match verdict {
             // What is known already says nothing about what was seen since.
@@ -131,7 +133,7 @@ impl Store {
             return left;
         }
         let uid = managed.other_uid(live);
-        let verdict = account.spare(key, managed.judge(live, account.policy.drift, autoscaled, now));
+        let verdict = account.spare(key, managed.judge(live, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, live, autoscaled, now);
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
         drop(managed);
@@ -144,8 +146,10 @@ impl Store {
     /// Whether an object that was read now is as it was last applied for this owner.
     pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
         let autoscaled = self.autoscaled.get(key).copied();
+        let Some(account) = self.accounts.get(owner) else { return false };
+        let policy = Policy { drift: DriftPolicy::Revert, ..account.policy.clone() };
         let managed = self.objects.get_mut(key).filter(|m| m.owner == *owner && !m.phase.is_leaving());
-        managed.is_some_and(|mut m| m.judge(live, DriftPolicy::Revert, autoscaled, now) == Verdict::InSync)
+        managed.is_some_and(|mut m| m.judge(live, &policy, autoscaled, now) == Verdict::InSync)
     }
 
     /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
@@ -174,7 +178,7 @@ impl Managed {
     }
 
     /// What to do about the object as it was seen, and what is known of it from then on.
-    fn judge(&mut self, live: &Value, policy: DriftPolicy, autoscaled: Option<Autoscaler>, now: Timestamp) -> Verdict {
+    fn judge(&mut self, live: &Value, policy: &Policy, autoscaled: Option<Autoscaler>, now: Timestamp) -> Verdict {
         let is_outdated = self.applied.is_outdated();
         let is_newer = !self.applied.is_newer_than(resource_version(live));
         let is_owner = self.is_owner();
@@ -202,12 +206,18 @@ impl Managed {
                 self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
             }
         }
-        let verdict = match decide(last, &self.desired.mark, &view, policy, now) {
-            Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy {
+        let takes_back = policy.takes_back() && is_newer && self.desired.label().is_some();
+        let verdict = match decide(last, &self.desired.mark, &view, policy.drift, now) {
+            Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy.drift {
                 DriftPolicy::Revert => Verdict::Revert,
                 DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),
                 DriftPolicy::Ignore => Verdict::LeaveAlone(Reason::Ignore),
             },
+            Verdict::InSync
+                if takes_back && !verdict::is_terminating(live) && additions::are_in(&self.desired, &view) =>
+            {
+                Verdict::Revert
+            }
             Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
             verdict => verdict,
         };

@@ -15,7 +15,7 @@ use crate::cluster::{Kind, Scope};
 use crate::object::{Object, Owner, Place};
 
 pub(super) const POLICY: Policy =
-    Policy { drift: DriftPolicy::Revert, suspended: false, confined: false, acts_as: None };
+    Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
 
 pub(super) fn desired() -> Arc<Desired> {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));

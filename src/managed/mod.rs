@@ -10,7 +10,7 @@
 //!   whether it is being written, and what waits to be acted on
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
-//! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object
+//! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object; `additions`: what people's tools added
 //! - `deletion`: whether an object that left may be deleted; [`replacement`]: whether one that cannot be changed may be
 //!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
@@ -29,6 +29,7 @@
 //! Deliberately absent: requests, clocks and tasks. All of it are values and decisions over values.
 
 pub(crate) mod account;
+pub(crate) mod additions;
 pub(crate) mod applied_configuration;
 pub(crate) mod apply_state;
 pub(crate) mod attempts;

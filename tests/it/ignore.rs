@@ -242,8 +242,11 @@ async fn a_field_in_a_list_with_one_owner_is_left_and_the_rest_of_the_list_is_ke
     };
     let of = ("networking.k8s.io/v1", "ingresses", "web");
     let mut world = World::new().await;
+    let fence = ingress("fence.example.org", "/").to_string().replace("\"name\":\"web\"},\"spec\"", "\"name\":\"fence\"},\"spec\"");
+    world.remote.file("fence.yaml", fence);
     world.remote.file("web.yaml", ingress("a.example.org", "/").to_string()).commit("one");
     world.synced(json!({"wait": false, "ignore": [{"paths": ["/spec/rules/0/host"]}]})).await;
+    assert!(world.get(of.0, of.1, "fence").is_some());
     let rule = |w: &World| {
         let web = w.get(of.0, of.1, of.2).unwrap();
         let rule = &web["spec"]["rules"][0];
@@ -252,11 +255,21 @@ async fn a_field_in_a_list_with_one_owner_is_left_and_the_rest_of_the_list_is_ke
     let is = |host: &str, path: &str| (host.to_owned(), path.to_owned());
     assert_eq!(rule(&world), is("a.example.org", "/"));
     let rules = |host: &str, path: &str| json!({"spec": {"rules": ingress(host, path)["spec"]["rules"]}});
-    world.edit(of.0, of.1, of.2, rules("b.example.org", "/"));
+    let edited = world.edit(of.0, of.1, of.2, rules("b.example.org", "/"));
+    for _ in 0..2 {
+        world.edit(of.0, of.1, "fence", rules("fence.example.org", "/changed"));
+        let path = |w: &World| w.get(of.0, of.1, "fence").unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"].clone();
+        world.until("the fence is put back", |w| path(w) == "/").await;
+    }
+    assert_eq!(version(&world.get(of.0, of.1, of.2).unwrap()), version(&edited), "nothing is written");
     world.edit(of.0, of.1, of.2, rules("c.example.org", "/changed"));
     world.until("the path is put back", |w| rule(w).1 == "/").await;
     assert_eq!(rule(&world), is("c.example.org", "/"));
-    world.until("one revert", |w| w.status("demo")["reverted"] == 1).await;
+    let reverts = |w: &World| w.status("demo")["lastReverts"].as_array().cloned().unwrap_or_default();
+    let of_web = |revert: &Value| revert["object"].as_str().unwrap().ends_with("/web");
+    world.until("its revert is told", |w| reverts(w).iter().any(of_web)).await;
+    let fields = reverts(&world).iter().filter(|one| of_web(one)).map(|one| one["fields"].clone()).collect::<Vec<_>>();
+    assert_eq!(fields, [json!(["spec.rules"])]);
     world.remote.file("web.yaml", ingress("z.example.org", "/new").to_string());
     world.commit("demo", "another path").await;
     assert_eq!(rule(&world), is("c.example.org", "/new"));
