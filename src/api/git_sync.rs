@@ -66,7 +66,7 @@ pub struct GitSyncSpec {
     #[serde(default)]
     pub additions: bool,
     /// Fields that are left to others: not applied, not compared and not reverted. A new object is created with the values of
-    /// its manifest. At most 50.
+    /// its manifest. At most 50, with 500 paths together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub ignore: Vec<IgnoreRule>,

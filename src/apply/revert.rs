@@ -156,8 +156,7 @@ impl Writer {
         let edit = (!asked_by_commit && !is_replaced && !is_unchanged).then(|| {
             let differences = found.map(|found| {
                 let empty_containers = &answered.last_applied.empty_containers;
-                let mut all =
-                    projection::differences(&desired.view(found), &desired.view(&answer), empty_containers);
+                let mut all = projection::differences(&desired.view(found), &desired.view(&answer), empty_containers);
                 reserved::add_differences(&mut all, desired.mark.reserved(), found, &answer);
                 if self.store().takes_back(desired) {
                     additions::add_differences(&mut all, desired, &desired.view(found), &answer);

@@ -107,7 +107,11 @@ impl Writer {
                     return Ok(self.give_up_applied(desired, answer).await);
                 };
                 let version = resource_version(&answer).to_owned();
-                let answer = match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
+                let answer = match self
+                    .cluster()
+                    .rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries)
+                    .await
+                {
                     // Someone wrote meanwhile: the next apply finds the entry again.
                     Err(error) if error.is_conflict() => answer,
                     rewritten => rewritten?,

@@ -150,9 +150,7 @@ mod tests {
 
     fn status() -> Value {
         let at = "2030-01-01T00:00:00Z";
-        let revert = |fields: &[&str], who: &str| {
-            json!({ "object": "Deployment.apps shop/web.v1", "fields": fields, "who": who, "when": at, "latencyMs": 1 })
-        };
+        let revert = |fields: &[&str], who: &str| json!({ "object": "Deployment.apps shop/web.v1", "fields": fields, "who": who, "when": at, "latencyMs": 1 });
         json!({
             "drifted": [{ "object": "Deployment.apps shop/web.v1", "fields": ["spec.replicas"], "who": "hpa", "since": at, "reason": "Report" }],
             "lastReverts": [

@@ -107,7 +107,7 @@ pub fn place(
             ));
             continue;
         }
-        let ignored = placing.ignore.of(&key, object);
+        let ignored = placing.ignore.of(&key, object).map(Box::new);
         let mark = Mark::Label(Arc::clone(placing.label));
         placed.push(Arc::new(Desired { key, kind, object: Arc::clone(object), mark, ignored }));
     }

@@ -141,8 +141,7 @@ impl Directory {
         if let Some(why) = overlay_fields::wrong(&sync.spec) {
             return Err(Refused::invalid(Reason::SpecInvalid, why));
         }
-        let ignore =
-            IgnoreRules::parse(&sync.spec.ignore).map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?;
+        let ignore = IgnoreRules::parse(&sync.spec.ignore).map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?;
         let target_namespace = target.unwrap_or_default().to_owned();
         Ok(Self { base_dir, target_namespace, helm, overlay, common_metadata, ignore })
     }

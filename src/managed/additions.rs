@@ -18,12 +18,21 @@ use super::desired::Desired;
 use super::fields::{Fields, applied_by, readable, subtract};
 use super::ownership::moved;
 use super::projection::{Difference, child, quoted};
-use super::reserved::roots;
 use crate::api::names::{ANNOTATION_PREFIX, MANAGER};
 
 /// Field managers of tools that people use.
 const TOOLS: [&str; 11] = [
-    "kubectl", "k9s", "Lens", "OpenLens", "Freelens", "node-fetch", "dashboard", "Mozilla", "headlamp", "helm", "Helm",
+    "kubectl",
+    "k9s",
+    "Lens",
+    "OpenLens",
+    "Freelens",
+    "node-fetch",
+    "dashboard",
+    "Mozilla",
+    "headlamp",
+    "helm",
+    "Helm",
 ];
 /// How the names of others begin: each command of `kubectl` has one, such as `kubectl-edit`.
 const KUBECTL: &str = "kubectl-";
@@ -39,7 +48,9 @@ pub(crate) fn are_in(desired: &Desired, view: &Value) -> bool {
 pub(crate) fn with(collision: Option<Collision>, desired: &Desired, live: &Value, now: &str) -> Option<Collision> {
     let view = desired.view(live);
     let last = of(desired, &view).filter(|(_, added)| !added.is_empty());
-    let Some((last, _)) = last.max_by_key(|(entry, _)| entry["time"].as_str().map(str::to_owned)) else { return collision };
+    let Some((last, _)) = last.max_by_key(|(entry, _)| entry["time"].as_str().map(str::to_owned)) else {
+        return collision;
+    };
     let who = last["manager"].as_str().map(str::to_owned);
     let (Some(ours), Some(api_version)) = (applied_by(&view, MANAGER), own_version(&view)) else { return collision };
     let entries = collision.as_ref().map(|collision| &collision.entries);
@@ -52,7 +63,7 @@ pub(crate) fn with(collision: Option<Collision>, desired: &Desired, live: &Value
 pub(crate) fn add_differences(known: &mut Vec<Difference>, desired: &Desired, found: &Value, restored: &Value) {
     for (entry, added) in of(desired, found) {
         let who = entry["manager"].as_str();
-        roots(&added, &mut Vec::new(), &mut |path| {
+        outermost(&added, &mut Vec::new(), &mut |path| {
             let at = |object: &Value| quoted(path.iter().try_fold(object, |value, key| child(Some(value), key).0));
             let (found, restored, path) = (at(found), at(restored), readable(path));
             if found != restored && known.iter().all(|known| known.path != path) {
@@ -66,9 +77,24 @@ pub(crate) fn add_differences(known: &mut Vec<Difference>, desired: &Desired, fo
 fn of<'v>(desired: &'v Desired, view: &'v Value) -> impl Iterator<Item = (&'v Value, Fields)> {
     let (ours, own) = (applied_by(view, MANAGER), own_version(view));
     let entries = view.pointer("/metadata/managedFields").and_then(Value::as_array);
-    entries.into_iter().flatten().filter(move |entry| is_tools(entry) && entry["apiVersion"].as_str() == own).filter_map(
-        move |entry| Some((entry, added(desired, ours?, entry.get("fieldsV1")?.as_object()?))),
-    )
+    entries
+        .into_iter()
+        .flatten()
+        .filter(move |entry| is_tools(entry) && entry["apiVersion"].as_str() == own)
+        .filter_map(move |entry| Some((entry, added(desired, ours?, entry.get("fieldsV1")?.as_object()?))))
+}
+
+/// Visits the fields of a field set by themselves, and items of lists as a whole.
+fn outermost<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
+    for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
+        path.push(key);
+        let is_item = |inside: &Fields| !key.starts_with("f:") && inside.contains_key(".");
+        match inside.as_object().filter(|inside| inside.keys().any(|key| key != ".") && !is_item(inside)) {
+            Some(inside) => outermost(inside, path, visit),
+            None => visit(path),
+        }
+        path.pop();
+    }
 }
 
 fn own_version(view: &Value) -> Option<&str> {
@@ -144,9 +170,7 @@ mod tests {
             "f:metadata": {"f:labels": {"f:mainstay.dev/sync": {}}},
             "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:image": {}}}},
         });
-        let entry = |manager: &str, operation: &str, fields: &Value| {
-            json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsV1": fields})
-        };
+        let entry = |manager: &str, operation: &str, fields: &Value| json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsV1": fields});
         json!({"metadata": {"managedFields": [entry(MANAGER, "Apply", &ours), entry(manager, "Update", theirs)]}})
     }
 
@@ -181,14 +205,16 @@ mod tests {
         both["f:image"] = json!({});
         let container = |fields: Value| json!({"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": fields}}});
         check(container(both), container(env));
-        let another = json!({"f:spec": {"f:containers": {"k:{\"name\":\"log\"}": {".": {}, "f:name": {}, "f:image": {}}}}});
+        let another =
+            json!({"f:spec": {"f:containers": {"k:{\"name\":\"log\"}": {".": {}, "f:name": {}, "f:image": {}}}}});
         check(another.clone(), another);
         check(container(json!({".": {}, "f:name": {}, "f:image": {}})), json!({}));
     }
 
     #[test]
     fn restarts_finalizers_replicas_and_our_own_annotations_stay() {
-        let template = |annotations: Value| json!({"f:spec": {"f:template": {"f:metadata": {"f:annotations": annotations}}}});
+        let template =
+            |annotations: Value| json!({"f:spec": {"f:template": {"f:metadata": {"f:annotations": annotations}}}});
         check(template(json!({".": {}, "f:kubectl.kubernetes.io/restartedAt": {}})), json!({}));
         check(
             template(json!({".": {}, "f:kubectl.kubernetes.io/restartedAt": {}, "f:x": {}})),

@@ -69,7 +69,7 @@ pub struct Desired {
     /// What says whose it is.
     pub mark: Mark,
     /// Its fields that are left to others, if any are.
-    pub ignored: Option<Arc<Ignored>>,
+    pub ignored: Option<Box<Ignored>>,
 }
 
 impl Desired {

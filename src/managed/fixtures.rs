@@ -21,7 +21,13 @@ pub(super) fn desired() -> Arc<Desired> {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
     let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
     let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
-    Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()), ignored: None })
+    Arc::new(Desired {
+        key: kind.key(Some("shop"), "a"),
+        kind,
+        object,
+        mark: Mark::Label("shop.demo".into()),
+        ignored: None,
+    })
 }
 
 pub(super) fn live(version: u64, value: &str) -> Value {

@@ -14,14 +14,23 @@ use crate::api::overlay::PatchTarget;
 use crate::object::{Key, Object, Pointer, Selector, printable};
 
 /// Memory that one regular expression may take once it is read, in bytes.
-const PATTERN: usize = 1 << 20;
+const PATTERN: usize = 1 << 17;
 /// Longest regular expression, in bytes.
 const LONGEST: usize = 1024;
-/// Rules, and paths of one.
+/// Rules, and paths of one. [`Which`] has a bit for each rule.
 const MOST: usize = 50;
+/// Paths of all rules together.
+const MOST_PATHS: usize = 500;
 /// Metadata of an object that says which it is, or that the API server writes.
 const IDENTITY: [&str; 9] = [
-    "name", "namespace", "uid", "generateName", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
+    "name",
+    "namespace",
+    "uid",
+    "generateName",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
     "managedFields",
 ];
 
@@ -29,9 +38,13 @@ const IDENTITY: [&str; 9] = [
 #[derive(Clone, Debug, Default)]
 pub struct IgnoreRules(Arc<[Rule]>);
 
+/// Some of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Which(u64);
+
 #[derive(Debug)]
 struct Rule {
-    pointers: Vec<Arc<Pointer>>,
+    pointers: Vec<Pointer>,
     target: Target,
 }
 
@@ -57,6 +70,10 @@ impl IgnoreRules {
         if rules.len() > MOST {
             wrong.push(format!("spec.ignore has {} rules; at most {MOST} are allowed", rules.len()));
         }
+        let paths = rules.iter().map(|rule| rule.paths.len()).sum::<usize>();
+        if paths > MOST_PATHS {
+            wrong.push(format!("spec.ignore names {paths} fields; at most {MOST_PATHS} are allowed"));
+        }
         let read = |(at, rule): (usize, &IgnoreRule)| {
             let place = format!("spec.ignore[{at}]");
             if rule.paths.is_empty() || rule.paths.len() > MOST {
@@ -65,7 +82,7 @@ impl IgnoreRules {
             let mut pointers = Vec::new();
             for (at, path) in rule.paths.iter().enumerate().take(MOST) {
                 match pointer(path) {
-                    Ok(pointer) => pointers.push(Arc::new(pointer)),
+                    Ok(pointer) => pointers.push(pointer),
                     Err(why) => wrong.push(format!("{place}.paths[{at}] ({}): {why}", printable(path))),
                 }
             }
@@ -77,10 +94,20 @@ impl IgnoreRules {
     }
 
     /// What is ignored of an object that goes to this place.
-    pub fn of(&self, key: &Key, object: &Object) -> Option<Arc<Ignored>> {
-        let rules = self.0.iter().filter(|rule| rule.target.matches(key, object));
-        let pointers = rules.flat_map(|rule| &rule.pointers).cloned().collect::<Vec<_>>();
-        (!pointers.is_empty()).then(|| Arc::new(Ignored::of(pointers, object)))
+    pub fn of(&self, key: &Key, object: &Object) -> Option<Ignored> {
+        let all = self.0.iter().enumerate();
+        let which =
+            all.filter(|(_, rule)| rule.target.matches(key, object)).fold(0, |which, (at, _)| which | (1 << at));
+        (which != 0).then(|| Ignored::of(self.clone(), Which(which), object))
+    }
+
+    /// What some of the rules name, each once, the last place in a document first.
+    pub(super) fn pointers(&self, Which(which): Which) -> Vec<&Pointer> {
+        let some = self.0.iter().enumerate().filter(|(at, _)| which & (1 << at) != 0);
+        let mut pointers = some.flat_map(|(_, rule)| &rule.pointers).collect::<Vec<_>>();
+        pointers.sort_by(|one, other| other.by_place(one));
+        pointers.dedup();
+        pointers
     }
 }
 

@@ -12,24 +12,26 @@
 //! Invariant: where no pointer leads into the manifest, what is applied is the same, and so is its digest.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::collision::{is_item, keys_of};
 use super::desired::Desired;
 use super::fields::{Fields, add, applied_by, entries};
+use super::ignore_rules::{IgnoreRules, Which};
 use super::projection;
 use crate::api::names::MANAGER;
-use crate::object::pointer::{child, find, follow, take};
+use crate::object::pointer::{child, child_mut, find, follow, index, take};
 use crate::object::{Digest, Object, Pointer};
 
 /// The ignored fields of an object.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ignored {
-    /// From the back of the manifest to its front, so that none moves what another one names.
-    pointers: Vec<Arc<Pointer>>,
-    /// Digest of the manifest without them.
+    /// They are the same for many objects, and kept once.
+    rules: IgnoreRules,
+    /// Which of the rules are for this object.
+    which: Which,
+    /// Digest of the manifest without the fields.
     source: Digest,
 }
 
@@ -47,25 +49,30 @@ enum Place {
 }
 
 impl Ignored {
-    /// Of these pointers, for an object.
-    pub fn of(mut pointers: Vec<Arc<Pointer>>, object: &Object) -> Self {
-        pointers.sort_by(|one, other| other.by_place(one));
-        pointers.dedup();
+    /// By these rules, for an object.
+    pub(super) fn of(rules: IgnoreRules, which: Which, object: &Object) -> Self {
         let mut document = object.value();
-        let is_in_it = pointers.iter().filter(|pointer| find(&document, pointer.tokens()).is_some()).count() > 0;
-        if !is_in_it {
-            return Self { pointers, source: object.digest };
-        }
-        strip(&pointers, &mut document);
-        // Objects of JSON are written in the order of their names.
-        let source = Digest::of(document.to_string().as_bytes());
-        Self { pointers, source }
+        let pointers = rules.pointers(which);
+        let is_in_it = pointers.iter().any(|pointer| find(&document, pointer.tokens()).is_some());
+        let source = if is_in_it {
+            strip(&pointers, &mut document);
+            // Objects of JSON are written in the order of their names.
+            Digest::of(document.to_string().as_bytes())
+        } else {
+            object.digest
+        };
+        Self { rules, which, source }
+    }
+
+    /// The fields, from the back of the manifest to its front, so that none moves what another one names.
+    fn pointers(&self) -> Vec<&Pointer> {
+        self.rules.pointers(self.which)
     }
 
     /// Whether something is ignored, itself or with what is around it.
     pub fn covers(&self, pointer: &Pointer) -> bool {
         let tokens = pointer.tokens().iter().map(|token| &**token).collect::<Vec<_>>();
-        self.pointers.iter().any(|ignored| ignored.covers(&tokens))
+        self.pointers().iter().any(|ignored| ignored.covers(&tokens))
     }
 
     /// Digest of what is applied to an object that is there.
@@ -75,11 +82,11 @@ impl Ignored {
 
     /// Takes them out of a document.
     pub(super) fn strip(&self, document: &mut Value) {
-        strip(&self.pointers, document);
+        strip(&self.pointers(), document);
     }
 }
 
-fn strip(pointers: &[Arc<Pointer>], document: &mut Value) {
+fn strip(pointers: &[&Pointer], document: &mut Value) {
     let annotations = |document: &Value| document.pointer("/metadata/annotations").and_then(Value::as_object).cloned();
     let had_annotations = annotations(document).is_some_and(|all| !all.is_empty());
     for pointer in pointers {
@@ -93,7 +100,7 @@ fn strip(pointers: &[Arc<Pointer>], document: &mut Value) {
 impl Desired {
     /// Whether the count of a workload is left to others.
     pub(crate) fn ignores_replicas(&self) -> bool {
-        let mut ignored = self.ignored.iter().flat_map(|ignored| &ignored.pointers);
+        let mut ignored = self.ignored.iter().flat_map(|ignored| ignored.pointers());
         ignored.any(|pointer| pointer.covers(&["spec", "replicas"]))
     }
 
@@ -101,7 +108,7 @@ impl Desired {
     pub(crate) fn follows(&self, live: &Value) -> bool {
         let Some(ignored) = &self.ignored else { return false };
         let (document, all) = (self.object.value(), everybodys(live));
-        ignored.pointers.iter().any(|pointer| match locate(pointer.tokens(), &document, &all) {
+        ignored.pointers().iter().any(|pointer| match locate(pointer.tokens(), &document, &all) {
             Place::Within(_, depth) => is_sent(&document, &pointer.tokens()[..depth]),
             _ => false,
         })
@@ -124,7 +131,7 @@ impl Desired {
     pub(crate) fn body_in_place_of(&self, live: &Value) -> Value {
         self.body_with(live, |body, at, tokens| match at {
             Some(value) => {
-                if let Some(field) = tokens.iter().try_fold(body, |v, token| crate::object::pointer::child_mut(v, token)) {
+                if let Some(field) = tokens.iter().try_fold(body, |v, token| child_mut(v, token)) {
                     *field = value.clone();
                 }
             }
@@ -141,14 +148,13 @@ impl Desired {
         }
         let mut body = self.whole_body();
         let document = self.object.value();
-        for pointer in &ignored.pointers {
+        for pointer in ignored.pointers() {
             let tokens = pointer.tokens();
             match locate(tokens, &document, &all) {
                 Place::InNewItem => {}
                 Place::Within(path, depth) if is_sent(&document, &tokens[..depth]) => {
                     if let Some(live) = at(live, &path)
-                        && let Some(value) =
-                            tokens[..depth].iter().try_fold(&mut body, |v, t| crate::object::pointer::child_mut(v, t))
+                        && let Some(value) = tokens[..depth].iter().try_fold(&mut body, |v, t| child_mut(v, t))
                     {
                         follow(value, live, &tokens[depth..]);
                     }
@@ -158,7 +164,8 @@ impl Desired {
             }
         }
         let annotations = body.pointer("/metadata/annotations").and_then(Value::as_object);
-        let had_some = document.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(|a| !a.is_empty());
+        let had_some =
+            document.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(|a| !a.is_empty());
         if had_some && annotations.is_some_and(serde_json::Map::is_empty) {
             body["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
         }
@@ -170,7 +177,7 @@ impl Desired {
         let Some(ignored) = &self.ignored else { return Cow::Borrowed(live) };
         let (document, all) = (self.object.value(), everybodys(live));
         let mut view = live.clone();
-        for pointer in &ignored.pointers {
+        for pointer in ignored.pointers() {
             let tokens = pointer.tokens();
             match locate(tokens, &document, &all) {
                 Place::Field(path) => _ = ours_mut(&mut view).map(|ours| remove(ours, &path)),
@@ -194,7 +201,7 @@ impl Desired {
         let ignored = self.ignored.as_ref()?;
         let (ours, document) = (applied_by(live, MANAGER)?, self.object.value());
         let mut left = ours.clone();
-        for pointer in &ignored.pointers {
+        for pointer in ignored.pointers() {
             if let Place::Field(path) = locate(pointer.tokens(), &document, ours) {
                 remove(&mut left, &path);
             }
@@ -211,7 +218,7 @@ impl Desired {
     pub fn leave_ignored(&self, fields: &mut Fields) {
         let Some(ignored) = &self.ignored else { return };
         let document = self.object.value();
-        for pointer in &ignored.pointers {
+        for pointer in ignored.pointers() {
             if let Place::Field(path) = locate(pointer.tokens(), &document, fields) {
                 remove(fields, &path);
             }
@@ -274,7 +281,7 @@ fn is_in_item(document: Option<&Value>, tokens: &[Box<str>]) -> bool {
 
 /// How `managedFields` name an item of a list of the manifest.
 fn item_key(items: &[Value], token: &str, node: &Fields) -> Option<String> {
-    let item = items.get(crate::object::pointer::index(token, items.len())?)?;
+    let item = items.get(index(token, items.len())?)?;
     let is_its = |key: &&String| match key.strip_prefix("v:") {
         Some(value) => serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item),
         None => keys_of(key).is_some_and(|keys| is_item(item, &keys)),
@@ -301,7 +308,8 @@ fn at_mut<'v>(live: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
 fn ours_mut(object: &mut Value) -> Option<&mut Fields> {
     let all = object.pointer_mut("/metadata/managedFields")?.as_array_mut()?;
     let is_of_object = |entry: &Value| entry.get("subresource").is_none_or(|subresource| subresource == "");
-    let is_ours = |entry: &&mut Value| entry["manager"] == MANAGER && entry["operation"] == "Apply" && is_of_object(entry);
+    let is_ours =
+        |entry: &&mut Value| entry["manager"] == MANAGER && entry["operation"] == "Apply" && is_of_object(entry);
     all.iter_mut().find(is_ours)?.get_mut("fieldsV1")?.as_object_mut()
 }
 

@@ -22,12 +22,7 @@ const METADATA: [&str; 2] = ["f:labels", "f:annotations"];
 
 /// `managedFields` rewritten so that our next apply removes what people's tools left; `None` when there is nothing to
 /// take over. `api_version` is that of the document; `leave` takes out of a field set what stays whose it is.
-pub fn take_over(
-    managed_fields: &Value,
-    api_version: &str,
-    now: &str,
-    leave: impl Fn(&mut Fields),
-) -> Option<Value> {
+pub fn take_over(managed_fields: &Value, api_version: &str, now: &str, leave: impl Fn(&mut Fields)) -> Option<Value> {
     let is_tool = |entry: &Value| entry["manager"].as_str().is_some_and(|m| TOOLS.contains(&m));
     let taken = |fields: &Fields| {
         let mut taken = removable(fields);

@@ -187,7 +187,7 @@ fn put(all: &mut Fields, key: &str, inside: Map<String, Value>) {
 }
 
 /// Visits the outermost nodes that a field set owns itself.
-pub(super) fn roots<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
+fn roots<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
         path.push(key);
         match inside.as_object().filter(|inside| !inside.is_empty() && !inside.contains_key(".")) {

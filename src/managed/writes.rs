@@ -267,7 +267,13 @@ mod tests {
         let document = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {
             "spec": {"containers": [{"name": "main", "image": image}]}}}});
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
-        Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()), ignored: None })
+        Arc::new(Desired {
+            key: kind.key(Some("shop"), "a"),
+            kind,
+            object,
+            mark: Mark::Label("shop.demo".into()),
+            ignored: None,
+        })
     }
 
     #[test]

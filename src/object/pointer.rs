@@ -226,7 +226,9 @@ mod tests {
 
     #[test]
     fn covers_a_field_and_everything_in_it() {
-        assert!(pointer("/spec").covers(&["spec", "replicas"]) && pointer("/spec/replicas").covers(&["spec", "replicas"]));
+        assert!(
+            pointer("/spec").covers(&["spec", "replicas"]) && pointer("/spec/replicas").covers(&["spec", "replicas"])
+        );
         assert!(!pointer("/spec/replicas/x").covers(&["spec", "replicas"]) && !pointer("/sp").covers(&["spec"]));
     }
 

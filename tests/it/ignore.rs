@@ -65,9 +65,10 @@ async fn an_ignored_field_is_left_alone_and_the_others_of_the_object_are_put_bac
     assert!(!is_ours(&world, "replicas") && !is_ours(&world, "image") && is_ours(&world, "env"));
     edit_all(&world, 5, "nginx:9", "changed");
     let (who, fields) = revert_of(&mut world, "web").await;
-    assert_eq!((&*who, fields), ("kubectl-edit", vec![
-        "spec.template.spec.containers[name=\"web\"].env[name=\"A\"].value".to_owned()
-    ]));
+    assert_eq!(
+        (&*who, fields),
+        ("kubectl-edit", vec!["spec.template.spec.containers[name=\"web\"].env[name=\"A\"].value".to_owned()])
+    );
     env_is_back(&world).await;
     assert_eq!((replicas(&world), image(&world)), (5, "nginx:9".to_owned()));
     // An edit of ignored fields alone is none.
@@ -214,7 +215,8 @@ async fn a_rule_is_for_the_objects_that_its_target_selects() {
 async fn a_rule_that_is_none_is_refused_with_its_place_and_nothing_else_changes() {
     let mut world = with(json!([{"paths": [REPLICAS]}])).await;
     edit_all(&world, 5, "nginx:1", "1");
-    let wrong = json!([{"paths": [REPLICAS, "spec/replicas", "/metadata/labels/mainstay.dev~1sync"], "target": {"name": "("}}]);
+    let wrong =
+        json!([{"paths": [REPLICAS, "spec/replicas", "/metadata/labels/mainstay.dev~1sync"], "target": {"name": "("}}]);
     world.remote.file("a.yaml", config_map("a", "2")).commit("meanwhile");
     world.change("demo", json!({"ignore": wrong})).await;
     world.condition_is("demo", "Stalled", "True SpecInvalid").await;
@@ -242,7 +244,9 @@ async fn a_field_in_a_list_with_one_owner_is_left_and_the_rest_of_the_list_is_ke
     };
     let of = ("networking.k8s.io/v1", "ingresses", "web");
     let mut world = World::new().await;
-    let fence = ingress("fence.example.org", "/").to_string().replace("\"name\":\"web\"},\"spec\"", "\"name\":\"fence\"},\"spec\"");
+    let fence = ingress("fence.example.org", "/")
+        .to_string()
+        .replace("\"name\":\"web\"},\"spec\"", "\"name\":\"fence\"},\"spec\"");
     world.remote.file("fence.yaml", fence);
     world.remote.file("web.yaml", ingress("a.example.org", "/").to_string()).commit("one");
     world.synced(json!({"wait": false, "ignore": [{"paths": ["/spec/rules/0/host"]}]})).await;
@@ -258,7 +262,8 @@ async fn a_field_in_a_list_with_one_owner_is_left_and_the_rest_of_the_list_is_ke
     let edited = world.edit(of.0, of.1, of.2, rules("b.example.org", "/"));
     for _ in 0..2 {
         world.edit(of.0, of.1, "fence", rules("fence.example.org", "/changed"));
-        let path = |w: &World| w.get(of.0, of.1, "fence").unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"].clone();
+        let path =
+            |w: &World| w.get(of.0, of.1, "fence").unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"].clone();
         world.until("the fence is put back", |w| path(w) == "/").await;
     }
     assert_eq!(version(&world.get(of.0, of.1, of.2).unwrap()), version(&edited), "nothing is written");
@@ -296,7 +301,10 @@ async fn another_agent_leaves_what_is_ignored_as_it_finds_it() {
     world.commit("demo", "something else").await;
     fence(&world).await;
     assert_eq!((replicas(&world), image(&world)), (6, "nginx:9".to_owned()));
-    assert_eq!(web(&world)["metadata"]["managedFields"][0]["manager"], edited["metadata"]["managedFields"][0]["manager"]);
+    assert_eq!(
+        web(&world)["metadata"]["managedFields"][0]["manager"],
+        edited["metadata"]["managedFields"][0]["manager"]
+    );
     world.until("the fence is counted", |w| w.status("demo")["reverted"].as_i64() >= Some(2)).await;
     let reverts = world.status("demo")["lastReverts"].clone();
     let fence = format!("ConfigMap {NAMESPACE}/fence");
@@ -313,7 +321,10 @@ async fn an_object_that_was_there_before_keeps_what_is_ignored_of_it() {
     });
     let create = Call::new("v1", "configmaps", NAMESPACE, "", Action::Create(theirs));
     world.try_as("kubectl-create", create).unwrap();
-    world.remote.file("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {key: '1', mine: '1'}\n").commit("one");
+    world
+        .remote
+        .file("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {key: '1', mine: '1'}\n")
+        .commit("one");
     let paths = ["/data/mine", "/data/other", "/metadata/annotations/example.org~1note"];
     world.synced(json!({"ignore": [{"paths": paths}]})).await;
     let map = world.get("v1", "configmaps", "a").unwrap();
@@ -337,7 +348,8 @@ async fn what_is_ignored_is_not_reported_either() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_scales_and_annotates_what_is_ignored() {
     let mut world = World::new().await;
-    let annotated = deployment("web", "nginx:1", 3).replace("metadata:\n  name", "metadata:\n  annotations: {example.org/note: git}\n  name");
+    let annotated = deployment("web", "nginx:1", 3)
+        .replace("metadata:\n  name", "metadata:\n  annotations: {example.org/note: git}\n  name");
     world.remote.file("web.yaml", annotated).file("fence.yaml", config_map("fence", "1")).commit("one");
     let paths = [REPLICAS, "/metadata/annotations/example.org~1note"];
     world.synced(json!({"wait": false, "ignore": [{"paths": paths}]})).await;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod abbreviations;
+mod additions;
 mod addresses;
 mod admission;
 mod admission_samples;

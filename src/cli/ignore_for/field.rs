@@ -39,7 +39,9 @@ pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, Stri
     }
     let ours = live.and_then(|live| applied_by(live, MANAGER));
     let tokens = tokens(&parts, live, ours);
-    tokens.and_then(Pointer::of).ok_or_else(|| "where it is in the manifest is not known, for it is not in the object now".to_owned())
+    tokens
+        .and_then(Pointer::of)
+        .ok_or_else(|| "where it is in the manifest is not known, for it is not in the object now".to_owned())
 }
 
 fn tokens(parts: &[Part], live: Option<&Value>, ours: Option<&Fields>) -> Option<Vec<String>> {
@@ -160,7 +162,10 @@ mod tests {
     fn check(field: &str, expected: &str) {
         let found = pointer(field, Some(&live())).map(|pointer| pointer.to_string());
         let found = found.unwrap_or_else(|why| why);
-        assert!(if expected.starts_with('/') { found == expected } else { found.starts_with(expected) }, "{field}: {found}");
+        assert!(
+            if expected.starts_with('/') { found == expected } else { found.starts_with(expected) },
+            "{field}: {found}"
+        );
     }
 
     #[test]

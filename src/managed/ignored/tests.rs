@@ -1,6 +1,9 @@
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
+use crate::api::ignore::IgnoreRule;
 use crate::cluster::{Kind, Scope};
 use crate::managed::Mark;
 use crate::object::Place as At;
@@ -11,9 +14,11 @@ fn desired(document: Value, pointers: &[&str]) -> Desired {
     let mut whole = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
     json_patch::merge(&mut whole, &document);
     let object = Arc::new(Object::from_value(&whole, At::file("a.yaml")).unwrap());
-    let pointers = pointers.iter().map(|pointer| Arc::new(Pointer::parse(pointer).unwrap())).collect();
-    let ignored = Some(Arc::new(Ignored::of(pointers, &object)));
-    Desired { key: kind.key(Some("shop"), "web"), kind, object, mark: Mark::Label("shop.demo".into()), ignored }
+    let paths = pointers.iter().map(|pointer| (*pointer).to_owned()).collect::<Vec<_>>();
+    let rules = if paths.is_empty() { Vec::new() } else { vec![IgnoreRule { paths, target: None }] };
+    let key = kind.key(Some("shop"), "web");
+    let ignored = IgnoreRules::parse(&rules).unwrap().of(&key, &object).map(Box::new);
+    Desired { key, kind, object, mark: Mark::Label("shop.demo".into()), ignored }
 }
 
 /// A live object of which `ours` is ours and `theirs` somebody's.
@@ -49,7 +54,10 @@ fn a_field_in_an_item_of_a_list_is_the_one_with_that_key_wherever_it_is() {
         {"name": "injected"}, {"name": "log", "image": "l:1"}, {"name": "web", "image": "a:2", "args": ["x", "y"]}]}});
     let found = live(found, ours, owned([item("injected", &[])]));
     let body = desired.body_over(&found);
-    assert_eq!(body["spec"]["containers"], json!([{"name": "web", "args": ["x", "y"]}, {"name": "log", "image": "l:1"}]));
+    assert_eq!(
+        body["spec"]["containers"],
+        json!([{"name": "web", "args": ["x", "y"]}, {"name": "log", "image": "l:1"}])
+    );
     let given_up = desired.given_up(&found).unwrap();
     assert_eq!(given_up[1]["fieldsV1"], owned([item("web", &["f:args"]), item("log", &["f:image"])]));
     assert_eq!(given_up[0], found["metadata"]["managedFields"][0]);
@@ -92,7 +100,8 @@ fn a_field_in_what_has_one_owner_is_sent_as_it_is_and_not_looked_at() {
     let applied = digest(&live(routes(100, "a"), atomic.clone(), json!({})));
     assert_eq!(applied, digest(&live(routes(70, "a"), atomic.clone(), json!({}))));
     let taken = live(routes(70, "a"), json!({"f:metadata": {"f:labels": {"f:x": {}}}}), atomic.clone());
-    let kept = live(routes(100, "a"), json!({"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:http": {}}}), json!({}));
+    let kept =
+        live(routes(100, "a"), json!({"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:http": {}}}), json!({}));
     assert_eq!(digest(&kept), digest(&taken), "that it was taken is no difference");
     assert_ne!(digest(&kept), digest(&found), "the rest of it is");
 }
@@ -141,8 +150,11 @@ fn members_of_a_set_are_known_by_their_value() {
 fn no_live_object_makes_anything_panic() {
     let desired = desired(containers(), &["/spec/containers/0/args/1", "/spec/containers/1", "/metadata/labels/x"]);
     let ours = owned([item("web", &["f:args"]), item("log", &[])]);
-    for found in [json!(null), json!([]), json!({"spec": 1}), json!({"spec": {"containers": {"web": 1}}}), containers()] {
-        for managed in [json!(null), json!(1), json!([1, {}, {"manager": MANAGER, "operation": "Apply", "fieldsV1": ours}])] {
+    for found in [json!(null), json!([]), json!({"spec": 1}), json!({"spec": {"containers": {"web": 1}}}), containers()]
+    {
+        for managed in
+            [json!(null), json!(1), json!([1, {}, {"manager": MANAGER, "operation": "Apply", "fieldsV1": ours}])]
+        {
             let mut found = found.clone();
             if found.is_object() {
                 found["metadata"] = json!({"managedFields": managed});
