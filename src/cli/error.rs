@@ -37,7 +37,7 @@ pub(super) enum Error {
     NotAnObject { kind: String, name: Option<String> },
     #[error("{what} does not exist")]
     Missing { what: String },
-    #[error("no GitSync manages {what}{}", notes.iter().map(|note| format!("; {note}")).collect::<String>())]
+    #[error("no GitSync manages {what}{}", notes.iter().flat_map(|note| ["; ", note]).collect::<String>())]
     NotManaged { what: String, notes: Vec<String> },
     #[error("there is no GitSync in {}", namespace.as_ref().map_or("the cluster".to_owned(), |namespace| format!("the namespace {namespace}")))]
     NoSync { namespace: Option<String> },

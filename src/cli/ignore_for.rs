@@ -52,7 +52,7 @@ pub(super) async fn run(arguments: &ObjectArguments) -> Result<Exit, Error> {
             _ => format!("for {name}: what others changed in {key}"),
         };
         let lines = std::iter::once(&begin).chain(&suggestion.notes);
-        lines.map(|line| format!("# {}\n", printable(line))).collect::<String>() + &body
+        lines.map(|line| format!("# {}\n", printable(line))).collect::<Vec<_>>().concat() + &body
     })?;
     Ok(if changes.is_empty() { Exit::Fine } else { Exit::Differs })
 }

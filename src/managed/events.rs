@@ -143,11 +143,11 @@ impl Store {
         verdict
     }
 
-    /// Whether an object that was read now is as it was last applied for this owner.
+    /// Whether an object that was read now is as it was last applied for this owner, whatever others added.
     pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
         let autoscaled = self.autoscaled.get(key).copied();
         let Some(account) = self.accounts.get(owner) else { return false };
-        let policy = Policy { drift: DriftPolicy::Revert, ..account.policy.clone() };
+        let policy = Policy { drift: DriftPolicy::Revert, additions: false, ..account.policy.clone() };
         let managed = self.objects.get_mut(key).filter(|m| m.owner == *owner && !m.phase.is_leaving());
         managed.is_some_and(|mut m| m.judge(live, &policy, autoscaled, now) == Verdict::InSync)
     }

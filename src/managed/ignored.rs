@@ -295,12 +295,12 @@ fn at<'v>(live: &'v Value, path: &[String]) -> Option<&'v Value> {
 }
 
 fn at_mut<'v>(live: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
-    path.iter().try_fold(live, |value, key| match key.strip_prefix("f:") {
-        Some(name) => value.get_mut(name),
-        None => {
-            let (_, index) = projection::child(Some(value), key);
-            value.as_array_mut()?.get_mut(index?)
+    path.iter().try_fold(live, |value, key| {
+        if let Some(name) = key.strip_prefix("f:") {
+            return value.get_mut(name);
         }
+        let (_, index) = projection::child(Some(value), key);
+        value.as_array_mut()?.get_mut(index?)
     })
 }
 

@@ -237,7 +237,9 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(14);
         let tokens = ["a", "0", "1", "~0", "~1", "-", "", "ä", "99999999999999999999"];
         for _ in 0..20_000 {
-            let text: String = (0..random.usize(..5)).map(|_| format!("/{}", random.choice(tokens).unwrap())).collect();
+            let text =
+                (0..random.usize(..5)).map(|_| format!("/{}", random.choice(tokens).unwrap())).collect::<Vec<_>>();
+            let text = text.concat();
             let Ok(pointer) = Pointer::parse(&text) else { continue };
             let mut values = [json!(null), json!(1)];
             for value in &mut values {
