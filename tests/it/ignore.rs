@@ -7,6 +7,7 @@ use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use crate::support::drift::{fence, patch_as, revert_of, version};
+use crate::support::gate::after_every_write;
 use crate::support::kubectl::Kubectl;
 use crate::support::world::{NAMESPACE, World, config_map, deployment};
 
@@ -371,4 +372,34 @@ async fn kubectl_scales_and_annotates_what_is_ignored() {
     kubectl.run(&["apply", "--server-side", "-f", file.path().to_str().unwrap()]).await;
     fence(&world).await;
     assert_eq!(world.data("free"), "theirs");
+}
+
+/// A world whose agent is killed after so many writes while a rule counts for an object that is created, and then for one that
+/// is there. Whether it was.
+async fn killed_after(writes: u64) -> bool {
+    let mut world = World::new().await;
+    world.remote.file("web.yaml", deployment("web", "nginx:1", 3)).file("a.yaml", config_map("a", "1")).commit("one");
+    world.sync("demo", json!({"wait": false, "ignore": [{"paths": [REPLICAS, IMAGE]}]}));
+    world.gate.shut_after(writes);
+    world.start();
+    let was_killed = world.cut_off_or(async |w| w.ready("demo").await).await;
+    // What is written after that is lost as well.
+    world.kill().await;
+    world.gate.open();
+    world.start();
+    world.ready("demo").await;
+    world.change("demo", json!({"ignore": [{"paths": [REPLICAS, IMAGE, "/data/key"]}]})).await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "theirs"}}));
+    edit_all(&world, 5, "nginx:9", "changed");
+    env_is_back(&world).await;
+    assert_eq!((replicas(&world), image(&world)), (5, "nginx:9".to_owned()), "killed after {writes}");
+    world.remote.file("web.yaml", deployment("web", "nginx:2", 4));
+    world.commit("demo", "ignored fields").await;
+    assert_eq!((replicas(&world), image(&world), world.data("a")), (5, "nginx:9".to_owned(), "theirs".to_owned()));
+    was_killed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_killed_between_any_two_writes_leaves_what_is_ignored_to_others() {
+    after_every_write(killed_after, 4).await;
 }
