@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{Error, Exit, object_name::ObjectArguments, output, syncs, trace::origin};
 use crate::{
     api::{GitSync, git_sync::UNKNOWN, ignore::IgnoreRule, overlay::PatchTarget},
-    managed::IgnoreRules,
+    managed::{IgnoreRules, Ignored},
     object::{Key, Object, Place, Pointer, printable},
 };
 
@@ -85,12 +85,12 @@ fn suggest(sync: &GitSync, key: &Key, live: Option<&Value>, changes: &[Change]) 
     let mut suggestion = Suggestion::default();
     let known = live.and_then(|live| Object::from_value(live, Place::file("")).ok());
     let rules = IgnoreRules::parse(&sync.spec.ignore).unwrap_or_default();
-    let ignored = known.and_then(|known| rules.of(key, &known));
+    let ignored = known.and_then(|known| Ignored::of(&rules, key, &known));
     let mut paths = Vec::new();
     for Change { field, how } in changes {
         let note = match field::pointer(field, live).and_then(|pointer| allowed(&pointer).map(|()| pointer)) {
             Err(why) => format!("{field}: {how}; {why}"),
-            Ok(pointer) if ignored.as_ref().is_some_and(|ignored| ignored.covers(&pointer)) => {
+            Ok(pointer) if ignored.as_ref().is_some_and(|ignored| covers(ignored, &pointer)) => {
                 format!("{field}: {how}; it is ignored already")
             }
             Ok(pointer) => {
@@ -104,6 +104,10 @@ fn suggest(sync: &GitSync, key: &Key, live: Option<&Value>, changes: &[Change]) 
         suggestion.rule = Some(IgnoreRule { paths, target: Some(target(key)) });
     }
     suggestion
+}
+
+fn covers(ignored: &Ignored, pointer: &Pointer) -> bool {
+    ignored.covers(&pointer.tokens().iter().map(|token| &**token).collect::<Vec<_>>())
 }
 
 fn allowed(pointer: &Pointer) -> Result<(), String> {

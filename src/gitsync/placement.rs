@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::api::conditions::cut;
 use crate::cluster::Kind;
-use crate::managed::{Desired, IgnoreRules, Mark};
+use crate::managed::{Desired, IgnoreRules, Ignored, Mark};
 use crate::manifest::Problem;
 use crate::object::{Digest, Key, Object};
 
@@ -107,7 +107,7 @@ pub fn place(
             ));
             continue;
         }
-        let ignored = placing.ignore.of(&key, object).map(Box::new);
+        let ignored = Ignored::of(placing.ignore, &key, object).map(Box::new);
         let mark = Mark::Label(Arc::clone(placing.label));
         placed.push(Arc::new(Desired { key, kind, object: Arc::clone(object), mark, ignored }));
     }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
-use super::ignored::Ignored;
 use crate::api::ignore::IgnoreRule;
 use crate::api::names::ANNOTATION_PREFIX;
 use crate::api::overlay::PatchTarget;
@@ -93,12 +92,12 @@ impl IgnoreRules {
         if wrong.is_empty() { Ok(Self(rules)) } else { Err(wrong.join("\n")) }
     }
 
-    /// What is ignored of an object that goes to this place.
-    pub fn of(&self, key: &Key, object: &Object) -> Option<Ignored> {
+    /// Those for an object that goes to this place; `None` if there are none.
+    pub(super) fn which(&self, key: &Key, object: &Object) -> Option<Which> {
         let all = self.0.iter().enumerate();
         let which =
             all.filter(|(_, rule)| rule.target.matches(key, object)).fold(0, |which, (at, _)| which | (1 << at));
-        (which != 0).then(|| Ignored::of(self.clone(), Which(which), object))
+        (which != 0).then_some(Which(which))
     }
 
     /// What some of the rules name, each once, the last place in a document first.
@@ -225,7 +224,7 @@ mod tests {
         let object = Object::from_value(&document, Place::file("a.yaml")).unwrap();
         let key = Key::new("apps", "Deployment", Some("shop"), "web");
         let rules = parse(json!([{"paths": ["/spec/replicas"], "target": target}])).unwrap();
-        assert_eq!(rules.of(&key, &object).is_some(), expected, "{target}");
+        assert_eq!(rules.which(&key, &object).is_some(), expected, "{target}");
     }
 
     #[test]

@@ -11,18 +11,15 @@
 //! Invariant: what is new has the values of the manifest: an object, and an item of a list.
 //! Invariant: where no pointer leads into the manifest, what is applied is the same, and so is its digest.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
 use super::collision::{is_item, keys_of};
-use super::desired::Desired;
 use super::fields::{Fields, add, applied_by, entries};
 use super::ignore_rules::{IgnoreRules, Which};
 use super::projection;
 use crate::api::names::MANAGER;
 use crate::object::pointer::{child, child_mut, find, follow, index, take};
-use crate::object::{Digest, Object, Pointer};
+use crate::object::{Digest, Key, Object, Pointer};
 
 /// The ignored fields of an object.
 #[derive(Clone, Debug)]
@@ -49,8 +46,9 @@ enum Place {
 }
 
 impl Ignored {
-    /// By these rules, for an object.
-    pub(super) fn of(rules: IgnoreRules, which: Which, object: &Object) -> Self {
+    /// What is ignored by these rules of an object that goes to this place.
+    pub fn of(rules: &IgnoreRules, key: &Key, object: &Object) -> Option<Self> {
+        let which = rules.which(key, object)?;
         let mut document = object.value();
         let pointers = rules.pointers(which);
         let is_in_it = pointers.iter().any(|pointer| find(&document, pointer.tokens()).is_some());
@@ -61,7 +59,7 @@ impl Ignored {
         } else {
             object.digest
         };
-        Self { rules, which, source }
+        Some(Self { rules: rules.clone(), which, source })
     }
 
     /// The fields, from the back of the manifest to its front, so that none moves what another one names.
@@ -70,9 +68,8 @@ impl Ignored {
     }
 
     /// Whether something is ignored, itself or with what is around it.
-    pub fn covers(&self, pointer: &Pointer) -> bool {
-        let tokens = pointer.tokens().iter().map(|token| &**token).collect::<Vec<_>>();
-        self.pointers().iter().any(|ignored| ignored.covers(&tokens))
+    pub fn covers(&self, path: &[&str]) -> bool {
+        self.pointers().iter().any(|ignored| ignored.covers(path))
     }
 
     /// Digest of what is applied to an object that is there.
@@ -84,104 +81,72 @@ impl Ignored {
     pub(super) fn strip(&self, document: &mut Value) {
         strip(&self.pointers(), document);
     }
-}
-
-fn strip(pointers: &[&Pointer], document: &mut Value) {
-    let annotations = |document: &Value| document.pointer("/metadata/annotations").and_then(Value::as_object).cloned();
-    let had_annotations = annotations(document).is_some_and(|all| !all.is_empty());
-    for pointer in pointers {
-        take(document, pointer.tokens());
-    }
-    if had_annotations && annotations(document).is_some_and(|all| all.is_empty()) {
-        document["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
-    }
-}
-
-impl Desired {
-    /// Whether the count of a workload is left to others.
-    pub(crate) fn ignores_replicas(&self) -> bool {
-        let mut ignored = self.ignored.iter().flat_map(|ignored| ignored.pointers());
-        ignored.any(|pointer| pointer.covers(&["spec", "replicas"]))
-    }
 
     /// Whether something of what is applied to this live object is what it is in it.
-    pub(crate) fn follows(&self, live: &Value) -> bool {
-        let Some(ignored) = &self.ignored else { return false };
-        let (document, all) = (self.object.value(), everybodys(live));
-        ignored.pointers().iter().any(|pointer| match locate(pointer.tokens(), &document, &all) {
-            Place::Within(_, depth) => is_sent(&document, &pointer.tokens()[..depth]),
+    pub(super) fn follows(&self, document: &Value, live: &Value) -> bool {
+        let all = everybodys(live);
+        self.pointers().iter().any(|pointer| match locate(pointer.tokens(), document, &all) {
+            Place::Within(_, depth) => is_sent(document, &pointer.tokens()[..depth]),
             _ => false,
         })
     }
 
-    /// What was sent, without the ignored fields.
-    pub(crate) fn without_ignored<'v>(&self, sent: &'v Value) -> Cow<'v, Value> {
-        let Some(ignored) = &self.ignored else { return Cow::Borrowed(sent) };
-        let mut sent = sent.clone();
-        ignored.strip(&mut sent);
-        Cow::Owned(sent)
+    /// Makes the whole body of a document what is applied to this live object.
+    pub(super) fn leave_out(&self, document: &Value, live: &Value, body: &mut Value) {
+        self.settle(document, live, body, |body, _, tokens| _ = take(body, tokens));
     }
 
-    /// What is applied to this live object.
-    pub(crate) fn body_over(&self, live: &Value) -> Value {
-        self.body_with(live, |body, _, tokens| _ = take(body, tokens))
-    }
-
-    /// What replaces this live object: the ignored fields are as they are in it.
-    pub(crate) fn body_in_place_of(&self, live: &Value) -> Value {
-        self.body_with(live, |body, at, tokens| match at {
+    /// Makes the whole body of a document what replaces this live object: the ignored fields are as they are in it.
+    pub(super) fn follow_all(&self, document: &Value, live: &Value, body: &mut Value) {
+        self.settle(document, live, body, |body, at, tokens| match at {
             Some(value) => {
                 if let Some(field) = tokens.iter().try_fold(body, |v, token| child_mut(v, token)) {
                     *field = value.clone();
                 }
             }
             None => _ = take(body, tokens),
-        })
+        });
     }
 
-    /// The document for this live object; `leave` is called for each ignored field that can be left out, with its value there.
-    fn body_with(&self, live: &Value, leave: impl Fn(&mut Value, Option<&Value>, &[Box<str>])) -> Value {
-        let Some(ignored) = &self.ignored else { return self.body() };
+    /// `leave` is called for each ignored field that can be left out, with its value in the live object.
+    fn settle(
+        &self,
+        document: &Value,
+        live: &Value,
+        body: &mut Value,
+        leave: impl Fn(&mut Value, Option<&Value>, &[Box<str>]),
+    ) {
         let all = everybodys(live);
         if all.is_empty() {
-            return self.body();
+            return self.strip(body);
         }
-        let mut body = self.whole_body();
-        let document = self.object.value();
-        for pointer in ignored.pointers() {
+        for pointer in self.pointers() {
             let tokens = pointer.tokens();
-            match locate(tokens, &document, &all) {
+            match locate(tokens, document, &all) {
                 Place::InNewItem => {}
-                Place::Within(path, depth) if is_sent(&document, &tokens[..depth]) => {
+                Place::Within(path, depth) if is_sent(document, &tokens[..depth]) => {
                     if let Some(live) = at(live, &path)
-                        && let Some(value) = tokens[..depth].iter().try_fold(&mut body, |v, t| child_mut(v, t))
+                        && let Some(value) = tokens[..depth].iter().try_fold(&mut *body, |v, t| child_mut(v, t))
                     {
                         follow(value, live, &tokens[depth..]);
                     }
                 }
-                Place::Field(path) => leave(&mut body, at(live, &path), tokens),
-                Place::Within(..) | Place::Nowhere => leave(&mut body, None, tokens),
+                Place::Field(path) => leave(body, at(live, &path), tokens),
+                Place::Within(..) | Place::Nowhere => leave(body, None, tokens),
             }
         }
-        let annotations = body.pointer("/metadata/annotations").and_then(Value::as_object);
-        let had_some =
-            document.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(|a| !a.is_empty());
-        if had_some && annotations.is_some_and(serde_json::Map::is_empty) {
-            body["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
-        }
-        body
+        without_emptied(body, has_annotations(document));
     }
 
-    /// A live object as far as it matters here: without the ignored fields, and without our ownership of them.
-    pub(crate) fn view<'v>(&self, live: &'v Value) -> Cow<'v, Value> {
-        let Some(ignored) = &self.ignored else { return Cow::Borrowed(live) };
-        let (document, all) = (self.object.value(), everybodys(live));
+    /// A live object without the ignored fields, and without our ownership of them.
+    pub(super) fn view(&self, document: &Value, live: &Value) -> Value {
+        let all = everybodys(live);
         let mut view = live.clone();
-        for pointer in ignored.pointers() {
+        for pointer in self.pointers() {
             let tokens = pointer.tokens();
-            match locate(tokens, &document, &all) {
+            match locate(tokens, document, &all) {
                 Place::Field(path) => _ = ours_mut(&mut view).map(|ours| remove(ours, &path)),
-                Place::Within(path, depth) if is_sent(&document, &tokens[..depth]) => {
+                Place::Within(path, depth) if is_sent(document, &tokens[..depth]) => {
                     if let Some(value) = at_mut(&mut view, &path) {
                         take(value, &tokens[depth..]);
                     }
@@ -193,16 +158,15 @@ impl Desired {
                 Place::Within(..) | Place::Nowhere | Place::InNewItem => {}
             }
         }
-        Cow::Owned(view)
+        view
     }
 
     /// `managedFields` in which the ignored fields are not ours any more; `None` if none is.
-    pub(crate) fn given_up(&self, live: &Value) -> Option<Value> {
-        let ignored = self.ignored.as_ref()?;
-        let (ours, document) = (applied_by(live, MANAGER)?, self.object.value());
+    pub(super) fn given_up(&self, document: &Value, live: &Value) -> Option<Value> {
+        let ours = applied_by(live, MANAGER)?;
         let mut left = ours.clone();
-        for pointer in ignored.pointers() {
-            if let Place::Field(path) = locate(pointer.tokens(), &document, ours) {
+        for pointer in self.pointers() {
+            if let Place::Field(path) = locate(pointer.tokens(), document, ours) {
                 remove(&mut left, &path);
             }
         }
@@ -215,14 +179,31 @@ impl Desired {
     }
 
     /// Takes the ignored fields out of a field set.
-    pub fn leave_ignored(&self, fields: &mut Fields) {
-        let Some(ignored) = &self.ignored else { return };
-        let document = self.object.value();
-        for pointer in ignored.pointers() {
-            if let Place::Field(path) = locate(pointer.tokens(), &document, fields) {
+    pub(super) fn leave(&self, document: &Value, fields: &mut Fields) {
+        for pointer in self.pointers() {
+            if let Place::Field(path) = locate(pointer.tokens(), document, fields) {
                 remove(fields, &path);
             }
         }
+    }
+}
+
+fn strip(pointers: &[&Pointer], document: &mut Value) {
+    let had_annotations = has_annotations(document);
+    for pointer in pointers {
+        take(document, pointer.tokens());
+    }
+    without_emptied(document, had_annotations);
+}
+
+fn has_annotations(document: &Value) -> bool {
+    document.pointer("/metadata/annotations").and_then(Value::as_object).is_some_and(|all| !all.is_empty())
+}
+
+/// Annotations of which none is left are not set to nothing.
+fn without_emptied(document: &mut Value, had_annotations: bool) {
+    if had_annotations && !has_annotations(document) {
+        document["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::api::ignore::IgnoreRule;
 use crate::cluster::{Kind, Scope};
-use crate::managed::Mark;
+use crate::managed::{Desired, Mark};
 use crate::object::Place as At;
 
 /// A Deployment of which these fields are ignored.
@@ -17,7 +17,7 @@ fn desired(document: Value, pointers: &[&str]) -> Desired {
     let paths = pointers.iter().map(|pointer| (*pointer).to_owned()).collect::<Vec<_>>();
     let rules = if paths.is_empty() { Vec::new() } else { vec![IgnoreRule { paths, target: None }] };
     let key = kind.key(Some("shop"), "web");
-    let ignored = IgnoreRules::parse(&rules).unwrap().of(&key, &object).map(Box::new);
+    let ignored = Ignored::of(&IgnoreRules::parse(&rules).unwrap(), &key, &object).map(Box::new);
     Desired { key, kind, object, mark: Mark::Label("shop.demo".into()), ignored }
 }
 
