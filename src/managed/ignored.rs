@@ -135,7 +135,7 @@ impl Ignored {
                 Place::Within(..) | Place::Nowhere => leave(body, None, tokens),
             }
         }
-        without_emptied(body, has_annotations(document));
+        drop_annotations_if_none(body, has_annotations(document));
     }
 
     /// A live object without the ignored fields, and without our ownership of them.
@@ -193,7 +193,7 @@ fn strip(pointers: &[&Pointer], document: &mut Value) {
     for pointer in pointers {
         take(document, pointer.tokens());
     }
-    without_emptied(document, had_annotations);
+    drop_annotations_if_none(document, had_annotations);
 }
 
 fn has_annotations(document: &Value) -> bool {
@@ -201,7 +201,7 @@ fn has_annotations(document: &Value) -> bool {
 }
 
 /// Annotations of which none is left are not set to nothing.
-fn without_emptied(document: &mut Value, had_annotations: bool) {
+fn drop_annotations_if_none(document: &mut Value, had_annotations: bool) {
     if had_annotations && !has_annotations(document) {
         document["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
     }

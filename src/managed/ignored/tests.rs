@@ -1,3 +1,5 @@
+//! What is applied, compared and given up of objects of which something is ignored.
+
 use std::sync::Arc;
 
 use serde_json::json;
