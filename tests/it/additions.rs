@@ -51,9 +51,9 @@ async fn what_people_add_goes_and_what_others_add_stays() {
     assert_eq!(a["data"], json!({"key": "1", "auto": "1"}));
     assert_eq!((&a["metadata"]["labels"]["vpa"], &a["metadata"]["labels"]["team"]), (&json!("1"), &Value::Null));
     assert_eq!(a["metadata"]["finalizers"], json!(["example.org/theirs"]));
-    let shown = world.status("demo")["lastReverts"][0]["changes"].clone();
     let expected = json!({"field": "data.mine", "found": "\"z\"", "restored": "absent"});
-    assert!(shown.as_array().unwrap().contains(&expected), "{shown:#}");
+    let shown = |w: &World| w.status("demo")["lastReverts"][0]["changes"].as_array().cloned().unwrap_or_default();
+    world.until("the status shows what it was", |w| shown(w).contains(&expected)).await;
     // A commit that adds what was taken back brings it.
     world.remote.file("a.yaml", format!("{}  mine: git\n", config_map("a", "1")));
     world.commit("demo", "it is in Git now").await;

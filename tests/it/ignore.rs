@@ -156,6 +156,8 @@ async fn a_rule_that_is_added_keeps_what_is_there_and_one_that_goes_puts_the_man
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_costs_requests_for_the_objects_that_it_touches_and_for_no_others() {
     let world = with(json!([])).await;
+    // Its controller writes no more, so nothing has to be read again.
+    world.until("it is available", |w| web(w)["status"]["availableReplicas"] == 3).await;
     let applies = |w: &World| {
         let all = w.requests().into_iter().filter(|(what, _)| {
             ["configmaps", "deployments"].iter().any(|of| what.ends_with(of) || what.contains("deployments"))
