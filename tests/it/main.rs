@@ -116,6 +116,7 @@ mod schedules;
 mod secret_types;
 mod service_accounts;
 mod shared_remotes;
+mod sops;
 mod source;
 mod ssh;
 mod status_command;
