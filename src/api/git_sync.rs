@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::Span;
+use super::ignore::IgnoreRule;
 use super::overlay::{CommonMetadata, Image, Patch};
 use super::render::Render;
 use super::schemas::{ConditionSchema, TimeSchema};
@@ -59,6 +60,16 @@ pub struct GitSyncSpec {
     /// What to do when another client changes or deletes a managed object.
     #[serde(default)]
     pub drift: DriftPolicy,
+    /// Whether, with `drift: Revert`, fields that people's tools (`kubectl`, k9s, Lens, Helm and their like) add to managed objects
+    /// are taken back. By default additions stay. Never taken back: what `kubectl rollout restart` sets, replicas, finalizers,
+    /// owner references, and what is ignored.
+    #[serde(default)]
+    pub additions: bool,
+    /// Fields that are left to others: not applied, not compared and not reverted. A new object is created with the values of
+    /// its manifest. At most 50, with 500 paths together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub ignore: Vec<IgnoreRule>,
     /// Namespace of namespaced objects whose manifest has none; by default the namespace of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,

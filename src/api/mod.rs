@@ -13,6 +13,7 @@ pub mod function_conditions;
 pub mod function_v1alpha2;
 pub mod git_repository;
 pub mod git_sync;
+pub mod ignore;
 pub mod names;
 pub mod overlay;
 pub mod receiver;

@@ -118,7 +118,7 @@ pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
 
 /// The fields that could not be put back: those that are not ours any more, or those that the server spoke of.
 pub(super) fn fields_not_put_back(desired: &Desired, live: Option<&Value>, error: &Error) -> Vec<String> {
-    let mut fields = live.map(|live| collision::lost(&desired.body(), live)).unwrap_or_default();
+    let mut fields = live.map(|live| collision::lost(&desired.body_over(live), live)).unwrap_or_default();
     if fields.is_empty() {
         let causes = error.refusal().into_iter().flat_map(|refusal| &refusal.causes);
         fields = causes.map(|cause| cause.field.clone()).filter(|field| !field.is_empty()).collect();

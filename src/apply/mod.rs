@@ -7,7 +7,8 @@
 //! - `rerun`: what has come to its end is created anew; `replace`: what cannot be changed is
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
 //!   changed, by whom
-//! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count
+//! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count; `ignored`: what is
+//!   left to others
 //! - [`FollowUp`]: what the drift loop has to do because of a write
 //!
 //! Invariant: every write to a managed object is made here, one at a time per object.
@@ -17,6 +18,7 @@
 mod delete;
 mod edit;
 mod follow_up;
+mod ignored;
 mod object_locks;
 mod owners;
 mod prune;

@@ -220,7 +220,8 @@ impl Writer {
         if self.make_way_for_rerun(owner, desired).await? {
             return Ok(Put::without(Change::Terminating));
         }
-        let mut body = desired.body();
+        let is_new = step.expect == Expect::Absent && before.is_empty();
+        let mut body = if is_new { desired.whole_body() } else { desired.body() };
         if desired.sets_replicas(&body) {
             self.settle_replicas(desired, &mut body).await?;
         }
@@ -233,10 +234,19 @@ impl Writer {
             });
             takes_over = take_over.is_some();
         }
+        let mut before = before.to_owned();
+        let given_up = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
+        if let Some(given_up) = given_up {
+            // Giving something up is no change of the object.
+            for known in [expected.as_mut(), Some(&mut before)].into_iter().flatten() {
+                if *known == given_up.before {
+                    known.clone_from(&given_up.after);
+                }
+            }
+        }
         if let Some(version) = &expected {
             body["metadata"]["resourceVersion"] = json!(version);
         }
-        let is_new = step.expect == Expect::Absent && before.is_empty();
         let applied = if is_new {
             match self.create_now(desired, &body).await? {
                 Some(created) => Ok(created),
@@ -264,7 +274,7 @@ impl Writer {
         };
         let digest = answered.last_applied.digest;
         self.store().answered(desired, answered);
-        let known = expected.as_deref().unwrap_or(before);
+        let known = expected.as_deref().unwrap_or(&before);
         let change = if is_terminating(&answer) {
             Change::Terminating
         } else if is_new {
@@ -290,7 +300,7 @@ impl Writer {
             Replaced::Denied(why) => Err(NotPut::Immutable(refused, why)),
             Replaced::Awaited(awaits) => Ok(Put { awaits: Some(awaits), ..Put::without(Change::Terminating) }),
             Replaced::Gone => {
-                let mut body = body.clone();
+                let mut body = if desired.ignored.is_some() { self.body_of_new(desired).await } else { body.clone() };
                 body["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
                 let Some((answer, answered)) = self.create_now(desired, &body).await? else {
                     return Ok(Put::without(Change::Anothers));
@@ -331,6 +341,7 @@ impl Writer {
                 _ => Ok(None),
             };
         }
+        let answer = self.give_up_applied(desired, answer).await;
         let rules = self.store().health_rules(&desired.key);
         let answered = Answered::of(desired, &answer, body, rules.as_deref());
         Ok(Some((answer, answered)))

@@ -149,6 +149,10 @@ impl Writer {
         if !applied.is_err_and(|error| error.is_invalid()) {
             return false;
         }
+        if desired.ignored.is_some() {
+            // What is left to others is not why.
+            body = replacement::apply_to(&desired.body_in_place_of(live), live);
+        }
         body["metadata"]["resourceVersion"] = resource_version(live).into();
         let alone = self.cluster().replace(&desired.kind, namespace, name, &body, Persistence::DryRun).await;
         alone.is_err_and(|error| error.refusal().is_some() && !error.is_conflict())

@@ -30,7 +30,7 @@ impl Writer {
                 live => live.map(Cow::Owned),
             },
         };
-        let mut body = desired.body();
+        let mut body = live.as_deref().map_or_else(|| desired.whole_body(), |live| desired.body_over(live));
         let found = match &live {
             None => Edit::of(desired, None, None),
             Some(live) => {
@@ -45,8 +45,9 @@ impl Writer {
                         if let Some(count) = woken {
                             answer["spec"]["replicas"] = count.into();
                         }
+                        let answer = desired.view(&answer);
                         let empty_containers = projection::empty_containers(&answer, &body);
-                        let differences = projection::differences(live, &answer, &empty_containers);
+                        let differences = projection::differences(&desired.view(live), &answer, &empty_containers);
                         if woken.is_none() && differences.is_empty() {
                             self.end_drift(&desired.key);
                             return Ok(());

@@ -19,12 +19,12 @@ use crate::failure::{Backoff, caught, caught_now};
 use crate::managed::attempts::Ground;
 use crate::managed::autoscaler::is_at_zero;
 use crate::managed::desired::{Desired, Mark, yield_to_people};
-use crate::managed::object::{NotPutBack, REMARKABLE};
+use crate::managed::object::{Answered, NotPutBack, REMARKABLE};
 use crate::managed::pending::{Next, Seen, Sight};
 use crate::managed::revert_backoff::Shift;
 use crate::managed::verdict::{Reason, Verdict, resource_version};
 use crate::managed::writes::Begun;
-use crate::managed::{projection, reserved};
+use crate::managed::{additions, projection, reserved};
 use crate::notification::Message;
 use crate::object::{Key, Owner, printable};
 
@@ -133,6 +133,7 @@ impl Writer {
         let asked_by_commit = is_outdated || successor.is_some();
         let desired = successor.as_ref().unwrap_or(desired);
         let mut body = desired.body();
+        self.settle_ignored(desired, &mut body, found).await?;
         if desired.sets_replicas(&body) || found.is_some_and(is_at_zero) {
             self.settle_replicas(desired, &mut body).await?;
         }
@@ -155,8 +156,11 @@ impl Writer {
         let edit = (!asked_by_commit && !is_replaced && !is_unchanged).then(|| {
             let differences = found.map(|found| {
                 let empty_containers = &answered.last_applied.empty_containers;
-                let mut all = projection::differences(found, &answer, empty_containers);
+                let mut all = projection::differences(&desired.view(found), &desired.view(&answer), empty_containers);
                 reserved::add_differences(&mut all, desired.mark.reserved(), found, &answer);
+                if self.store().takes_back(desired) {
+                    additions::add_differences(&mut all, desired, &desired.view(found), &answer);
+                }
                 all
             });
             Edit::of(desired, differences, over)
@@ -193,12 +197,21 @@ impl Writer {
                 Err(NotDone { error: refused, advice: Some(advice) })
             }
             Replaced::Awaited(_) => Ok(None),
-            Replaced::Gone => match self.create_now(desired, body).await? {
+            Replaced::Gone => match self.create_anew(desired, body).await? {
                 Some((answer, answered)) => Ok(Some(InPlace { answer, answered, over: None })),
                 // Somebody was faster.
                 None => Err(refused.into()),
             },
         }
+    }
+
+    /// Creates an object that is gone and whose update with `body` was refused.
+    async fn create_anew(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Answered)>, Error> {
+        if desired.ignored.is_none() {
+            return self.create_now(desired, body).await;
+        }
+        let whole = self.body_of_new(desired).await;
+        self.create_now(desired, &whole).await
     }
 
     /// Whether an object is now as it was last applied for its owner, as far as that can be known.

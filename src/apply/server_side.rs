@@ -17,7 +17,7 @@ use crate::managed::collision::{self, Collision};
 use crate::managed::desired::Desired;
 use crate::managed::object::{Answered, Managed};
 use crate::managed::verdict::resource_version;
-use crate::managed::{ownership, reserved};
+use crate::managed::{additions, ownership, reserved};
 
 /// How often an object that is written all the time is read again before something in it makes way.
 const WRITTEN_MEANWHILE: usize = 5;
@@ -81,11 +81,16 @@ impl Writer {
     ) -> Result<InPlace, Error> {
         let (namespace, name, reserved) =
             (desired.key.namespace.as_deref(), &*desired.key.name, desired.mark.reserved());
+        let takes_back = self.store().takes_back(desired);
         let known = |body: &Value, live: &Value, now: &str| {
-            reserved::with(collision::known(body, live, now), reserved, live, now)
+            let collision = reserved::with(collision::known(body, live, now), reserved, live, now);
+            if takes_back { additions::with(collision, desired, live, now) } else { collision }
+        };
+        let is_added = |live: &Value| {
+            reserved::is_added_to(reserved, live) || (takes_back && additions::are_in(desired, &desired.view(live)))
         };
         // An apply that leaves a reserved field to others is taken, and is not what is wanted: there is no use in it.
-        let is_added_to = seen.is_some_and(|live| reserved::is_added_to(reserved, live));
+        let is_added_to = seen.is_some_and(&is_added);
         let held_back = collisions == Collisions::MakeWay && !is_added_to && self.holds_back(desired, seen);
         let collides = |live: &&Value| !held_back && known(body, live, &self.now().to_string()).is_some();
         let collided = seen.filter(collides);
@@ -98,13 +103,20 @@ impl Writer {
             let applied = async {
                 let how = Apply::forced(MANAGER);
                 let answer = self.cluster().apply(&desired.kind, namespace, name, way.body, how).await?;
-                let Some(entries) = ownership::without_first_apply_echo(&answer) else { return Ok(answer) };
+                let Some(entries) = ownership::without_first_apply_echo(&answer) else {
+                    return Ok(self.give_up_applied(desired, answer).await);
+                };
                 let version = resource_version(&answer).to_owned();
-                match self.cluster().rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries).await {
+                let answer = match self
+                    .cluster()
+                    .rewrite_managed_fields(&desired.kind, namespace, name, &version, &entries)
+                    .await
+                {
                     // Someone wrote meanwhile: the next apply finds the entry again.
-                    Err(error) if error.is_conflict() => Ok(answer),
-                    rewritten => rewritten,
-                }
+                    Err(error) if error.is_conflict() => answer,
+                    rewritten => rewritten?,
+                };
+                Ok(self.give_up_applied(desired, answer).await)
             };
             let answer = match applied.await {
                 Ok(answer) => answer,
@@ -117,7 +129,7 @@ impl Writer {
             let rules = self.store().health_rules(&desired.key);
             let answered = Answered::of(desired, &answer, way.body, rules.as_deref());
             let is_over = way.collisions == Collisions::Stay || !way.grounds.is_empty();
-            if is_over || !reserved::is_added_to(reserved, &answer) {
+            if is_over || !is_added(&answer) {
                 return Ok(InPlace { answer, answered, over: way.who });
             }
             // This is not all that was wanted: whoever fails now has to come back.

@@ -37,6 +37,8 @@ pub(super) enum Error {
     NotAnObject { kind: String, name: Option<String> },
     #[error("{what} does not exist")]
     Missing { what: String },
+    #[error("no GitSync manages {what}{}", notes.iter().flat_map(|note| ["; ", note]).collect::<String>())]
+    NotManaged { what: String, notes: Vec<String> },
     #[error("there is no GitSync in {}", namespace.as_ref().map_or("the cluster".to_owned(), |namespace| format!("the namespace {namespace}")))]
     NoSync { namespace: Option<String> },
     #[error("these environment variables cannot be used:\n{}", .0.iter().map(|refused| format!("  {refused}")).collect::<Vec<_>>().join("\n"))]
@@ -92,6 +94,7 @@ impl Error {
         match self {
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
+            Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
             Self::Missing { .. } | Self::NoSync { namespace: Some(_) } => {
                 Some("-n NAMESPACE looks in another namespace; mainstay status -A lists all GitSyncs".into())

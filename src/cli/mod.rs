@@ -22,6 +22,7 @@ mod events;
 mod exit;
 mod follow;
 mod identity;
+mod ignore_for;
 mod install;
 mod lease_identity;
 mod logs;
@@ -84,6 +85,8 @@ enum Command {
     Tree(tree::Arguments),
     /// Show where an object comes from, how it is, and what the agent does about it next
     Trace(object_name::ObjectArguments),
+    /// Print the rule of `spec.ignore` that leaves to others what they have changed in an object; exit code 1 if they have
+    IgnoreFor(object_name::ObjectArguments),
     /// Show the Events of GitSyncs and of what they manage, newest last
     Events(events::Arguments),
     /// Print the completion for a shell: `source <(mainstay completion bash)`
@@ -146,6 +149,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Diff(arguments) => diff::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,
         Command::Trace(arguments) => trace::run(&arguments).await,
+        Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,
         Command::Events(arguments) => events::run(&arguments).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command()),
         Command::Build(arguments) => build::run(arguments).await,

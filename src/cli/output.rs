@@ -93,7 +93,7 @@ enum Position {
 }
 
 /// YAML has no escapes outside of double quotes; where one is needed, the document is JSON, which is YAML too.
-fn yaml(facts: &impl Serialize) -> Result<String, Error> {
+pub(super) fn yaml(facts: &impl Serialize) -> Result<String, Error> {
     let text = serde_yaml::to_string(facts).map_err(Error::WriteYaml)?;
     if !text.contains(|c| is_unprintable(c) && c != '\n') {
         return Ok(text);

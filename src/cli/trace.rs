@@ -5,7 +5,7 @@
 //! Invariant: no value of the object is printed; it may be a Secret.
 
 mod next;
-mod origin;
+pub(super) mod origin;
 mod text;
 
 use super::{Error, Exit, object_name::ObjectArguments};

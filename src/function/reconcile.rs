@@ -59,7 +59,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         return;
     }
     let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
-    let policy = Policy { drift: DriftPolicy::Revert, suspended: false, confined: false, acts_as: None };
+    let policy =
+        Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
     context.writer.set_policy(&owner, policy, History::default());
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();

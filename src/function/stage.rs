@@ -360,7 +360,7 @@ fn desired(child_kind: ChildKind, function: &ResolvedFunction, document: &Value)
     let key = kind.key(Some(&function.namespace), &object.key.name);
     let reserved = children::reserved(child_kind);
     let mark = Mark::Controller { uid: function.uid.as_str().into(), watched_by: MANAGED_BY, reserved };
-    Some(Arc::new(Desired { key, kind, object: Arc::new(object), mark }))
+    Some(Arc::new(Desired { key, kind, object: Arc::new(object), mark, ignored: None }))
 }
 
 /// Adds the apply of a document. Returns whether there is anything to write.

@@ -293,6 +293,7 @@ impl Attempt<'_> {
             target_namespace: &directory.target_namespace,
             label: self.label,
             reach: self.context.rights.reach(self.sync),
+            ignore: &directory.ignore,
         };
         let placed = placement::place(&decoded.objects, &served, &placing);
         placed.map_err(|problems| {

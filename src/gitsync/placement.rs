@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::api::conditions::cut;
 use crate::cluster::Kind;
-use crate::managed::{Desired, Mark};
+use crate::managed::{Desired, IgnoreRules, Ignored, Mark};
 use crate::manifest::Problem;
 use crate::object::{Digest, Key, Object};
 
@@ -59,6 +59,8 @@ pub struct Placing<'a> {
     pub label: &'a Arc<str>,
     /// What it may touch.
     pub reach: Reach,
+    /// What is left to others of them.
+    pub ignore: &'a IgnoreRules,
 }
 
 /// The placed objects, or every reason why the commit cannot be applied.
@@ -105,12 +107,9 @@ pub fn place(
             ));
             continue;
         }
-        placed.push(Arc::new(Desired {
-            key,
-            kind,
-            object: Arc::clone(object),
-            mark: Mark::Label(Arc::clone(placing.label)),
-        }));
+        let ignored = Ignored::of(placing.ignore, &key, object).map(Box::new);
+        let mark = Mark::Label(Arc::clone(placing.label));
+        placed.push(Arc::new(Desired { key, kind, object: Arc::clone(object), mark, ignored }));
     }
     if problems.is_empty() { Ok(placed) } else { Err(problems) }
 }

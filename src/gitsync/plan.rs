@@ -219,7 +219,9 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
             Some(live) if live.is_ours(desired) && observed.inventory.0.contains_key(key) => Expect::Ours,
             Some(live) => Expect::Version {
                 version: live.resource_version.clone(),
-                take_over: take_over(&live.managed_fields, &desired.object.api_version, &now),
+                take_over: take_over(&live.managed_fields, &desired.object.api_version, &now, |taken| {
+                    desired.leave_ignored(taken);
+                }),
             },
         };
         plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });

@@ -324,7 +324,8 @@ impl Task {
         self.context.registry.update(&self.owner, |row| row.by_account = by_account);
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now()).is_some();
-        let policy = Policy { drift: sync.spec.drift, suspended, confined, acts_as };
+        let (drift, additions) = (sync.spec.drift, sync.spec.additions);
+        let policy = Policy { drift, additions, suspended, confined, acts_as };
         let history = History {
             reverted: status.reverted,
             last_reverts: status.last_reverts,

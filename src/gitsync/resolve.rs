@@ -14,6 +14,7 @@ use crate::api::git_sync::Dependency;
 use crate::api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
 use crate::api::overlay::CommonMetadata;
 use crate::api::render::Helm;
+use crate::managed::IgnoreRules;
 use crate::managed::health_rules::HealthRules;
 use crate::managed::replacement::ReplacedKinds;
 use crate::object::{Digest, Owner};
@@ -57,6 +58,8 @@ pub(super) struct Directory {
     pub(super) overlay: Option<Overlay>,
     /// Labels and annotations of all objects.
     pub(super) common_metadata: Option<CommonMetadata>,
+    /// What is left to others of its objects.
+    pub(super) ignore: IgnoreRules,
 }
 
 /// What a sync is asked for: equal requests have nothing new to do.
@@ -153,8 +156,9 @@ impl Directory {
         if let Some(why) = overlay_fields::wrong(&sync.spec) {
             return Err(Refused::invalid(Reason::SpecInvalid, why));
         }
+        let ignore = IgnoreRules::parse(&sync.spec.ignore).map_err(|why| Refused::invalid(Reason::SpecInvalid, why))?;
         let target_namespace = target.unwrap_or_default().to_owned();
-        Ok(Self { base_dir, target_namespace, helm, overlay, common_metadata })
+        Ok(Self { base_dir, target_namespace, helm, overlay, common_metadata, ignore })
     }
 }
 

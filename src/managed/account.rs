@@ -21,12 +21,21 @@ const SHOWN: usize = 10;
 pub struct Policy {
     /// What to do about drift.
     pub drift: DriftPolicy,
+    /// What people's tools add to its objects is taken back, where drift is reverted.
+    pub additions: bool,
     /// Both loops are stopped.
     pub suspended: bool,
     /// It may touch only its own namespace: it takes no object from an owner that may touch everything.
     pub confined: bool,
     /// In whose name its objects are read and written; `None`: with the agent's own rights.
     pub acts_as: Option<ServiceAccount>,
+}
+
+impl Policy {
+    /// Whether what people's tools add goes back.
+    pub(crate) fn takes_back(&self) -> bool {
+        self.additions && self.drift == DriftPolicy::Revert
+    }
 }
 
 /// What an owner's status says of the time before this agent.

@@ -38,7 +38,8 @@ impl Store {
 
     /// How many replicas an autoscaled workload that is at 0 must have; `None` when 0 is right.
     pub(crate) fn woken(&self, desired: &Desired, live: &Value) -> Option<i64> {
-        let autoscaler = self.autoscaled.get(&desired.key).filter(|_| is_at_zero(live))?;
+        let autoscaler =
+            self.autoscaled.get(&desired.key).filter(|_| is_at_zero(live) && !desired.ignores_replicas())?;
         autoscaler.woken(&desired.body(), live)
     }
 }

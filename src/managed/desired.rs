@@ -1,11 +1,15 @@
 //! What an object must be: the document, and what is set in it before it is applied.
 //!
-//! Invariant: nothing but the namespace and one label is added, so the body changes only when the document does.
+//! Invariant: nothing but the namespace and one label is added, so the body changes only when the document does, or what is
+//! ignored of it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::fields::Fields;
+use super::ignored::Ignored;
 use super::reserved::Reserved;
 use crate::api::names::{ANNOTATION_PREFIX, RERUN, SYNC_LABEL};
 use crate::cluster::Kind;
@@ -66,11 +70,22 @@ pub struct Desired {
     pub object: Arc<Object>,
     /// What says whose it is.
     pub mark: Mark,
+    /// Its fields that are left to others, if any are.
+    pub ignored: Option<Box<Ignored>>,
 }
 
 impl Desired {
-    /// What is applied.
+    /// What is applied to an object that is there: without what is ignored of it.
     pub fn body(&self) -> Value {
+        let mut body = self.whole_body();
+        if let Some(ignored) = &self.ignored {
+            ignored.strip(&mut body);
+        }
+        body
+    }
+
+    /// What a new object is created as.
+    pub fn whole_body(&self) -> Value {
         let mut body = self.object.value();
         let Some(root) = body.as_object_mut() else { return body };
         if self.kind.has_status {
@@ -87,6 +102,62 @@ impl Desired {
         body
     }
 
+    /// What is applied to this live object.
+    pub(crate) fn body_over(&self, live: &Value) -> Value {
+        let mut body = self.whole_body();
+        if let Some(ignored) = &self.ignored {
+            ignored.leave_out(&self.object.value(), live, &mut body);
+        }
+        body
+    }
+
+    /// What replaces this live object: what is ignored is as it is in it.
+    pub(crate) fn body_in_place_of(&self, live: &Value) -> Value {
+        let mut body = self.whole_body();
+        if let Some(ignored) = &self.ignored {
+            ignored.follow_all(&self.object.value(), live, &mut body);
+        }
+        body
+    }
+
+    /// Whether something of what is applied to this live object is sent as it is in it.
+    pub(crate) fn follows(&self, live: &Value) -> bool {
+        self.ignored.as_ref().is_some_and(|ignored| ignored.follows(&self.object.value(), live))
+    }
+
+    /// What was sent, without what is ignored.
+    pub(crate) fn without_ignored<'v>(&self, sent: &'v Value) -> Cow<'v, Value> {
+        let Some(ignored) = &self.ignored else { return Cow::Borrowed(sent) };
+        let mut sent = sent.clone();
+        ignored.strip(&mut sent);
+        Cow::Owned(sent)
+    }
+
+    /// A live object as far as it matters here: without what is ignored, and without our ownership of that.
+    pub(crate) fn view<'v>(&self, live: &'v Value) -> Cow<'v, Value> {
+        match &self.ignored {
+            Some(ignored) => Cow::Owned(ignored.view(&self.object.value(), live)),
+            None => Cow::Borrowed(live),
+        }
+    }
+
+    /// `managedFields` of a live object in which nothing ignored is ours any more; `None` if nothing is.
+    pub(crate) fn given_up(&self, live: &Value) -> Option<Value> {
+        self.ignored.as_ref()?.given_up(&self.object.value(), live)
+    }
+
+    /// Takes what is ignored out of a field set.
+    pub fn leave_ignored(&self, fields: &mut Fields) {
+        if let Some(ignored) = &self.ignored {
+            ignored.leave(&self.object.value(), fields);
+        }
+    }
+
+    /// Whether the count of a workload is left to others.
+    pub(crate) fn ignores_replicas(&self) -> bool {
+        self.ignored.as_ref().is_some_and(|ignored| ignored.covers(&["spec", "replicas"]))
+    }
+
     /// Value of the label that says whose it is, if one does.
     pub fn label(&self) -> Option<&str> {
         match &self.mark {
@@ -97,7 +168,7 @@ impl Desired {
 
     /// Digest of the document: the same for as long as applying it again would send the same.
     pub fn source(&self) -> Digest {
-        self.object.digest
+        self.ignored.as_ref().map_or(self.object.digest, |ignored| ignored.source())
     }
 
     /// How a live object ended, if it did. What a controller owns is run again as its owner says.

@@ -78,7 +78,7 @@ impl Managed {
     }
 
     fn digest_of(&self, live: &Value) -> Option<Digest> {
-        projection::digest(live, &self.applied.last()?.empty_containers)
+        projection::digest(&self.desired.view(live), &self.applied.last()?.empty_containers)
     }
 
     /// The object was seen like this, and stays so for a reason.

@@ -7,7 +7,8 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::account::Account;
+use super::account::{Account, Policy};
+use super::additions;
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::desired::without_replicas;
 use super::health_rules;
@@ -40,7 +41,7 @@ impl Store {
         }
         let uid = managed.other_uid(&live);
         let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
-        let verdict = account.spare(key, managed.judge(&live, account, account.policy.drift, autoscaled, now));
+        let verdict = account.spare(key, managed.judge(&live, account, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, &live, autoscaled, now);
         let next = match verdict {
             // What is known already says nothing about what was seen since.
@@ -58,7 +59,8 @@ impl Store {
                 if managed.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
             }
             Verdict::LeaveAlone(Reason::Report) => {
-                let digest = managed.applied.last().and_then(|last| projection::digest(&live, &last.empty_containers));
+                let view = managed.desired.view(&live);
+                let digest = managed.applied.last().and_then(|last| projection::digest(&view, &last.empty_containers));
                 let is_reported = managed.reported.replace(digest) == Some(digest);
                 if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
             }
@@ -132,7 +134,7 @@ impl Store {
             return left;
         }
         let uid = managed.other_uid(live);
-        let verdict = account.spare(key, managed.judge(live, account, account.policy.drift, autoscaled, now));
+        let verdict = account.spare(key, managed.judge(live, account, &account.policy, autoscaled, now));
         managed.note_drift(&verdict, live, autoscaled, now);
         let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
         drop(managed);
@@ -142,12 +144,13 @@ impl Store {
         verdict
     }
 
-    /// Whether an object that was read now is as it was last applied for this owner.
+    /// Whether an object that was read now is as it was last applied for this owner, whatever others added.
     pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
         let autoscaled = self.autoscaled.get(key).copied();
+        let Some(account) = self.accounts.get(owner) else { return false };
+        let policy = Policy { drift: DriftPolicy::Revert, additions: false, ..account.policy.clone() };
         let managed = self.objects.get_mut(key).filter(|m| m.owner == *owner && !m.phase.is_leaving());
-        let (Some(mut managed), Some(account)) = (managed, self.accounts.get(owner)) else { return false };
-        managed.judge(live, account, DriftPolicy::Revert, autoscaled, now) == Verdict::InSync
+        managed.is_some_and(|mut m| m.judge(live, account, &policy, autoscaled, now) == Verdict::InSync)
     }
 
     /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
@@ -180,7 +183,7 @@ impl Managed {
         &mut self,
         live: &Value,
         account: &Account,
-        policy: DriftPolicy,
+        policy: &Policy,
         autoscaled: Option<Autoscaler>,
         now: Timestamp,
     ) -> Verdict {
@@ -188,13 +191,14 @@ impl Managed {
         let is_newer = !self.applied.is_newer_than(resource_version(live));
         let is_owner = self.is_owner();
         let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
+        let view = self.desired.view(live);
         if last.resource_version.is_empty() {
             // An earlier agent verified it and remembered only the digest.
             let mut sent = self.desired.body();
             if autoscaled.is_some() {
                 without_replicas(&mut sent);
             }
-            last.empty_containers = projection::empty_containers(live, &sent);
+            last.empty_containers = projection::empty_containers(&view, &sent);
         }
         let mut woken = None;
         if is_newer {
@@ -205,18 +209,24 @@ impl Managed {
                 health_rules::health(rules, &self.desired.key, &self.desired.object, live)
             };
             self.is_at_zero = is_at_zero(live);
-            let autoscaler = autoscaled.filter(|_| self.is_at_zero);
+            let autoscaler = autoscaled.filter(|_| self.is_at_zero && !self.desired.ignores_replicas());
             woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));
             if let Some(count) = woken {
                 self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
             }
         }
-        let verdict = match decide(last, &self.desired.mark, live, policy, now) {
-            Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy {
+        let takes_back = policy.takes_back() && is_newer && self.desired.label().is_some();
+        let verdict = match decide(last, &self.desired.mark, &view, policy.drift, now) {
+            Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy.drift {
                 DriftPolicy::Revert => Verdict::Revert,
                 DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),
                 DriftPolicy::Ignore => Verdict::LeaveAlone(Reason::Ignore),
             },
+            Verdict::InSync
+                if takes_back && !verdict::is_terminating(live) && additions::are_in(&self.desired, &view) =>
+            {
+                Verdict::Revert
+            }
             Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
             verdict => verdict,
         };

@@ -15,13 +15,19 @@ use crate::cluster::{Kind, Scope};
 use crate::object::{Object, Owner, Place};
 
 pub(super) const POLICY: Policy =
-    Policy { drift: DriftPolicy::Revert, suspended: false, confined: false, acts_as: None };
+    Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
 
 pub(super) fn desired() -> Arc<Desired> {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
     let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
     let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
-    Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()) })
+    Arc::new(Desired {
+        key: kind.key(Some("shop"), "a"),
+        kind,
+        object,
+        mark: Mark::Label("shop.demo".into()),
+        ignored: None,
+    })
 }
 
 pub(super) fn live(version: u64, value: &str) -> Value {

@@ -71,7 +71,7 @@ pub(crate) fn live_object(live: &Value) {
     let _ = AppliedConfiguration::of(live);
     let _ = (collision::known(live, live, NOW), collision::lost(live, live));
     let entries = &live["metadata"]["managedFields"];
-    let _ = (take_over(entries, "v1", NOW), released(entries));
+    let _ = (take_over(entries, "v1", NOW, |_| ()), released(entries));
     let text = |name: &str| live[name].as_str().unwrap_or_default();
     let key = Key::new(split_api_version(text("apiVersion")).0, text("kind"), None, "web".to_owned());
     let _ = (health(&key, live), ended(&key, live));

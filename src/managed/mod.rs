@@ -10,6 +10,7 @@
 //!   whether it is being written, and what waits to be acted on
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
+//! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object; `additions`: what people's tools added
 //! - `deletion`: whether an object that left may be deleted; [`replacement`]: whether one that cannot be changed may be
 //!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
 //! - [`health_rules`]: the expressions of a GitSync for the health of kinds
@@ -29,6 +30,7 @@
 //! Deliberately absent: requests, clocks and tasks. All of it are values and decisions over values.
 
 pub(crate) mod account;
+pub(crate) mod additions;
 pub(crate) mod applied_configuration;
 pub(crate) mod apply_state;
 pub(crate) mod attempts;
@@ -46,6 +48,8 @@ mod fixtures;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 pub mod health_rules;
+mod ignore_rules;
+pub(crate) mod ignored;
 pub mod inventory;
 mod lost_fields;
 pub(crate) mod memory_budget;
@@ -72,6 +76,8 @@ pub(crate) mod written;
 pub use account::{History, Policy};
 pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};
+pub use ignore_rules::IgnoreRules;
+pub use ignored::Ignored;
 pub use memory_budget::Part;
 pub use ownership::{released, take_over};
 pub use pause_end::PauseEnd;

@@ -93,8 +93,9 @@ pub(crate) struct Answered {
 impl Answered {
     /// What `answer` says to `sent`; how healthy the object is, by the rules of its owner, if that has any.
     pub(crate) fn of(desired: &Desired, answer: &Value, sent: &Value, rules: Option<&HealthRules>) -> Self {
-        let empty_containers = projection::empty_containers(answer, sent);
-        let sent_replicas = desired.sets_replicas(sent);
+        let (view, sent) = (desired.view(answer), desired.without_ignored(sent));
+        let empty_containers = projection::empty_containers(&view, &sent);
+        let sent_replicas = desired.sets_replicas(&sent);
         Self {
             health: health_rules::health(rules, &desired.key, &desired.object, answer),
             is_at_zero: is_at_zero(answer),
@@ -104,7 +105,7 @@ impl Answered {
             last_applied: LastApplied {
                 uid: verdict::uid(answer).into(),
                 resource_version: resource_version(answer).into(),
-                digest: projection::digest(answer, &empty_containers),
+                digest: projection::digest(&view, &empty_containers),
                 empty_containers,
             },
         }

@@ -252,7 +252,7 @@ mod tests {
         let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
         let key = kind.key(Some("shop"), name);
-        let desired = Arc::new(Desired { key, kind, object, mark: Mark::Label("shop.demo".into()) });
+        let desired = Arc::new(Desired { key, kind, object, mark: Mark::Label("shop.demo".into()), ignored: None });
         Managed::new(&Owner::git_sync("shop", owner), desired, LastApplied::default(), generation)
     }
 

@@ -21,10 +21,15 @@ const DATA: [&str; 3] = ["f:data", "f:binaryData", "f:stringData"];
 const METADATA: [&str; 2] = ["f:labels", "f:annotations"];
 
 /// `managedFields` rewritten so that our next apply removes what people's tools left; `None` when there is nothing to
-/// take over. `api_version` is that of the document.
-pub fn take_over(managed_fields: &Value, api_version: &str, now: &str) -> Option<Value> {
+/// take over. `api_version` is that of the document; `leave` takes out of a field set what stays whose it is.
+pub fn take_over(managed_fields: &Value, api_version: &str, now: &str, leave: impl Fn(&mut Fields)) -> Option<Value> {
     let is_tool = |entry: &Value| entry["manager"].as_str().is_some_and(|m| TOOLS.contains(&m));
-    moved(managed_fields, api_version, now, is_tool, removable)
+    let taken = |fields: &Fields| {
+        let mut taken = removable(fields);
+        leave(&mut taken);
+        taken
+    };
+    moved(managed_fields, api_version, now, is_tool, taken)
 }
 
 /// `managedFields` in which what `part` says of the fields of such entries has become ours.
@@ -149,7 +154,7 @@ mod tests {
                     ".": {}, "k:{\"name\":\"DEBUG\"}": {".": {}, "f:name": {}, "f:value": {}}}}}},
             })
         )]);
-        let rewritten = take_over(&fields, "apps/v1", "2026-01-01T00:00:00Z").unwrap();
+        let rewritten = take_over(&fields, "apps/v1", "2026-01-01T00:00:00Z", |_| ()).unwrap();
         let env = json!({"k:{\"name\":\"DEBUG\"}": {".": {}, "f:name": {}, "f:value": {}}});
         assert_eq!(
             rewritten[1]["fieldsV1"],
@@ -167,7 +172,7 @@ mod tests {
     #[test]
     fn leaves_controllers_alone() {
         let fields = json!([entry("kube-controller-manager", json!({"f:metadata": {"f:annotations": {"f:x": {}}}}))]);
-        assert_eq!(take_over(&fields, "apps/v1", "now"), None);
+        assert_eq!(take_over(&fields, "apps/v1", "now", |_| ()), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Differing {
 
     /// Of an object as it was seen, by its document.
     pub(super) fn of(desired: &Desired, live: &Value, autoscaled: Option<Autoscaler>) -> Self {
-        let mut body = desired.body();
+        let mut body = desired.body_over(live);
         if autoscaled.is_some() {
             without_replicas(&mut body);
         }

@@ -261,7 +261,7 @@ pub(crate) fn judge(of: &Candidate<'_>, live: &Value, is_proven: bool, now: jiff
 /// What is created for trial: the object under another name, or (without one) under its own, without what a second one could
 /// not have beside the first.
 pub(crate) fn trial(desired: &Desired, name: Option<&str>) -> Value {
-    let mut body = desired.body();
+    let mut body = desired.whole_body();
     if desired.key.is("", "Service")
         && let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut)
     {

@@ -80,6 +80,12 @@ impl Store {
         self.accounts.get(owner).map(|account| account.policy.acts_as.clone())
     }
 
+    /// Whether what people's tools add to an object is taken back.
+    pub(crate) fn takes_back(&self, desired: &Desired) -> bool {
+        let account = self.get(&desired.key).and_then(|managed| self.accounts.get(&managed.owner));
+        desired.label().is_some() && account.is_some_and(|account| account.policy.takes_back())
+    }
+
     /// The kinds whose objects may be deleted and created anew for an owner from now on; whether it was others before.
     pub(crate) fn set_replaced_kinds(&mut self, owner: &Owner, kinds: ReplacedKinds) -> bool {
         let Some(account) = self.accounts.get_mut(owner) else { return false };

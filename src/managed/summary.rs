@@ -186,7 +186,7 @@ mod tests {
             let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
             let key = kind.key(Some("shop"), &name);
             let mark = Mark::Label("shop.demo".into());
-            let desired = Arc::new(Desired { key: key.clone(), kind: Arc::clone(&kind), object, mark });
+            let desired = Arc::new(Desired { key: key.clone(), kind: Arc::clone(&kind), object, mark, ignored: None });
             store.hold(&owner, desired, LastApplied { resource_version: "5".into(), ..LastApplied::default() });
             store.get_mut(&key).unwrap().health = Health::Healthy;
             key

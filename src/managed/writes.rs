@@ -250,7 +250,7 @@ mod tests {
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
         let mark = Mark::Label("shop.demo".into());
-        let desired = Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark });
+        let desired = Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark, ignored: None });
         store.set_policy(&owner, POLICY, History::default());
         assert!(store.begin_put(&owner, &desired).is_some());
         let mut sent = desired.body();
@@ -267,7 +267,13 @@ mod tests {
         let document = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {
             "spec": {"containers": [{"name": "main", "image": image}]}}}});
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
-        Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()) })
+        Arc::new(Desired {
+            key: kind.key(Some("shop"), "a"),
+            kind,
+            object,
+            mark: Mark::Label("shop.demo".into()),
+            ignored: None,
+        })
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! - [`stage`]: the order of applying and pruning
 //! - [`health`]: the health of a live object; [`ended`]: whether it has come to its end
 //! - [`Secret`]: a value that is not shown
-//! - [`syntax`]: the syntax of names and labels
+//! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
+//! - [`Pointer`]: a JSON pointer, the place of a field
 //! - [`redact_server_text`]: removes values from a server's message
 //!
 //! Deliberately absent: what only the server knows (plural names, scope, schemas); that is `cluster`.
@@ -23,9 +24,11 @@ mod key;
 mod order;
 mod owner;
 mod place;
+pub mod pointer;
 mod printable;
 mod redact;
 mod secret;
+mod selector;
 pub mod syntax;
 
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
@@ -36,6 +39,8 @@ pub use key::{Identity, Key, Names, split_api_version};
 pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};
 pub use place::Place;
+pub use pointer::Pointer;
 pub use printable::{is_unprintable, printable, printable_lines};
 pub use redact::{admission, redact_field_text, redact_server_text, withhold_server_text, without_item_names};
 pub use secret::Secret;
+pub use selector::Selector;

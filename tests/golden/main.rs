@@ -76,7 +76,7 @@ fn desired(document: &Value) -> Arc<Desired> {
     let namespace = Some(word(document, "/metadata/namespace")).filter(|n| !n.is_empty()).unwrap_or(NAMESPACE);
     let key = kind.key(kind.namespaced.then_some(namespace), word(document, "/metadata/name"));
     let object = Arc::new(Object::from_value(document, Place::file("objects.yaml")).unwrap());
-    Arc::new(Desired { key, kind, object, mark: Mark::Label(LABEL.into()) })
+    Arc::new(Desired { key, kind, object, mark: Mark::Label(LABEL.into()), ignored: None })
 }
 
 /// Key of a live object.

@@ -51,6 +51,7 @@ fn decide(case: &Case) -> String {
         target_namespace: case.target_namespace.as_deref().unwrap_or(NAMESPACE),
         label: &LABEL.into(),
         reach: if case.confined { Reach::OwnNamespace } else { Reach::Cluster },
+        ignore: &mainstay::managed::IgnoreRules::default(),
     };
     let mut text = String::new();
     match place(&objects, &served.collect::<Served>(), &placing) {

@@ -129,3 +129,46 @@ async fn events_of_the_git_sync_and_of_what_it_manages_come_in_their_order() {
     assert!(items.iter().any(|item| item["reason"] == "Reverted" && item["object"]["name"] == "a"), "{facts}");
     assert_eq!(items.last().unwrap()["message"], "one\u{1b}[2J\u{202e}\ntwo");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_is_suggested_for_what_others_changed_and_works_as_it_is_printed() {
+    let (world, _) = deployed().await;
+    let program = Program::of(&world).await;
+    let ask = ["ignore-for", "deploy", "web", "-n", NAMESPACE];
+    let (code, text, _) = program.run(&ask).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.starts_with("# no drift of Deployment.apps mainstay-tests/web was seen"), "{text}");
+
+    let edit = |count: u32, image: &str| {
+        let containers = json!([{"name": "web", "image": image}]);
+        let patch = json!({"spec": {"replicas": count, "template": {"spec": {"containers": containers}}}});
+        let of = ("apps/v1", "deployments", "web");
+        crate::support::drift::patch_as(&world, "kubectl-edit", of, devcluster::verbs::patch::Form::Strategic, patch);
+    };
+    edit(5, "example.org/web:9");
+    world.until("it was put back", |w| !w.status("demo")["lastReverts"][0].is_null()).await;
+    let (code, text, error) = program.run(&ask).await;
+    assert_eq!((code, &*error), (1, ""), "{text}");
+    assert!(text.contains("# spec.replicas: changed by kubectl-edit, put back at "), "{text}");
+    let printed: Value = serde_yaml::from_str(&text).unwrap();
+    let rule = json!({
+        "paths": ["/spec/replicas", "/spec/template/spec/containers/0/image"],
+        "target": {"group": "apps", "kind": "Deployment", "name": "web", "namespace": NAMESPACE},
+    });
+    assert_eq!(printed, json!({"spec": {"ignore": [rule]}}));
+    let (_, facts, _) = program.run(&[&ask[..], &["-o", "json"]].concat()).await;
+    assert_eq!(serde_json::from_str::<Value>(&facts).unwrap(), printed);
+
+    world.change("demo", printed["spec"].clone()).await;
+    edit(5, "example.org/web:9");
+    let (_, text, _) = program.run(&ask).await;
+    assert!(text.contains("it is ignored already") && !text.contains("spec:"), "{text}");
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "9"}}));
+    world.until("something else was put back", |w| w.data("a") == "1").await;
+    let web = world.get("apps/v1", "deployments", "web").unwrap();
+    assert_eq!(web["spec"]["replicas"], 5);
+
+    let (code, text, error) = program.run(&["ignore-for", "ns", NAMESPACE]).await;
+    assert_eq!((code, &*text), (2, ""));
+    assert!(error.contains("no GitSync manages Namespace mainstay-tests"), "{error}");
+}

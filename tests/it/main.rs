@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod abbreviations;
+mod additions;
 mod addresses;
 mod admission;
 mod admission_samples;
@@ -72,6 +73,7 @@ mod functions_watches;
 mod health_expressions;
 mod hostile_names;
 mod hosting;
+mod ignore;
 mod image_retention;
 mod inventories;
 mod jobs;

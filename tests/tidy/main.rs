@@ -165,6 +165,7 @@ const ACTING: &[&str] = &[
     "src/source/transport/",
     "src/apply/delete.rs",
     "src/apply/follow_up.rs",
+    "src/apply/ignored.rs",
     "src/apply/object_locks.rs",
     "src/apply/prune.rs",
     "src/apply/put.rs",

@@ -28,39 +28,39 @@ const MOST: usize = 500;
 
 /// What is known of an object.
 #[derive(Debug)]
-pub(super) struct Trace {
+pub(in crate::cli) struct Trace {
     /// The object that was asked for.
-    pub(super) asked: Key,
+    pub(in crate::cli) asked: Key,
     /// The owners between it and the managed object, that one last; empty if it is managed itself.
-    pub(super) owners: Vec<Key>,
+    pub(in crate::cli) owners: Vec<Key>,
     /// The managed object as it is in the cluster, or else the one that was asked for; `None` if it is not there.
-    pub(super) live: Option<Value>,
+    pub(in crate::cli) live: Option<Value>,
     /// The GitSync that manages it.
-    pub(super) manager: Option<Manager>,
+    pub(in crate::cli) manager: Option<Manager>,
     /// What could not be read.
-    pub(super) notes: Vec<String>,
+    pub(in crate::cli) notes: Vec<String>,
 }
 
 /// The GitSync that manages an object.
 #[derive(Debug)]
-pub(super) struct Manager {
-    pub(super) sync: GitSync,
-    pub(super) repository: Option<GitRepository>,
+pub(in crate::cli) struct Manager {
+    pub(in crate::cli) sync: GitSync,
+    pub(in crate::cli) repository: Option<GitRepository>,
     /// What its inventory says of the object.
-    pub(super) entry: Entry,
+    pub(in crate::cli) entry: Entry,
     /// Where it is in the repository, and in which commit.
-    pub(super) place: Option<(Arc<str>, Place)>,
+    pub(in crate::cli) place: Option<(Arc<str>, Place)>,
 }
 
 impl Trace {
     /// The managed object.
-    pub(super) fn object(&self) -> &Key {
+    pub(in crate::cli) fn object(&self) -> &Key {
         self.owners.last().unwrap_or(&self.asked)
     }
 }
 
 /// Finds what is known of the object of the arguments.
-pub(super) async fn find(arguments: &ObjectArguments) -> Result<Trace, Error> {
+pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<Trace, Error> {
     let (called, name) = arguments.kind_and_name()?;
     let cluster = arguments.connection.connect().await?;
     let namespace = arguments.connection.namespace(&cluster);

@@ -27,7 +27,13 @@ fn objects() -> Vec<Arc<Desired>> {
         let name = format!("o{number}");
         let document = json!({"apiVersion": version, "kind": &*kind.kind, "metadata": {"name": name}});
         let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
-        Arc::new(Desired { key: kind.key(namespace, &name), kind, object, mark: Mark::Label(LABEL.into()) })
+        Arc::new(Desired {
+            key: kind.key(namespace, &name),
+            kind,
+            object,
+            mark: Mark::Label(LABEL.into()),
+            ignored: None,
+        })
     };
     NAMESPACES.iter().flat_map(|namespace| (0..5).map(|number| object(*namespace, number))).collect()
 }

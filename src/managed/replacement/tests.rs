@@ -16,7 +16,7 @@ fn desired(api_version: &str, kind: &str, document: Value) -> Desired {
     json_patch::merge(&mut whole, &document);
     let object = Arc::new(Object::from_value(&whole, Place::file("a.yaml")).unwrap());
     let kind = Arc::new(Kind::fixed(api_version, kind, "plurals", Scope::Namespaced));
-    Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()) }
+    Desired { key: kind.key(Some("shop"), "a"), kind, object, mark: Mark::Label("shop.demo".into()), ignored: None }
 }
 
 fn annotated(value: &str) -> Value {

@@ -1,0 +1,263 @@
+//! JSON pointers (RFC 6901): the place of a field in a document.
+//!
+//! Invariant: no pointer makes anything here panic, whatever the document is.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::Value;
+
+/// Longest pointer, in bytes.
+const LONGEST: usize = 1024;
+
+/// A pointer to something in a document, not to the whole of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointer(Box<[Box<str>]>);
+
+impl Pointer {
+    /// Reads a pointer.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what is allowed.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        if text.len() > LONGEST {
+            return Err("it is longer than 1024 bytes");
+        }
+        if text.is_empty() {
+            return Err("it names the whole object; name a field, such as /spec/replicas");
+        }
+        let Some(text) = text.strip_prefix('/') else {
+            return Err("a JSON pointer begins with `/`, such as /spec/replicas");
+        };
+        text.split('/').map(unescaped).collect::<Option<Box<[_]>>>().map(Self).ok_or(
+            "`~` is followed by 0 or 1 in a JSON pointer: a `/` in a name is written `~1`, and a `~` is written `~0`",
+        )
+    }
+
+    /// Of these names of fields and positions in lists; `None` if there are none.
+    pub fn of(tokens: impl IntoIterator<Item = impl Into<Box<str>>>) -> Option<Self> {
+        let tokens = tokens.into_iter().map(Into::into).collect::<Box<[_]>>();
+        (!tokens.is_empty()).then_some(Self(tokens))
+    }
+
+    /// The names of fields and the positions in lists.
+    pub fn tokens(&self) -> &[Box<str>] {
+        &self.0
+    }
+
+    /// Whether it names the field at this path or something around it.
+    pub fn covers(&self, path: &[&str]) -> bool {
+        self.0.len() <= path.len() && self.0.iter().zip(path).all(|(own, other)| **own == **other)
+    }
+
+    /// By place in a document: what is inside of something comes after it, and what is further back in a list later.
+    pub fn by_place(&self, other: &Self) -> Ordering {
+        let number = |token: &str| index(token, usize::MAX);
+        let one_by_one = self.0.iter().zip(&*other.0).map(|(own, other)| match (number(own), number(other)) {
+            (Some(own), Some(other)) => own.cmp(&other),
+            _ => own.cmp(other),
+        });
+        one_by_one.fold(Ordering::Equal, Ordering::then).then(self.0.len().cmp(&other.0.len()))
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|token| write!(f, "/{}", token.replace('~', "~0").replace('/', "~1")))
+    }
+}
+
+fn unescaped(token: &str) -> Option<Box<str>> {
+    let mut parts = token.split('~');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (escaped, rest) = match part.as_bytes().first() {
+            Some(b'0') => ('~', &part[1..]),
+            Some(b'1') => ('/', &part[1..]),
+            _ => return None,
+        };
+        plain.push(escaped);
+        plain.push_str(rest);
+    }
+    Some(plain.into())
+}
+
+/// The position that a token names in a list of this length.
+pub fn index(token: &str, length: usize) -> Option<usize> {
+    let is_number = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = is_number && (token == "0" || !token.starts_with('0'));
+    token.parse().ok().filter(|index| is_plain && *index < length)
+}
+
+/// What a token names in a value.
+pub fn child<'v>(value: &'v Value, token: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(fields) => fields.get(token),
+        Value::Array(items) => items.get(index(token, items.len())?),
+        _ => None,
+    }
+}
+
+/// The same, to be changed.
+pub fn child_mut<'v>(value: &'v mut Value, token: &str) -> Option<&'v mut Value> {
+    match value {
+        Value::Object(fields) => fields.get_mut(token),
+        Value::Array(items) => {
+            let index = index(token, items.len())?;
+            items.get_mut(index)
+        }
+        _ => None,
+    }
+}
+
+/// What is at this place.
+pub fn find<'v>(value: &'v Value, tokens: &[Box<str>]) -> Option<&'v Value> {
+    tokens.iter().try_fold(value, |value, token| child(value, token))
+}
+
+/// Takes out what is at this place.
+pub fn take(value: &mut Value, tokens: &[Box<str>]) -> Option<Value> {
+    let (last, before) = tokens.split_last()?;
+    match before.iter().try_fold(value, |value, token| child_mut(value, token))? {
+        Value::Object(fields) => fields.remove(&**last),
+        Value::Array(items) => index(last, items.len()).map(|index| items.remove(index)),
+        _ => None,
+    }
+}
+
+/// Makes what is at this place what it is in another value: also absent, where what is around it is there.
+pub fn follow(value: &mut Value, other: &Value, tokens: &[Box<str>]) {
+    let Some((first, inside)) = tokens.split_first() else { return };
+    if !inside.is_empty() {
+        if let (Some(value), Some(other)) = (child_mut(value, first), child(other, first)) {
+            follow(value, other, inside);
+        }
+        return;
+    }
+    match (value, other) {
+        (Value::Object(fields), Value::Object(others)) => match others.get(&**first) {
+            Some(other) => _ = fields.insert(first.to_string(), other.clone()),
+            None => _ = fields.remove(&**first),
+        },
+        (value @ Value::Array(_), other @ Value::Array(_)) => {
+            if let (Some(item), Some(other)) = (child_mut(value, first), child(other, first)) {
+                *item = other.clone();
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pointer(text: &str) -> Pointer {
+        Pointer::parse(text).unwrap()
+    }
+
+    #[test]
+    fn reads_escapes_and_writes_them_back() {
+        for text in ["/spec/replicas", "/metadata/annotations/a.b~1c", "/data/~0x~1", "/a//b", "/", "/a/0/-"] {
+            assert_eq!(pointer(text).to_string(), text);
+        }
+        assert_eq!(&*pointer("/a~1b/~01").tokens()[1], "~1");
+        assert_eq!(&*pointer("/a~1b").tokens()[0], "a/b");
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, expected) in [
+            ("", "it names the whole object"),
+            ("spec", "a JSON pointer begins with"),
+            ("/a~", "`~` is followed by"),
+            ("/a~2", "`~` is followed by"),
+            ("/ä~ä", "`~` is followed by"),
+            (&format!("/{}", "a".repeat(1024)), "it is longer"),
+        ] {
+            let wrong = Pointer::parse(text).unwrap_err();
+            assert!(wrong.starts_with(expected), "{text}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn takes_out_what_is_there_and_nothing_else() {
+        let whole = json!({"a": [{"b": 1, "c": 2}, 3], "0": {"x/y": 4}});
+        for (text, expected) in [
+            ("/a/0/b", json!({"a": [{"c": 2}, 3], "0": {"x/y": 4}})),
+            ("/a/1", json!({"a": [{"b": 1, "c": 2}], "0": {"x/y": 4}})),
+            ("/0/x~1y", json!({"a": [{"b": 1, "c": 2}, 3], "0": {}})),
+            ("/a/00", whole.clone()),
+            ("/a/-", whole.clone()),
+            ("/a/2", whole.clone()),
+            ("/a/18446744073709551616", whole.clone()),
+            ("/a/0/b/c", whole.clone()),
+            ("/x/y", whole.clone()),
+        ] {
+            let mut value = whole.clone();
+            take(&mut value, pointer(text).tokens());
+            assert_eq!(value, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn follows_another_value_where_what_is_around_it_is_there() {
+        let check = |text: &str, other: Value, expected: Value| {
+            let mut value = json!({"a": [{"b": 1}, {"b": 2}]});
+            follow(&mut value, &other, pointer(text).tokens());
+            assert_eq!(value, expected, "{text} of {other}");
+        };
+        check("/a/1/b", json!({"a": [{}, {"b": 9}]}), json!({"a": [{"b": 1}, {"b": 9}]}));
+        check("/a/1/b", json!({"a": [{}, {}]}), json!({"a": [{"b": 1}, {}]}));
+        check("/a/1/b", json!({"a": [{}]}), json!({"a": [{"b": 1}, {"b": 2}]}));
+        check("/a/1/c", json!({"a": [{}, {"c": 3}]}), json!({"a": [{"b": 1}, {"b": 2, "c": 3}]}));
+        check("/a/1", json!({"a": [{}, {"c": 3}]}), json!({"a": [{"b": 1}, {"c": 3}]}));
+        check("/a/1", json!({"a": "x"}), json!({"a": [{"b": 1}, {"b": 2}]}));
+    }
+
+    #[test]
+    fn later_items_come_before_earlier_ones_from_the_back() {
+        let mut all = ["/a/9", "/a/10", "/a/9/b", "/a", "/b/x"].map(pointer);
+        all.sort_by(|one, other| other.by_place(one));
+        assert_eq!(all.map(|pointer| pointer.to_string()), ["/b/x", "/a/10", "/a/9/b", "/a/9", "/a"]);
+    }
+
+    #[test]
+    fn covers_a_field_and_everything_in_it() {
+        assert!(
+            pointer("/spec").covers(&["spec", "replicas"]) && pointer("/spec/replicas").covers(&["spec", "replicas"])
+        );
+        assert!(!pointer("/spec/replicas/x").covers(&["spec", "replicas"]) && !pointer("/sp").covers(&["spec"]));
+    }
+
+    #[test]
+    fn nothing_panics_whatever_the_pointer_and_the_document_are() {
+        let mut random = fastrand::Rng::with_seed(14);
+        let tokens = ["a", "0", "1", "~0", "~1", "-", "", "ä", "99999999999999999999"];
+        for _ in 0..20_000 {
+            let text =
+                (0..random.usize(..5)).map(|_| format!("/{}", random.choice(tokens).unwrap())).collect::<Vec<_>>();
+            let text = text.concat();
+            let Ok(pointer) = Pointer::parse(&text) else { continue };
+            let mut values = [json!(null), json!(1)];
+            for value in &mut values {
+                for _ in 0..random.usize(..5) {
+                    let inner = value.take();
+                    *value = match random.u8(..4) {
+                        0 => json!([inner]),
+                        1 => json!([1, inner]),
+                        2 => json!({"a": inner, "": 1}),
+                        _ => json!({"0": inner, "ä": [], "/": {}}),
+                    };
+                }
+            }
+            let [mut value, other] = values;
+            let before = find(&value, pointer.tokens()).cloned();
+            follow(&mut value.clone(), &other, pointer.tokens());
+            assert_eq!(take(&mut value, pointer.tokens()), before);
+            assert_eq!(Pointer::parse(&pointer.to_string()), Ok(pointer));
+        }
+    }
+}
