@@ -9,6 +9,8 @@ use similar::{ChangeTag, TextDiff};
 
 /// Lines that are the same and are shown around those that are not.
 const AROUND: usize = 3;
+/// How much deeper the keys of an item are than the item.
+const KEY_OF_ITEM: usize = 3;
 /// How long the shortest difference is looked for; after that any difference will do.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -49,28 +51,33 @@ pub(super) fn hunks(before: Option<&Value>, after: Option<&Value>) -> Vec<String
     lines
 }
 
-/// The field in which a line of YAML is: the keys above it that are less indented.
+/// The field in which a line of YAML is, such as `spec.containers[0]`: the keys and items above it that are less deep.
 fn field_of(lines: &[&str], at: usize) -> String {
     let mut within = lines.get(at).map_or(0, |line| depth(line));
     let mut steps = Vec::new();
-    for line in lines[..at.min(lines.len())].iter().rev() {
+    for (number, line) in lines[..at.min(lines.len())].iter().enumerate().rev() {
         if within == 0 {
             break;
         }
-        let depth = depth(line);
-        let text = line.trim_start();
-        if depth >= within || text.is_empty() {
+        let (depth_here, text) = (depth(line), line.trim_start_matches(' '));
+        if depth_here >= within || text.is_empty() {
             continue;
         }
-        within = depth;
-        if let Some(item) = text.strip_prefix("- ") {
-            steps.push(format!("[{item}]"));
+        if let Some(first) = text.strip_prefix("- ") {
+            // The first key of an item is in its line, as deep as its other keys.
+            if let Some(key) = first.strip_suffix(':').filter(|_| depth_here + KEY_OF_ITEM < within) {
+                steps.push(format!(".{key}"));
+            }
+            let before = lines[..number].iter().rev().map(|line| depth(line));
+            let index = before.take_while(|other| *other >= depth_here).filter(|other| *other == depth_here).count();
+            steps.push(format!("[{index}]"));
         } else if let Some(key) = text.strip_suffix(':') {
-            steps.push(key.to_owned());
+            steps.push(format!(".{key}"));
         }
+        within = depth_here;
     }
     steps.reverse();
-    steps.join(".")
+    steps.concat().trim_start_matches('.').to_owned()
 }
 
 /// How deep a line is: an item of a list is deeper than the key of the list, which has the same indentation.
@@ -96,21 +103,26 @@ mod tests {
             let containers = json!([{"name": "web", "image": image, "a": 1, "b": 2, "c": 3}, {"name": "log"}]);
             json!({"kind": "Deployment", "spec": {"template": {"spec": {"containers": containers}}}, "z": more})
         };
-        let lines = "@@ spec.template.spec.containers.[a: 1] @@
-         - a: 1
-           b: 2
-           c: 3
--          image: web:1
-+          image: web:2
-           name: web
-         - name: log
+        let lines = "\
+@@ spec.template.spec.containers[0] @@
+       - a: 1
+         b: 2
+         c: 3
+-        image: web:1
++        image: web:2
+         name: web
+       - name: log
  z: 1";
-        let lines = lines
-            .replace("\n         ", "\n       ")
-            .replace("\n-        ", "\n-      ")
-            .replace("\n+        ", "\n+      ");
-        check(Some(of("web:1", json!(1))), Some(of("web:2", json!(1))), &lines);
+        check(Some(of("web:1", json!(1))), Some(of("web:2", json!(1))), lines);
         check(Some(of("a", json!(1))), Some(of("a", json!(1))), "");
+    }
+
+    #[test]
+    fn a_field_is_named_by_its_keys_and_items() {
+        let text = "a:\n  b:\n  - c:\n    - d: 1\n    - e: 2\n      f: 3\n  - 4\n";
+        let lines: Vec<&str> = text.lines().collect();
+        let fields: Vec<String> = (0..lines.len()).map(|at| field_of(&lines, at)).collect();
+        assert_eq!(fields, ["", "a", "a.b", "a.b[0].c", "a.b[0].c", "a.b[0].c[1]", "a.b"]);
     }
 
     #[test]

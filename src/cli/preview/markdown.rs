@@ -155,3 +155,78 @@ fn cut(text: &str, most: usize) -> &str {
 fn characters(text: &str) -> usize {
     text.chars().count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::report;
+    use super::*;
+
+    #[test]
+    fn is_a_table_and_the_lines_of_each_object() {
+        assert_eq!(
+            comment(&report(1, "a", "x")),
+            "### What GitSync <code>shop&#47;demo</code> would change
+
+Commit 1a2b3c4d of main, against the cluster
+
+| Created | Changed | Deleted | Unchanged |
+| ---: | ---: | ---: | ---: |
+| 0 | 1 | 0 | 0 |
+
+> x
+
+<details><summary>changed <code>ConfigMap shop&#47;a</code> (<code>a</code>)</summary>
+
+x
+
+```diff
+@@ data @@
+ data:
+-  a: b
++  a: x
+```
+
+</details>
+
+"
+        );
+    }
+
+    #[test]
+    fn hostile_texts_are_no_markup_and_cannot_end_what_they_are_in() {
+        let text = "x\n```\n</details>\n<img src=x onerror=1> @everyone #1 [a](http://b) | ````\n\u{202e}";
+        let comment = comment(&report(1, "a</code><script>`*", text));
+        let (prose, lines): (Vec<&str>, Vec<&str>) = {
+            let mut is_within = false;
+            comment.lines().partition(|line| {
+                is_within ^= line.starts_with("`````");
+                !is_within
+            })
+        };
+        assert!(
+            lines.iter().any(|line| line.contains("@everyone")) && lines.iter().any(|line| line.contains("````")),
+            "{comment}"
+        );
+        for markup in ["<img", "<script", "@", "[a]", "http:", "```\n", "\u{202e}"] {
+            assert!(!prose.join("\n").replace("`````\n", "").contains(markup), "{markup:?} in {prose:#?}");
+        }
+        assert_eq!(comment.matches("\n`````diff\n").count() + comment.matches("\n`````\n").count(), 2);
+        assert!(!comment.contains('\u{202e}'));
+    }
+
+    #[test]
+    fn is_never_too_long_and_says_what_is_cut() {
+        for (count, length) in [(1, 200_000), (3, 30_000), (2_000, 10), (100, 5_000), (3_000, 1)] {
+            let lines = "0123456789012345678\n".repeat(length / 20 + 1);
+            let comment = comment(&report(count, "a", &lines));
+            let end = comment.lines().last().unwrap();
+            assert!(characters(&comment) <= LONGEST, "{count} {length}: {}", characters(&comment));
+            assert!(
+                end.contains("this comment leaves out") && end.contains("mainstay diff"),
+                "{count} {length}: {end}"
+            );
+            assert_eq!(comment.matches("<details>").count(), comment.matches("</details>").count());
+            assert_eq!(comment.matches("```").count() % 2, 0);
+        }
+    }
+}

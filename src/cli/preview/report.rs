@@ -208,3 +208,48 @@ fn camel_case(word: &str) -> String {
         all + rest
     })
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::object::{Key, Place};
+
+    /// A report with so many objects of this name, each with this text in it.
+    pub(in crate::cli::preview) fn report(count: usize, name: &str, text: &str) -> Report {
+        let object = |_| Previewed {
+            key: Key::new("", "ConfigMap", Some("shop"), name),
+            api_version: "v1".to_owned(),
+            place: Some(Place::file(name)),
+            is_confidential: false,
+            fate: Fate::Changed {
+                before: json!({"data": {"a": "b"}}),
+                after: json!({"data": {"a": text}}),
+                note: Some(text.to_owned()),
+            },
+        };
+        let changes = Changes { objects: (0..count).map(object).collect(), notes: vec![text.to_owned()] };
+        let named = Named { what: "commit 1a2b3c4d of main".to_owned(), commit: Some("1a2b".to_owned()) };
+        Report::of(Owner::git_sync("shop", "demo"), named, "the cluster".to_owned(), changes, &[])
+    }
+
+    #[test]
+    fn shows_each_object_and_counts_them() {
+        let report = report(1, "a", "x");
+        assert_eq!(
+            report.text(),
+            "GitSync shop/demo: commit 1a2b3c4d of main against the cluster
+changed    ConfigMap shop/a (a)
+  x
+  @@ data @@
+   data:
+  -  a: b
+  +  a: x
+note: x
+1 changed, 0 unchanged
+"
+        );
+        let facts = report.facts();
+        assert_eq!((&facts["counts"]["changed"], &facts["objects"][0]["change"]), (&json!(1), &json!("changed")));
+        assert_eq!((report.exit(), camel_case("left alone")), (Exit::Differs, "leftAlone".to_owned()));
+    }
+}
