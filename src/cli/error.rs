@@ -57,6 +57,9 @@ pub(super) enum Error {
     },
     #[error("could not read the work tree")]
     WorkTree(#[source] super::work_tree::Error),
+    #[cfg(feature = "dev")]
+    #[error("could not load {what} of the snapshot: {why}")]
+    Snapshot { what: String, why: String },
     #[error("there is nothing to compare: {0}")]
     NoPreview(#[from] crate::gitsync::NoPreview),
     #[error("GitRepository {repository} is a path of the agent's machine")]

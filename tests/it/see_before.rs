@@ -329,7 +329,7 @@ async fn what_is_created_with_its_namespace_or_definition_is_no_failure_and_what
     assert!(out.contains("its namespace is not there yet") && out.contains("its kind is not there yet"), "{out}");
     assert!(out.contains("4 created, 1 unchanged"), "{out}");
 
-    clone.file("a.yaml", config_map("a", "1").replace("data:", "unknown: {a: 1}\ndata:"));
+    clone.file("a.yaml", config_map("a", "1").replace("\ndata:", "\nunknown: {a: 1}\ndata:"));
     let (code, out) = mainstay(&world, &preview).await;
     assert!(
         code == 2 && out.contains("failed     ConfigMap mainstay-tests/a (a.yaml:1") && out.contains("unknown"),
@@ -445,4 +445,78 @@ async fn the_rights_of_the_caller_decide() {
     refuse(&world, "apply", "configmaps", "a");
     let (code, out) = mainstay(&world, &["diff", "demo", "--path", &clone.text()]).await;
     assert!(code == 2 && out.contains("failed     ConfigMap mainstay-tests/a (a.yaml:1 "), "{out}");
+}
+
+/// Exit code and output of the program where there is no cluster.
+fn without_cluster(arguments: &[&str]) -> (i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let output = command.args(arguments).args(["-n", NAMESPACE]).env_clear().output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
+    let labelled = config_map("a", "1").replace("metadata:\n", "metadata:\n  labels: {team: one}\n");
+    let widget = |size: u32| {
+        format!(
+            "apiVersion: mainstay-tests.example.org/v1\nkind: Widget\nmetadata: {{name: w}}\nspec: {{size: {size}}}\n"
+        )
+    };
+    let files = [
+        ("a.yaml", labelled),
+        ("b.yaml", config_map("b", "${N}")),
+        ("old.yaml", config_map("old", "1")),
+        ("web.yaml", deployment("web", "nginx:1", 1)),
+        ("d.yaml", open_definition()),
+        ("w.yaml", widget(3)),
+    ];
+    let world = World::new().await;
+    let values = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "values"}, "data": {"N": "1"}});
+    world.create("v1", "configmaps", NAMESPACE, values);
+    let world = applied(world, &files, json!({"substituteFrom": [{"kind": "ConfigMap", "name": "values"}]})).await;
+    world.edit("v1", "configmaps", "b", json!({"data": {"key": "by hand"}}));
+    let clone = Clone::of(&world);
+    clone
+        .file("a.yaml", config_map("a", "1"))
+        .file("new.yaml", config_map("new", "${N}"))
+        .file("web.yaml", deployment("web", "nginx:2", 1))
+        .file("w.yaml", widget(4))
+        .remove("old.yaml");
+    let kinds = "configmaps,secrets,deployments,replicasets,pods,services,customresourcedefinitions,\
+        widgets.mainstay-tests.example.org,gitsyncs.mainstay.dev,gitrepositories.serverless.kyma-project.io";
+    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let place = tempfile::tempdir().unwrap();
+    let save = async |name: &str, more: &[&str]| {
+        let saved = kubectl.run(&[&["get", kinds, "-A", "-o", "yaml"], more].concat()).await;
+        let file = place.path().join(name);
+        fs::write(&file, saved).unwrap();
+        file.display().to_string()
+    };
+    let saved = save("saved.yaml", &["--show-managed-fields"]).await;
+    let path = clone.text();
+    let (code, there) = mainstay(&world, &["diff", "demo", "--path", &path]).await;
+    assert!(code == 1 && there.contains("1 created, 4 changed, 1 deleted, 1 unchanged"), "{there}");
+    let preview = ["diff", "demo", "--path", &path, "--snapshot"];
+    let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
+    assert_eq!((code, here), (1, there.replace("against the cluster", "against the snapshot")));
+
+    // Without the owners of fields, what is not seen is said.
+    let saved = save("without.yaml", &[]).await;
+    let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
+    assert!(code == 1 && here.contains("note: the snapshot does not say who owns which fields"), "{here}");
+    assert!(here.contains("changed    Widget.mainstay-tests.example.org") && !here.contains("deleted"), "{here}");
+
+    // What the snapshot lacks is said, and nothing is left unsubstituted.
+    let text = fs::read_to_string(&saved).unwrap().replace("name: values", "name: others");
+    fs::write(&saved, text).unwrap();
+    let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
+    assert!(code == 2 && here.contains("spec.substituteFrom[0]: ConfigMap values does not exist"), "{here}");
+    let unknown = place.path().join("unknown.yaml").display().to_string();
+    fs::write(&unknown, "apiVersion: example.org/v1\nkind: Unknown\nmetadata: {name: a}\n").unwrap();
+    let (code, here) = without_cluster(&[&preview[..], &[&saved, "--snapshot", &unknown]].concat());
+    assert!(
+        code == 2 && here.contains("example.org/v1 Unknown") && here.contains("CustomResourceDefinition"),
+        "{here}"
+    );
 }

@@ -16,6 +16,7 @@ mod messages;
 mod registry;
 mod repository;
 mod room;
+pub(super) mod snapshot;
 mod token;
 mod work_tree;
 

@@ -36,6 +36,17 @@ pub(in crate::cli) struct Wanted {
     /// The GitSync as this file has it, instead of the cluster
     #[arg(long, value_name = "FILE", requires = "name", help_heading = "Before a commit")]
     git_sync: Option<PathBuf>,
+    /// Compare with what was saved of a cluster, and ask no cluster: YAML or JSON, as by `kubectl get KINDS -A -o yaml
+    /// --show-managed-fields`, with the GitSync and what it names; may be given several times
+    #[cfg(feature = "dev")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "name",
+        conflicts_with = "kubeconfig",
+        help_heading = "Before a commit"
+    )]
+    snapshot: Vec<PathBuf>,
 }
 
 fn reference(text: &str) -> Result<Reference, String> {
@@ -45,11 +56,37 @@ fn reference(text: &str) -> Result<Reference, String> {
 impl Wanted {
     /// Whether anything is to be previewed.
     pub(in crate::cli) fn is_any(&self) -> bool {
-        self.path.is_some()
+        self.is_offline()
+            || self.path.is_some()
             || self.revision.is_some()
             || self.repository.is_some()
             || self.against.is_some()
             || self.git_sync.is_some()
+    }
+
+    #[cfg(feature = "dev")]
+    fn is_offline(&self) -> bool {
+        !self.snapshot.is_empty()
+    }
+
+    #[cfg(not(feature = "dev"))]
+    fn is_offline(&self) -> bool {
+        false
+    }
+
+    /// The cluster that is asked, or what was saved of one, and what that lacks.
+    #[cfg(feature = "dev")]
+    async fn cluster(&self, connection: &Connection) -> Result<(Cluster, Vec<String>), Error> {
+        if self.snapshot.is_empty() {
+            return Ok((connection.connect().await?, Vec::new()));
+        }
+        let snapshot = crate::cli::dev::snapshot::load(&self.snapshot).await?;
+        Ok((snapshot.cluster, snapshot.notes))
+    }
+
+    #[cfg(not(feature = "dev"))]
+    async fn cluster(&self, connection: &Connection) -> Result<(Cluster, Vec<String>), Error> {
+        Ok((connection.connect().await?, Vec::new()))
     }
 }
 
@@ -62,10 +99,10 @@ pub(in crate::cli) async fn diff(
 ) -> Result<Exit, Error> {
     // What the agent would say in its log belongs to no preview.
     logs::start(logs::Format::Text, "off");
-    let cluster = connection.connect().await?;
+    let (cluster, notes) = wanted.cluster(connection).await?;
     let namespace = connection.namespace(&cluster);
     let sync = find(&cluster, &namespace, name, wanted.git_sync.as_deref()).await?;
-    let report = Comparison { cluster: &cluster, wanted }.report(sync).await?;
+    let report = Comparison { cluster: &cluster, wanted, notes }.report(sync).await?;
     report.print(output)?;
     Ok(report.exit())
 }
@@ -73,7 +110,7 @@ pub(in crate::cli) async fn diff(
 /// What a sync would do now with what the GitSync follows.
 pub(in crate::cli) async fn dry_run(cluster: &Cluster, sync: GitSync) -> Result<Report, Error> {
     logs::start(logs::Format::Text, "off");
-    Comparison { cluster, wanted: &Wanted::default() }.report(sync).await
+    Comparison { cluster, wanted: &Wanted::default(), notes: Vec::new() }.report(sync).await
 }
 
 /// The GitSync of the cluster, or as a file has it.
@@ -110,17 +147,19 @@ async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path
 struct Comparison<'a> {
     cluster: &'a Cluster,
     wanted: &'a Wanted,
+    /// What the cluster lacks.
+    notes: Vec<String>,
 }
 
 impl Comparison<'_> {
     async fn report(&self, sync: GitSync) -> Result<Report, Error> {
-        let Self { cluster, wanted } = *self;
+        let Self { cluster, wanted, notes } = self;
         let git = Git::new(cluster).await?;
         let path = std::env::var_os("PATH");
         let renderers = Preview::renderers(path.as_deref(), &git.scratch());
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let owner = Owner::git_sync(&text(&sync.metadata.namespace), &text(&sync.metadata.name));
-        let mut preview = Preview::of(cluster.clone(), git.source.clone(), renderers, sync.clone()).await?;
+        let mut preview = Preview::of(Cluster::clone(cluster), git.source.clone(), renderers, sync.clone()).await?;
         let mut refused = None;
         let (revision, named) = if let Some(directory) = &wanted.path {
             let (remote, reference) = git.work_tree(directory)?;
@@ -134,7 +173,10 @@ impl Comparison<'_> {
             (revision, named)
         };
         let (changes, against) = match &wanted.against {
-            None => (preview.against_cluster(&revision).await?, "the cluster".to_owned()),
+            None => {
+                let against = if wanted.is_offline() { "the snapshot" } else { "the cluster" };
+                (preview.against_cluster(&revision).await?, against.to_owned())
+            }
             Some(reference) => {
                 let (remote, _) = self.remote(&preview, &sync).await?;
                 let before: Revision = preview.read(&remote, reference).await?;
@@ -146,6 +188,7 @@ impl Comparison<'_> {
         changes.notes.extend(revision.notes.iter().cloned());
         if wanted.against.is_none() {
             changes.notes.extend(preview.held_back());
+            changes.notes.extend(notes.iter().cloned());
         }
         Ok(Report::of(owner, named, against, changes, &preview.secret_values()))
     }
