@@ -60,7 +60,7 @@ pub(super) enum Error {
     #[cfg(feature = "dev")]
     #[error("could not load {what} of the snapshot: {why}")]
     Snapshot { what: String, why: String },
-    #[error("there is nothing to compare: {0}")]
+    #[error("could not tell what would change")]
     NoPreview(#[from] crate::gitsync::NoPreview),
     #[error("GitRepository {repository} is a path of the agent's machine")]
     PathOfAgent { repository: String },

@@ -29,7 +29,7 @@ use super::registry;
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::rights::Rights;
 use super::values::Values;
-use crate::api::git_sync::AllowedBy;
+use crate::api::git_sync::{AllowedBy, SubstituteSourceKind};
 use crate::api::{GitRepository, GitSync};
 use crate::apply::{DryRun, Writer};
 use crate::cluster::{Cluster, Error, Selection};
@@ -53,6 +53,16 @@ pub struct Preview {
     label: Arc<str>,
     resolved: ResolvedSync,
     state: SyncState,
+    /// Of what is applied now nothing may be shown.
+    applied: Confidential,
+}
+
+/// Which of the objects that are applied now have values of Secrets in them, also where the revision has none.
+#[derive(Clone, Debug, Default)]
+struct Confidential {
+    keys: HashSet<Key>,
+    /// That is not known, and any of them may.
+    is_any: bool,
 }
 
 /// A commit, as far as it was read.
@@ -139,7 +149,8 @@ impl Preview {
         );
         context.enter(&owner, &namespace, &name);
         let state = SyncState { values, ..SyncState::default() };
-        Ok(Self { context, owner, label: label(&namespace, &name), sync, resolved, state })
+        let label = label(&namespace, &name);
+        Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
     }
 
     /// What renders kustomizations and charts on this machine, with the programs on `path`, in `scratch`.
@@ -194,6 +205,29 @@ impl Preview {
             request,
             branch: registry::branch(&remote.url, &attempt.sync.spec.followed_reference()),
         })
+    }
+
+    /// Learns which objects have values of Secrets now, from the commit that is applied, if the repository has it; what that
+    /// means for what is shown. Those values may be others than the Secrets have by now.
+    pub async fn look_at_applied(&mut self, remote: &Remote, revision: &Revision) -> Option<String> {
+        let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
+        if applied.as_ref() == Some(&revision.commit) {
+            return None;
+        }
+        let before = match applied.as_deref().map(Reference::parse) {
+            Some(Ok(reference)) => self.read(remote, &reference).await.ok(),
+            _ => None,
+        };
+        let Some(before) = before else {
+            let from = &self.sync.spec.substitute_from;
+            self.applied.is_any = from.iter().any(|source| source.kind == SubstituteSourceKind::Secret);
+            let words = "values are masked: variables have those of Secrets, and the commit that is applied, which says where, is not \
+                in the repository (is it a shallow clone?)";
+            return self.applied.is_any.then(|| words.to_owned());
+        };
+        let confidential = before.objects.iter().filter(|desired| desired.object.is_confidential());
+        self.applied.keys = confidential.map(|desired| desired.key.clone()).collect();
+        None
     }
 
     /// What one revision changes of another one. No object of the cluster is read.
@@ -268,6 +302,9 @@ impl Preview {
             notes.push("nothing is deleted before everything else is applied".to_owned());
         }
         objects.extend(left);
+        for object in &mut objects {
+            object.is_confidential |= self.applied.is_any || self.applied.keys.contains(&object.key);
+        }
         notes.extend(plan.leaving.guard_text(&self.owner, &revision.commit));
         Ok(Changes { objects, notes })
     }

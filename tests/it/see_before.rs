@@ -306,6 +306,19 @@ async fn values_of_secrets_are_in_no_output() {
             assert_eq!(out.contains("plain"), text == "plain", "{out}");
         }
     }
+    // The value in the cluster is of a Secret that has another one by now, and the commit names none any more.
+    world.set_secret("values", json!({"PASSWORD": "another-value"}));
+    for (path, text) in of("second-value", "plain") {
+        clone.file(path, text);
+    }
+    let (code, out) = mainstay(&world, &["diff", "demo", "--path", &clone.text()]).await;
+    assert!(code == 1 && !out.contains(CANARY) && out.contains("3 changed"), "{out}");
+    let shallow = tempfile::tempdir().unwrap();
+    for (path, text) in of("second-value", "plain") {
+        fs::write(shallow.path().join(path), text).unwrap();
+    }
+    let (code, out) = mainstay(&world, &["diff", "demo", "--path", &shallow.path().display().to_string()]).await;
+    assert!(code == 1 && !out.contains(CANARY) && out.contains("note: values are masked"), "{out}");
     world.delete("v1", "secrets", "values");
     let (code, out) = mainstay(&world, &["diff", "demo", "--path", &clone.text()]).await;
     assert!(code == 2 && out.contains("spec.substituteFrom[0]: Secret values does not exist"), "{out}");
@@ -465,7 +478,7 @@ async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
     };
     let files = [
         ("a.yaml", labelled),
-        ("b.yaml", config_map("b", "${N}")),
+        ("b.yaml", config_map("b", "n-${N}")),
         ("old.yaml", config_map("old", "1")),
         ("web.yaml", deployment("web", "nginx:1", 1)),
         ("d.yaml", open_definition()),
@@ -479,7 +492,7 @@ async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
     let clone = Clone::of(&world);
     clone
         .file("a.yaml", config_map("a", "1"))
-        .file("new.yaml", config_map("new", "${N}"))
+        .file("new.yaml", config_map("new", "n-${N}"))
         .file("web.yaml", deployment("web", "nginx:2", 1))
         .file("w.yaml", widget(4))
         .remove("old.yaml");

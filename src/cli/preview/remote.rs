@@ -60,18 +60,27 @@ pub(super) async fn of_sync(
     preview: &Preview,
     sync: &GitSync,
 ) -> Result<(Remote, Option<String>), Error> {
-    let kind = own_kind::<GitRepository>(cluster).await?;
-    let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-    let name = &sync.spec.git_repository;
-    let found = cluster.get(&kind, Some(namespace), name).await?;
-    let found = found.ok_or_else(|| Error::Missing { what: format!("GitRepository {namespace}/{name}") })?;
-    let repository: GitRepository = syncs::understand(found)?;
+    let repository = repository(cluster, sync).await?;
     let remote = preview.remote(&repository).await?;
     // Whoever writes the address in the cluster does not choose what is read of this machine.
     if remote.0.url.local_path().is_some() {
-        return Err(Error::PathOfAgent { repository: format!("{namespace}/{name}") });
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        return Err(Error::PathOfAgent { repository: format!("{namespace}/{}", sync.spec.git_repository) });
     }
     Ok(remote)
+}
+
+/// Whether the agent fetches the submodules of a commit; not if nobody can tell.
+pub(super) async fn has_submodules(cluster: &Cluster, sync: &GitSync) -> bool {
+    repository(cluster, sync).await.is_ok_and(|repository| repository.spec.submodules)
+}
+
+/// The GitRepository of the GitSync.
+async fn repository(cluster: &Cluster, sync: &GitSync) -> Result<GitRepository, Error> {
+    let kind = own_kind::<GitRepository>(cluster).await?;
+    let (namespace, name) = (sync.metadata.namespace.as_deref().unwrap_or_default(), &sync.spec.git_repository);
+    let found = cluster.get(&kind, Some(namespace), name).await?;
+    syncs::understand(found.ok_or_else(|| Error::Missing { what: format!("GitRepository {namespace}/{name}") })?)
 }
 
 fn local(path: &Path) -> Result<Remote, Error> {

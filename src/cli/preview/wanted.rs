@@ -102,7 +102,7 @@ pub(in crate::cli) async fn diff(
     let (cluster, notes) = wanted.cluster(connection).await?;
     let namespace = connection.namespace(&cluster);
     let sync = find(&cluster, &namespace, name, wanted.git_sync.as_deref()).await?;
-    let report = Comparison { cluster: &cluster, wanted, notes }.report(sync).await?;
+    let report = Box::pin(Comparison { cluster: &cluster, wanted, notes }.report(sync)).await?;
     report.print(output)?;
     Ok(report.exit())
 }
@@ -110,7 +110,7 @@ pub(in crate::cli) async fn diff(
 /// What a sync would do now with what the GitSync follows.
 pub(in crate::cli) async fn dry_run(cluster: &Cluster, sync: GitSync) -> Result<Report, Error> {
     logs::start(logs::Format::Text, "off");
-    Comparison { cluster, wanted: &Wanted::default(), notes: Vec::new() }.report(sync).await
+    Box::pin(Comparison { cluster, wanted: &Wanted::default(), notes: Vec::new() }.report(sync)).await
 }
 
 /// The GitSync of the cluster, or as a file has it.
@@ -160,21 +160,22 @@ impl Comparison<'_> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let owner = Owner::git_sync(&text(&sync.metadata.namespace), &text(&sync.metadata.name));
         let mut preview = Preview::of(Cluster::clone(cluster), git.source.clone(), renderers, sync.clone()).await?;
-        let mut refused = None;
-        let (revision, named) = if let Some(directory) = &wanted.path {
-            let (remote, reference) = git.work_tree(directory)?;
-            (preview.read(&remote, &reference).await?, Named::work_tree())
+        let (remote, reference, refused) = if let Some(directory) = &wanted.path {
+            let (mut remote, reference) = git.work_tree(directory)?;
+            remote.submodules = remote::has_submodules(cluster, &sync).await;
+            (remote, reference, None)
         } else {
-            let (remote, why) = self.remote(&preview, &sync).await?;
-            refused = why;
+            let (remote, refused) = self.remote(&preview, &sync).await?;
             let reference = wanted.revision.clone().unwrap_or_else(|| preview.followed().clone());
-            let revision = preview.read(&remote, &reference).await?;
-            let named = Named::revision(&revision);
-            (revision, named)
+            (remote, reference, refused)
         };
-        let (changes, against) = match &wanted.against {
+        let revision = preview.read(&remote, &reference).await?;
+        let named = if wanted.path.is_some() { Named::work_tree() } else { Named::revision(&revision) };
+        let mut masked = None;
+        let (mut changes, against) = match &wanted.against {
             None => {
                 let against = if wanted.is_offline() { "the snapshot" } else { "the cluster" };
+                masked = preview.look_at_applied(&remote, &revision).await;
                 (preview.against_cluster(&revision).await?, against.to_owned())
             }
             Some(reference) => {
@@ -183,9 +184,9 @@ impl Comparison<'_> {
                 (Preview::between(&before, &revision), Named::revision(&before).what)
             }
         };
-        let mut changes = changes;
         changes.notes.extend(refused.map(|why| format!("the agent would refuse this commit: {why}")));
         changes.notes.extend(revision.notes.iter().cloned());
+        changes.notes.extend(masked);
         if wanted.against.is_none() {
             changes.notes.extend(preview.held_back());
             changes.notes.extend(notes.iter().cloned());
@@ -196,7 +197,11 @@ impl Comparison<'_> {
     /// Where revisions are read from, and what keeps the agent from using that.
     async fn remote(&self, preview: &Preview, sync: &GitSync) -> Result<(Remote, Option<String>), Error> {
         match self.wanted.repository.as_ref().or(self.wanted.path.as_ref()) {
-            Some(directory) => Ok((remote::of_this_machine(directory)?, None)),
+            Some(directory) => {
+                let mut remote = remote::of_this_machine(directory)?;
+                remote.submodules = remote::has_submodules(self.cluster, sync).await;
+                Ok((remote, None))
+            }
             None => remote::of_sync(self.cluster, preview, sync).await,
         }
     }
