@@ -58,8 +58,8 @@ pub(super) enum Error {
     #[error("could not read the work tree")]
     WorkTree(#[source] super::work_tree::Error),
     #[cfg(feature = "dev")]
-    #[error("could not load {what} of the snapshot: {why}")]
-    Snapshot { what: String, why: String },
+    #[error("could not use the snapshot")]
+    Snapshot(#[from] super::dev::snapshot::Error),
     #[error("could not tell what would change")]
     NoPreview(#[from] crate::gitsync::NoPreview),
     #[error("GitRepository {repository} is a path of the agent's machine")]

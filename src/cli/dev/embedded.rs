@@ -76,7 +76,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
 }
 
 /// Converts Functions, as the agent's webhook does in other clusters.
-pub(super) fn converted(object: &mut Value, to: &str) {
+fn converted(object: &mut Value, to: &str) {
     if let Some(version) = Version::of(to) {
         convert(object, version);
     }

@@ -7,17 +7,17 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use devcluster::status::Status;
-use devcluster::verbs::patch::Form;
+use devcluster::verbs::{delete::DeleteOptions, patch::Form};
 use devcluster::{Action, Call, Caller, Options};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::admission::{Version, convert};
 use crate::api;
-use crate::cli::Error;
-use crate::cluster::{Cluster, Kind};
+use crate::cluster::{self, Cluster, Kind};
 use crate::object::{Key, redact_server_text, split_api_version};
 
 /// Who has created what is in the files, where they do not say so.
@@ -34,6 +34,21 @@ const OF_SERVER: [&str; 7] = [
 ];
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 const GIT_SYNCS: (&str, &str) = ("mainstay.dev", "GitSync");
+
+/// Why what was saved cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Error {
+    #[error("could not read {}", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    #[error("could not read {}", .0.display())]
+    Parse(PathBuf, #[source] serde_yaml::Error),
+    #[error("could not write the definitions")]
+    Definitions(#[source] serde_json::Error),
+    #[error("could not load {what}: {why}")]
+    Object { what: String, why: String },
+    #[error(transparent)]
+    Cluster(#[from] cluster::Error),
+}
 
 /// A cluster with what was saved.
 pub(in crate::cli) struct Snapshot {
@@ -53,15 +68,13 @@ pub(in crate::cli) async fn load(files: &[PathBuf]) -> Result<Snapshot, Error> {
     }
     // What others need comes first; their owners are known by a uid of this cluster then.
     objects.sort_by_key(rank);
-    let options = Options { converter: Some(super::embedded::converted), ..Options::default() };
+    let options = Options { converter: Some(converted), ..Options::default() };
     let server = devcluster::Cluster::new(options);
     let client = || kube::Client::new(server.client_service(), "default");
     let cluster = Cluster::from_clients(client(), client());
     let mut loading = Loading { server, cluster, uids: HashMap::new(), is_tracked: true };
     for definition in api::definitions() {
-        let definition = serde_json::to_value(definition);
-        let definition = definition.map_err(|cause| Error::Understand { what: "the definitions".to_owned(), cause })?;
-        loading.add(definition).await?;
+        loading.add(serde_json::to_value(definition).map_err(Error::Definitions)?).await?;
     }
     for object in objects {
         loading.add(object).await?;
@@ -72,12 +85,18 @@ pub(in crate::cli) async fn load(files: &[PathBuf]) -> Result<Snapshot, Error> {
     Ok(Snapshot { cluster: loading.cluster, notes })
 }
 
+/// Converts Functions, as the agent's webhook does in other clusters.
+fn converted(object: &mut Value, to: &str) {
+    if let Some(version) = Version::of(to) {
+        convert(object, version);
+    }
+}
+
 /// The objects of a file; lists are unpacked.
 fn read(file: &Path, objects: &mut Vec<Value>) -> Result<(), Error> {
-    let text = fs::read_to_string(file).map_err(|cause| Error::ReadFile { path: file.to_owned(), cause })?;
+    let text = fs::read_to_string(file).map_err(|cause| Error::Read(file.to_owned(), cause))?;
     for document in serde_yaml::Deserializer::from_str(&text) {
-        let document =
-            Value::deserialize(document).map_err(|cause| Error::ReadYaml { path: file.to_owned(), cause })?;
+        let document = Value::deserialize(document).map_err(|cause| Error::Parse(file.to_owned(), cause))?;
         match document {
             Value::Null => {}
             Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {
@@ -125,14 +144,14 @@ impl Loading {
         let is_definition = (group, word) == DEFINITIONS;
         let (version, word) = (object["apiVersion"].as_str().unwrap_or_default().to_owned(), word.to_owned());
         let Some(kind) = self.cluster.kind(&version, &word).await? else {
-            return Err(Error::Snapshot {
+            return Err(Error::Object {
                 what: format!("{version} {word}"),
                 why: "its kind is not known; add its CustomResourceDefinition to the snapshot".to_owned(),
             });
         };
         let Some(key) = kind.key_of(&object) else {
             let why = "an object has no metadata.name".to_owned();
-            return Err(Error::Snapshot { what: format!("{version} {word}"), why });
+            return Err(Error::Object { what: format!("{version} {word}"), why });
         };
         let metadata = &mut object["metadata"];
         let uid = metadata["uid"].as_str().map(str::to_owned);
@@ -152,11 +171,28 @@ impl Loading {
         }
         let status = object["status"].clone();
         self.name_space(&key);
-        let created = match self.call(&kind, &key, "", Action::Create(object)) {
-            // A cluster has some objects from its beginning, and our definitions are those of this program.
-            Err(status) if status.code == 409 => return Ok(()),
-            created => created.map_err(|status| refused(&key, &status))?,
+        if key.is("", "Service") {
+            give_up_addresses(&mut object);
+        }
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let is_there = self.server.object(&version, &kind.plural, namespace, &key.name).is_some();
+        let created = match (is_there, is_definition) {
+            (false, _) => self.call(&kind, &key, "", Action::Create(object)),
+            // They are those of this program.
+            (true, true) => return Ok(()),
+            // Nobody would end its deletion.
+            (true, false) if key.is("", "Namespace") => {
+                let metadata =
+                    json!({"labels": object["metadata"]["labels"], "annotations": object["metadata"]["annotations"]});
+                self.call(&kind, &key, "", Action::Patch(Form::Merge, json!({"metadata": metadata})))
+            }
+            // A cluster has some objects from its beginning.
+            (true, false) => {
+                let gone = self.call(&kind, &key, "", Action::Delete(DeleteOptions::default()));
+                gone.and_then(|_| self.call(&kind, &key, "", Action::Create(object)))
+            }
         };
+        let created = created.map_err(|status| refused(&key, &status))?;
         if let (Some(there), Some(here)) = (uid, created["metadata"]["uid"].as_str()) {
             self.uids.insert(there, here.to_owned());
         }
@@ -193,6 +229,16 @@ impl Loading {
     }
 }
 
+/// The addresses of another cluster may not be of the range of this one. What Git does not set is not compared.
+fn give_up_addresses(service: &mut Value) {
+    let Some(spec) = service["spec"].as_object_mut() else { return };
+    spec.remove("ipFamilies");
+    if spec.get("clusterIP").is_some_and(|address| address != "None") {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+}
+
 fn refused(key: &Key, status: &Status) -> Error {
-    Error::Snapshot { what: key.to_string(), why: redact_server_text(key, &status.message) }
+    Error::Object { what: key.to_string(), why: redact_server_text(key, &status.message) }
 }

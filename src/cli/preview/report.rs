@@ -5,9 +5,8 @@
 use serde_json::{Value, json};
 
 use super::hunks::hunks;
-use super::markdown;
 use crate::cli::output::{Format, OutputArgument};
-use crate::cli::{Error, Exit, output, syncs};
+use crate::cli::{Exit, syncs};
 use crate::gitsync::{Changes, Fate, Previewed, Revision};
 use crate::object::{Mask, Owner, printable};
 
@@ -156,14 +155,6 @@ impl Report {
             "what": self.what, "commit": self.commit, "against": self.against,
             "counts": counts, "objects": self.objects.iter().map(Shown::facts).collect::<Vec<_>>(), "notes": self.notes,
         })
-    }
-
-    /// Prints it.
-    pub(in crate::cli) fn print(&self, output: PreviewOutput) -> Result<(), Error> {
-        match output.plain() {
-            Some(plain) => plain.print(&self.facts(), || self.text()),
-            None => output::print(&markdown::comment(self)),
-        }
     }
 }
 

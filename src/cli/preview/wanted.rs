@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::markdown;
 use super::remote::{self, Git};
 use super::report::{Named, PreviewOutput, Report};
 use crate::api::GitSync;
 use crate::cli::connection::{Connection, own_kind};
-use crate::cli::{Error, Exit, logs, syncs};
+use crate::cli::{Error, Exit, logs, output, syncs};
 use crate::cluster::Cluster;
 use crate::failure::chain;
 use crate::gitsync::{Preview, Revision};
@@ -103,7 +104,10 @@ pub(in crate::cli) async fn diff(
     let namespace = connection.namespace(&cluster);
     let sync = find(&cluster, &namespace, name, wanted.git_sync.as_deref()).await?;
     let report = Box::pin(Comparison { cluster: &cluster, wanted, notes }.report(sync)).await?;
-    report.print(output)?;
+    match output.plain() {
+        Some(plain) => plain.print(&report.facts(), || report.text())?,
+        None => output::print(&markdown::comment(&report))?,
+    }
     Ok(report.exit())
 }
 
