@@ -518,10 +518,11 @@ async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
     let saved = save("without.yaml", &[]).await;
     let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
     assert!(code == 1 && here.contains("note: the snapshot does not say who owns which fields"), "{here}");
-    assert!(here.contains("changed    Widget.mainstay-tests.example.org") && !here.contains("deleted"), "{here}");
+    assert!(here.contains("changed    Widget.mainstay-tests.example.org") && !here.contains("deleted    "), "{here}");
 
     // What the snapshot lacks is said, and nothing is left unsubstituted.
-    let text = fs::read_to_string(&saved).unwrap().replace("name: values", "name: others");
+    let text =
+        fs::read_to_string(&saved).unwrap().replace("name: values\n    namespace:", "name: others\n    namespace:");
     fs::write(&saved, text).unwrap();
     let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
     assert!(code == 2 && here.contains("spec.substituteFrom[0]: ConfigMap values does not exist"), "{here}");
@@ -532,4 +533,43 @@ async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
         code == 2 && here.contains("example.org/v1 Unknown") && here.contains("CustomResourceDefinition"),
         "{here}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the_agent_treats_it() {
+    let files = [
+        ("web.yaml", deployment("web", "nginx:1", 1)),
+        ("scaled.yaml", deployment("scaled", "nginx:1", 1)),
+        ("paused.yaml", config_map("paused", "1")),
+    ];
+    let world = world(&files, json!({})).await;
+    let scaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "scaled"},
+        "spec": {"maxReplicas": 5, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "scaled"}}});
+    world.create("autoscaling/v2", "horizontalpodautoscalers", NAMESPACE, scaler);
+    world.edit("apps/v1", "deployments", "scaled", json!({"spec": {"replicas": 3}}));
+    let pause =
+        json!({"metadata": {"annotations": {"mainstay.dev/reconcile": "disabled"}}, "data": {"key": "by hand"}});
+    world.edit("v1", "configmaps", "paused", pause);
+    let clone = Clone::of(&world);
+    clone.file("web.yaml", deployment("web", "nginx:1", 1).replace("app: web", "app: other"));
+    let preview = ["diff", "demo", "--path", &clone.text()];
+    let mut writes = Writes::of(&world);
+    let (code, out) = mainstay(&world, &preview).await;
+    assert_eq!(code, 2, "{out}");
+    for line in [
+        "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  a field differs that cannot be changed; ",
+        "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is under break glass",
+        "1 left alone, 1 failed, 1 unchanged\n",
+    ] {
+        assert!(out.contains(line), "{line:?} is not in\n{out}");
+    }
+    writes.are_none();
+    world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"replace": ["Deployment.apps"]}}));
+    let (code, out) = mainstay(&world, &preview).await;
+    assert!(code == 1 && out.contains("replaced   Deployment.apps mainstay-tests/web"), "{out}");
+    assert!(
+        out.contains("spec.replace lets it be deleted and created anew") && out.contains("+      app: other"),
+        "{out}"
+    );
+    assert!(world.get("apps/v1", "deployments", "web").unwrap()["spec"]["selector"]["matchLabels"]["app"] == "web");
 }
