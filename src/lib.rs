@@ -17,7 +17,7 @@
 //! - [`object`]: identity, content, order and health of any Kubernetes object
 //! - [`cluster`]: the client for the Kubernetes API: discovery, reads, applies, watches, Events, leader election
 //! - [`secrets`]: the Secrets that GitSyncs and Functions use, and ConfigMaps with values, each watched by its name
-//! - [`sops`]: files that SOPS has encrypted become the values that were encrypted, in memory; nothing asks for that yet
+//! - [`sops`]: files that SOPS has encrypted become the values that were encrypted, in memory
 //! - [`source`]: a Git remote becomes a snapshot: lookups, fetches, mirrors (bare clones on disk)
 //! - [`manifest`]: the files of a commit become desired objects
 //! - [`render`]: directories that are not plain manifests become documents: kustomizations and charts, by the official
@@ -48,8 +48,8 @@
 //! 3. [`Source::fetch`](source::Source::fetch) brings the commit into the mirror: a [`Snapshot`](source::Snapshot).
 //! 4. [`manifest::decode`](fn@manifest::decode) reads changed files: desired objects, or all problems;
 //!    [`Kustomize::build`](render::Kustomize::build) builds the kustomizations and [`Helm::render`](render::Helm::render)
-//!    renders the charts among them that changed; `gitsync/substitution.rs` puts the values of variables into them
-//!    ([`render::substitute()`]).
+//!    renders the charts among them that changed; what is encrypted in them is decrypted ([`manifest::decrypted()`]), and
+//!    `gitsync/substitution.rs` puts the values of variables into them ([`render::substitute()`]).
 //! 5. [`placement::place`](gitsync::placement::place) gives each object its kind and namespace, and checks what the GitSync
 //!    may touch. [`gitsync::windows`] may hold the commit back.
 //! 6. [`plan`](gitsync::plan::plan()) decides what to apply and what to prune, and reserves the objects; [`gitsync::prune`]

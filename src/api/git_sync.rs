@@ -130,6 +130,11 @@ pub struct GitSyncSpec {
     /// What to do about a variable without a value, where the expression has no default either.
     #[serde(default)]
     pub substitute_undefined: UndefinedVariables,
+    /// How what SOPS has encrypted is decrypted: in memory only, after everything else has changed it but variables. Without this,
+    /// encrypted files are reported as problems. An object with the label or annotation
+    /// `kustomize.toolkit.fluxcd.io/decrypt: disabled` is left as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decryption: Option<Decryption>,
     /// Whether the GitSync is Ready only if the applied objects are healthy.
     #[serde(default = "yes")]
     pub wait: bool,
@@ -203,6 +208,33 @@ pub enum UndefinedVariables {
     Refuse,
     /// Put nothing in its place.
     Empty,
+}
+
+/// How encrypted files are decrypted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Decryption {
+    /// What has encrypted them.
+    pub provider: DecryptionProvider,
+    /// The Secret with the private keys.
+    pub secret_ref: DecryptionSecretRef,
+}
+
+/// What has encrypted files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DecryptionProvider {
+    /// SOPS.
+    #[serde(rename = "sops")]
+    Sops,
+}
+
+/// The Secret with the private keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DecryptionSecretRef {
+    /// Secret in the same namespace: keys `*.agekey` (identities of age, one in a line) and `*.asc` (private keys of OpenPGP,
+    /// armored and without a passphrase). A change of it takes effect at once.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
 }
 
 /// A GitSync on which another one depends.

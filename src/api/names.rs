@@ -68,6 +68,8 @@ pub const FINALIZER: &str = "mainstay.dev/git-sync";
 pub const FLUX_IGNORE: &str = "fluxcd.io/ignore";
 /// Flux's label or annotation that leaves the variables of an object alone when it is `disabled`.
 pub const FLUX_SUBSTITUTE: &str = "kustomize.toolkit.fluxcd.io/substitute";
+/// Flux's label or annotation that leaves what SOPS has encrypted in an object as it is when it is `disabled`.
+pub const FLUX_DECRYPT: &str = "kustomize.toolkit.fluxcd.io/decrypt";
 /// File that leaves paths out, in gitignore syntax.
 pub const IGNORE_FILE: &str = ".mainstayignore";
 

@@ -163,3 +163,23 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Bench(arguments) => bench::run(arguments).await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::function::Settings;
+
+    /// Names of the environment variables that a command or one of its own commands reads.
+    fn variables(command: &clap::Command) -> Vec<String> {
+        let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
+        own.chain(command.get_subcommands().flat_map(variables)).collect()
+    }
+
+    #[test]
+    fn the_agent_starts_with_every_variable_that_a_command_reads() {
+        let all = variables(&Arguments::command());
+        assert!(all.iter().any(|name| name == "MAINSTAY_POD"), "{all:?}");
+        let read = Settings::from_env(Settings::default(), all.into_iter().map(|name| (name, "x".to_owned())));
+        assert_eq!(read, Ok(Settings::default()));
+    }
+}

@@ -28,7 +28,7 @@ use crate::api::GitSync;
 use crate::api::conditions::{self, Reason, Type};
 use crate::api::git_sync::{UNKNOWN, WindowOverride};
 use crate::failure::Class;
-use crate::manifest::Form;
+use crate::manifest::{Decryption, Form};
 use crate::notification::Message;
 use crate::object::{Digest, Key, Object, Owner};
 use crate::source::{Commit, Remote, RemoteUrl, Source};
@@ -107,8 +107,14 @@ pub(super) struct SyncState {
     pub(super) values: Option<Arc<Values>>,
     /// What the values are now is not known: something that they come from is missing or wrong.
     pub(super) lacks_values: bool,
-    /// The form in which kustomizations and charts were decoded.
-    pub(super) form: Form,
+    /// What is done about what SOPS has encrypted.
+    pub(super) decryption: Decryption,
+    /// What the keys are now is not known: the Secret with them is missing or wrong.
+    pub(super) lacks_keys: bool,
+    /// Encrypted objects as they were read: what is kept is not read and verified again.
+    pub(super) encrypted: Vec<Arc<Object>>,
+    /// How kustomizations and charts were decoded: the form, and whether what is encrypted was kept to be decrypted.
+    pub(super) decoded_as: (Form, bool),
     /// Objects with expressions as they stand in the repository: what is kept is not decoded again.
     pub(super) with_expressions: Vec<Arc<Object>>,
 }
@@ -146,6 +152,7 @@ impl Attempt<'_> {
         let mut request = resolved.request(commit, remote);
         request.capabilities = self.asked_capabilities().await?;
         request.values = self.state.values.as_ref().map(|values| values.digest);
+        request.keys = self.state.decryption.key_id();
         self.check_permission(resolved, commit);
         if self.state.settled.as_ref() == Some(&request) {
             return Ok(None);

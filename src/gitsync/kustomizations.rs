@@ -4,17 +4,36 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::object::{Digest, Object};
+use crate::sops::{KeyId, Sealed};
 use crate::source::Entry;
 
 /// What was built last.
 #[derive(Debug, Default)]
 pub(super) struct BuiltKustomizations {
-    /// Of the kustomization in each file: a digest of what it read, and its objects.
-    pub(super) by_file: BTreeMap<String, (Digest, Vec<Arc<Object>>)>,
-    /// Of all objects as the GitSync changes them: a digest of what they were made of, and they.
-    pub(super) overlaid: Option<(Digest, Vec<Arc<Object>>)>,
+    /// The kustomization in each file.
+    pub(super) by_file: BTreeMap<String, Built>,
+    /// All objects as the GitSync changes them.
+    pub(super) overlaid: Option<Built>,
     /// The files that they read which do not lie in `baseDir`, by their paths.
     pub(super) outside: BTreeMap<String, Entry>,
+}
+
+/// A kustomization that was built. What is encrypted in it stays so.
+#[derive(Debug)]
+pub(super) struct Built {
+    /// A digest of what it was made of.
+    pub(super) key: Digest,
+    pub(super) objects: Vec<Arc<Object>>,
+    /// The encrypted files that it read.
+    pub(super) verified: Verified,
+}
+
+/// The encrypted files among those that something was made of.
+#[derive(Debug, Default)]
+pub(super) struct Verified {
+    /// The keys that they were verified with.
+    pub(super) keys: Option<KeyId>,
+    pub(super) sealed: Vec<Arc<Sealed>>,
 }
 
 impl BuiltKustomizations {

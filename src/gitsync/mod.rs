@@ -4,7 +4,8 @@
 //! four steps:
 //!
 //! - **observe**: the reference is looked up, and the commit and what is there of it are read; [`resolve`] reads the GitSync,
-//!   [`values`] become those of variables in them ([`substitution`]), [`placement`] gives documents their place in the cluster;
+//!   [`decryption`] is of what SOPS has encrypted, [`values`] become those of variables in them ([`substitution`]), [`placement`]
+//!   gives documents their place in the cluster;
 //!   [`rights`] says by whose rights that is read and written, and [`account`] that those are there; [`no_memory`] are commits that
 //!   wait for memory
 //! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
@@ -30,6 +31,7 @@ mod conditions;
 mod contents;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
+mod decryption;
 mod dependencies;
 #[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
 mod failures;

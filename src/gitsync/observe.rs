@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use super::attempt::Attempt;
 use super::contents::Contents;
 use super::no_memory::{NoMemory, Request};
-use super::outcome::Refused;
+use super::outcome::{Refused, is_usable};
 use super::placement::{self, Placing, Served};
 use super::plan::{self, DesiredState, Live, Observed};
 use super::prune;
@@ -76,6 +76,14 @@ impl Task {
         Ok(())
     }
 
+    /// What is decrypted, and by what. From now on the Secret that the GitSync names is followed, and no other.
+    pub(super) async fn keys(&mut self, sync: &GitSync) -> Result<(), Refused> {
+        let decryption = self.decryption.of(&self.context.secrets, sync).await;
+        self.state.lacks_keys = decryption.is_err();
+        self.state.decryption = decryption.as_ref().cloned().unwrap_or_default();
+        decryption.map(|_| ())
+    }
+
     fn without_repository(&self, sync: &GitSync) -> Refused {
         let (repositories, name) = (&self.context.repositories, &sync.spec.git_repository);
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
@@ -122,14 +130,6 @@ pub(super) fn remote_of(
     Ok((remote, trusted))
 }
 
-/// Refuses if nothing is known of a Secret; `what` is what it holds.
-fn is_usable(name: &str, what: &str, known: &Known) -> Result<(), Refused> {
-    let Some((class, problem)) = known.problem() else { return Ok(()) };
-    let reason = if class == Class::Unavailable { Reason::ClusterUnavailable } else { Reason::SpecInvalid };
-    let message = format!("Secret {name} with the {what} {problem}");
-    Err(Refused { class, reason, message, retry_after: None })
-}
-
 impl Attempt<'_> {
     /// Which commit the reference names now; it is signed as it must be.
     pub(super) async fn look_up(
@@ -172,6 +172,7 @@ impl Attempt<'_> {
                 && is_same_remote
                 && w.capabilities == request.capabilities
                 && w.values == request.values
+                && w.keys == request.keys
         };
         if let Some(desired) = known.filter(is_same) {
             return Ok(desired.clone());
@@ -200,7 +201,8 @@ impl Attempt<'_> {
         let tree = contents(self.read_outside(&snapshot).await?, request.capabilities);
         let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
         let is_same = |w: &&mut DesiredState| {
-            w.tree == tree && w.generation == generation && w.submodules == submodules && w.lfs == remote.lfs
+            let is_same_remote = w.submodules == submodules && w.lfs == remote.lfs;
+            w.tree == tree && w.generation == generation && is_same_remote && w.keys == request.keys
         };
         if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
             desired.commit = found.commit;
@@ -215,8 +217,8 @@ impl Attempt<'_> {
         // Now it is known what its kustomizations and charts read.
         let capabilities = self.asked_capabilities().await?;
         let tree = contents(self.state.kustomizations.outside(), capabilities);
-        let (commit, lfs, values) = (found.commit, remote.lfs, request.values);
-        let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, values, objects };
+        let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
+        let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, values, keys, objects };
         self.state.desired = Some(desired.clone());
         Ok(desired)
     }
@@ -269,7 +271,8 @@ impl Attempt<'_> {
             }
             is_admitted
         });
-        let limits = manifest::Limits { admit, form: self.form(), ..self.context.limits.clone() };
+        let (form, decryption) = (self.form(), self.state.decryption.clone());
+        let limits = manifest::Limits { admit, form, decryption, ..self.context.limits.clone() };
         let decoded = self.read(remote, snapshot, directory, limits).await;
         self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
         let decoded = decoded?;
@@ -284,7 +287,8 @@ impl Attempt<'_> {
         }
         self.state.no_memory = None;
         // It was let in while it was read.
-        let bytes = manifest::memory(&decoded.objects) + manifest::memory(&self.state.with_expressions);
+        let as_read = manifest::memory(&self.state.with_expressions) + manifest::memory(&self.state.encrypted);
+        let bytes = manifest::memory(&decoded.objects) + as_read;
         self.context.writer.keep_in_memory(self.owner, Part::Objects, bytes);
         let mut served = Served::new();
         for object in &decoded.objects {
@@ -336,6 +340,8 @@ impl Attempt<'_> {
         if decoded.problems.is_empty() {
             self.overlay(&snapshot, directory, &limits, &mut decoded).await?;
         }
+        // From here on nothing is written out or handed to a tool any more.
+        self.decrypt(&snapshot, &limits, &mut decoded).await?;
         let is_substituted = self.substitute(&snapshot, &limits, &mut decoded).await?;
         let is_changed = is_substituted || directory.overlay.is_some();
         let is_plain = decoded.kustomizations.is_empty() && decoded.charts.is_empty() && !is_changed;
@@ -364,7 +370,7 @@ impl Attempt<'_> {
     pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
         let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
         let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
-        if self.state.lacks_values {
+        if self.state.lacks_values || self.state.lacks_keys {
             return;
         }
         // It was verified when it was applied. Keys that expire or leave the Secret since do not undo that.

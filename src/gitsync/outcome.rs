@@ -10,6 +10,7 @@ use crate::api::conditions::Reason;
 use crate::api::git_sync::{Failure, Terminating, WindowOverride};
 use crate::failure::{Class, chain};
 use crate::managed::{Listed, Summary};
+use crate::secrets::Known;
 use crate::{cluster, render, source};
 
 /// How the last attempt ended.
@@ -177,4 +178,12 @@ impl From<source::Error> for Refused {
         };
         Self { class, reason, message: chain(&error), retry_after: error.retry_after() }
     }
+}
+
+/// Refuses if nothing is known of a Secret; `what` is what it holds.
+pub(super) fn is_usable(name: &str, what: &str, known: &Known) -> Result<(), Refused> {
+    let Some((class, problem)) = known.problem() else { return Ok(()) };
+    let reason = if class == Class::Unavailable { Reason::ClusterUnavailable } else { Reason::SpecInvalid };
+    let message = format!("Secret {name} with the {what} {problem}");
+    Err(Refused { class, reason, message, retry_after: None })
 }

@@ -22,6 +22,7 @@ use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::verdict::is_controlled;
 use crate::managed::{Desired, is_paused, take_over};
 use crate::object::{Digest, Key, Stage, stage};
+use crate::sops::KeyId;
 use crate::source::Commit;
 
 /// What is known of a live object that is not kept yet.
@@ -98,6 +99,8 @@ pub(super) struct DesiredState {
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,
+    /// The keys that decrypt it, if there are any.
+    pub(super) keys: Option<KeyId>,
     pub(super) objects: Vec<Arc<Desired>>,
 }
 

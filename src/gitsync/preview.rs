@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::attempt::{Attempt, SyncState};
 use super::context::{Context, git_syncs};
+use super::decryption::DecryptionSecret;
 use super::listing::{Listing, listing};
 use super::observe::remote_of;
 use super::outcome::Refused;
@@ -37,9 +38,10 @@ use crate::failure::chain;
 use crate::liveness::Liveness;
 use crate::managed::inventory::Inventory;
 use crate::managed::{Desired, History, Policy};
+use crate::manifest::Decryption;
 use crate::object::{Key, Owner};
 use crate::render::{Helm, Kustomize};
-use crate::secrets::{RepositoryData, Secrets, ValueSources};
+use crate::secrets::{Known, RepositoryData, Secrets, ValueSources};
 use crate::source::{Pushes, Reference, Remote, Repositories, Source};
 
 /// Objects that are read or tried at once.
@@ -128,6 +130,13 @@ impl Preview {
         let resolved = ResolvedSync::of(&sync)?;
         let known = ValueSources::read(&cluster, &namespace, &sync.spec.substitute_from).await;
         let values = Values::of(&sync.spec, &known)?.map(Arc::new);
+        let decryption = match &sync.spec.decryption {
+            Some(by) => {
+                let name = &by.secret_ref.name;
+                DecryptionSecret::once(name, &Known::secret(&cluster, &namespace, name).await)?
+            }
+            None => Decryption::default(),
+        };
         let liveness = Liveness::default();
         // Nobody follows up on what is not written.
         let (writer, _) = Writer::new(cluster, liveness.component("dry runs"), |_| {});
@@ -148,7 +157,7 @@ impl Preview {
             |_| {},
         );
         context.enter(&owner, &namespace, &name);
-        let state = SyncState { values, ..SyncState::default() };
+        let state = SyncState { values, decryption, ..SyncState::default() };
         let label = label(&namespace, &name);
         Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
     }
@@ -195,6 +204,7 @@ impl Preview {
         let remote = &remote.without_verification();
         let mut request = resolved.request(found.commit, remote);
         request.values = attempt.state.values.as_ref().map(|values| values.digest);
+        request.keys = attempt.state.decryption.key_id();
         request.capabilities = attempt.asked_capabilities().await?;
         let desired = attempt.desired(remote, &found, &resolved, &request).await?;
         Ok(Revision {
@@ -220,8 +230,9 @@ impl Preview {
         };
         let Some(before) = before else {
             let from = &self.sync.spec.substitute_from;
-            self.applied.is_any = from.iter().any(|source| source.kind == SubstituteSourceKind::Secret);
-            let words = "values are masked: variables have those of Secrets, and the commit that is applied, which says where, is not \
+            let has_secrets = from.iter().any(|source| source.kind == SubstituteSourceKind::Secret);
+            self.applied.is_any = has_secrets || self.sync.spec.decryption.is_some();
+            let words = "values are masked: some are of Secrets or decrypted, and the commit that is applied, which says where, is not \
                 in the repository (is it a shallow clone?)";
             return self.applied.is_any.then(|| words.to_owned());
         };

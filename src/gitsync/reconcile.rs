@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, SyncState};
 use super::context::{Context, Input, SyncFacts};
+use super::decryption::DecryptionSecret;
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
@@ -47,6 +48,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         state: SyncState::default(),
         secrets: RepositorySecrets::default(),
         values: ValueSources::default(),
+        decryption: DecryptionSecret::default(),
         outcome: None,
         failures_in_a_row: 0,
         rounds: 0,
@@ -113,7 +115,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = drifted.notified() => task.objects_changed(),
             () = dependencies.notified() => task.dependencies_changed(),
             () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
-            () = Followed::any_changed(task.values.iter_mut()) => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }
@@ -135,6 +137,8 @@ pub(super) struct Task {
     pub(super) secrets: RepositorySecrets,
     /// What variables are substituted by comes from these.
     pub(super) values: ValueSources,
+    /// The Secret with the keys that decrypt.
+    pub(super) decryption: DecryptionSecret,
     /// How the last attempt ended.
     pub(super) outcome: Option<Outcome>,
     pub(super) failures_in_a_row: u32,
@@ -388,8 +392,8 @@ impl Task {
         // A lookup that another consumer of the remote made lately will do, unless something asks for a new one.
         let max_age =
             if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
-        let values = self.values(sync).await;
-        let resolved = resolved.and_then(|resolved| values.map(|()| resolved));
+        let (values, keys) = (self.values(sync).await, self.keys(sync).await);
+        let resolved = resolved.and_then(|resolved| values.and(keys).map(|()| resolved));
         let mut attempt = self.attempt(sync);
         let attempted = match resolved {
             Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,

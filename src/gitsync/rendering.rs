@@ -1,10 +1,12 @@
 //! The kustomizations and charts of a commit become objects, and stay what they are for as long as what they read stays as
-//! it was; then variables are substituted in all objects.
+//! it was; then what is encrypted is decrypted in all objects, and variables are substituted.
 //!
 //! Invariant: a commit that changes nothing of what a kustomization or a chart reads builds nothing, wherever that lies.
 
 use super::attempt::Attempt;
 use super::charts;
+use super::decryption::Which;
+use super::kustomizations::{Built as BuiltOne, Verified};
 use super::outcome::Refused;
 use super::resolve::Directory;
 use super::substitution;
@@ -29,8 +31,9 @@ impl Attempt<'_> {
         limits: &Limits,
         decoded: &mut Decoded,
     ) -> Result<(), Refused> {
-        if std::mem::replace(&mut self.state.form, limits.form) != limits.form {
-            // They are in the other form.
+        let decrypts = limits.decryption.keys().is_some();
+        if std::mem::replace(&mut self.state.decoded_as, (limits.form, decrypts)) != (limits.form, decrypts) {
+            // They are in the other form, or encrypted where nothing is decrypted any more.
             (self.state.kustomizations, self.state.charts) = Default::default();
         }
         let mut before = std::mem::take(&mut self.state.kustomizations);
@@ -38,13 +41,13 @@ impl Attempt<'_> {
         for file in &decoded.kustomizations {
             let known = before.by_file.remove(file);
             let kustomize = &self.context.kustomize;
-            let key = known.as_ref().map(|(key, _)| *key);
+            let key = known.as_ref().map(|built| built.key);
             let overlay = directory.overlay.as_ref().filter(|_| is_in(base_dir, file));
             let rendered =
                 kustomize.build(self.namespace(), snapshot, Built::Kustomization(file, overlay), key).await?;
             self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
-            let objects = match (rendered.documents, known) {
-                (None, Some((_, objects))) => objects,
+            let (objects, was) = match (rendered.documents, known) {
+                (None, Some(built)) => (built.objects, Some(built.verified)),
                 (None, None) => continue,
                 (Some(Err(problems)), _) => {
                     decoded.problems.extend(problems);
@@ -55,15 +58,25 @@ impl Attempt<'_> {
                     let read = move |_: &Snapshot| manifest::decode_rendered(&file, &documents, &limits);
                     let read = snapshot.blocking(read).await?;
                     if !read.problems.is_empty() {
-                        decoded.problems.extend(read.problems);
+                        let problems = self.rather(snapshot, &rendered.closure.files, read.problems).await?;
+                        decoded.problems.extend(problems);
                         decoded.objects.extend(read.objects);
                         continue;
                     }
-                    read.objects
+                    (read.objects, None)
                 }
             };
             decoded.objects.extend(objects.iter().cloned());
-            self.state.kustomizations.by_file.insert(file.clone(), (rendered.key, objects));
+            let which = Which::of(&Decoded::default(), &objects);
+            let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
+            let verified = verified.unwrap_or_else(|problems| {
+                decoded.problems.extend(problems);
+                // With other keys it is verified again, and not built.
+                Verified::default()
+            });
+            decoded.sealed.extend(verified.sealed.iter().cloned());
+            let built = BuiltOne { key: rendered.key, objects, verified };
+            self.state.kustomizations.by_file.insert(file.clone(), built);
         }
         self.state.kustomizations.overlaid = before.overlaid;
         Ok(())
@@ -84,14 +97,14 @@ impl Attempt<'_> {
         if let Some(overlay) = overlay {
             let before = std::mem::take(&mut decoded.objects);
             let written = written_out(&before);
-            let (kustomize, key) = (&self.context.kustomize, known.as_ref().map(|(key, _)| *key));
+            let (kustomize, key) = (&self.context.kustomize, known.as_ref().map(|built| built.key));
             let built = Built::Objects(base_dir.path(), written, overlay);
             let rendered = kustomize.build(self.namespace(), snapshot, built, key).await?;
             self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
-            let objects = match (rendered.documents, known) {
-                (None, Some((_, objects))) => Ok(objects),
+            let (objects, was) = match (rendered.documents, known) {
+                (None, Some(built)) => (Ok(built.objects), Some(built.verified)),
                 (None, None) => return Ok(()),
-                (Some(Err(problems)), _) => Err(problems),
+                (Some(Err(problems)), _) => (Err(problems), None),
                 (Some(Ok(documents)), _) => {
                     let (shown, limits) = (base_dir.to_string(), limits.clone());
                     let read = move |_: &Snapshot| {
@@ -102,13 +115,21 @@ impl Attempt<'_> {
                             Err(read.problems)
                         }
                     };
-                    snapshot.blocking(read).await?
+                    (snapshot.blocking(read).await?, None)
                 }
             };
+            // Components of the GitSync may read encrypted files, too.
+            let which = Which::of(decoded, objects.as_deref().unwrap_or_default());
+            let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
             match objects {
                 Ok(objects) => {
+                    let verified = verified.unwrap_or_else(|problems| {
+                        decoded.problems.extend(problems);
+                        Verified::default()
+                    });
                     decoded.objects.clone_from(&objects);
-                    self.state.kustomizations.overlaid = Some((rendered.key, objects));
+                    decoded.sealed.extend(verified.sealed.iter().cloned());
+                    self.state.kustomizations.overlaid = Some(BuiltOne { key: rendered.key, objects, verified });
                 }
                 Err(problems) => decoded.problems.extend(problems),
             }
@@ -158,7 +179,8 @@ impl Attempt<'_> {
                     continue;
                 }
                 (Some(Ok((outputs, key))), _) => {
-                    let (file, files, limits) = (file.clone(), rendered.files, limits.clone());
+                    let (file, files) = (file.clone(), rendered.files);
+                    let limits = Limits { decryption: limits.decryption.in_chart(), ..limits.clone() };
                     let hooks = options.helm.hooks;
                     let read = move |_: &Snapshot| chart_objects(&file, &files, &outputs, hooks, &limits);
                     match snapshot.blocking(read).await? {

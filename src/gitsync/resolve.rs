@@ -14,6 +14,7 @@ use crate::api::render::Helm;
 use crate::managed::replacement::ReplacedKinds;
 use crate::object::{Digest, Owner};
 use crate::render::Overlay;
+use crate::sops::KeyId;
 use crate::source::{BaseDir, Commit, Reference, Remote};
 
 /// What a GitSync asks for.
@@ -66,6 +67,8 @@ pub(super) struct SyncRequest {
     pub(super) capabilities: Option<Digest>,
     /// The values of variables, if any are substituted.
     pub(super) values: Option<Digest>,
+    /// The keys that decrypt it, if there are any.
+    pub(super) keys: Option<KeyId>,
 }
 
 impl ResolvedSync {
@@ -100,6 +103,7 @@ impl ResolvedSync {
             lfs: remote.lfs,
             capabilities: None,
             values: None,
+            keys: None,
         }
     }
 

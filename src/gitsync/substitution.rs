@@ -2,9 +2,9 @@
 //! read again like any other document.
 //!
 //! Invariant: an object without a `$` is not touched, and costs a look at its bytes.
-//! Invariant: a message names the object, the field and the beginning of the expression, never a value, and nothing that a
-//! value of a Secret was put into.
-//! Invariant: a value of a Secret becomes a value of the field in which it is named: no key, no name, no other field. What is
+//! Invariant: a message names the object, the field and the beginning of the expression, never a value, nothing that a
+//! value of a Secret was put into, and nothing that was encrypted.
+//! Invariant: a value of a Secret, or one that was encrypted, becomes a value of the field in which it is named: no key, no name, no other field. What is
 //! shown of objects is therefore never one.
 //!
 //! Deliberately absent: where values come from (`values`), and the syntax (`render`).
@@ -22,6 +22,8 @@ use crate::render::{ExpressionFault, Undefined, may_hold_expressions, normal_for
 const DEFINE: &str = "define it in spec.substitute or in what spec.substituteFrom names, give it a default (`${name:=default}`), \
     or write `$${` for a plain `${`";
 const WITHHELD: &str = "what it becomes cannot be applied (what is wrong is withheld: it may quote a Secret)";
+const DECRYPTED: &str =
+    "an expression in it cannot be replaced by its value (what is wrong is withheld: the object was encrypted)";
 const FROM_SECRET: &str = "put that value into a ConfigMap or spec.substitute: keys and names are shown everywhere";
 
 /// The objects of a commit with their values.
@@ -56,7 +58,10 @@ pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &L
             Ok(substituted) => all.objects.extend(substituted),
             Err(problems) => all.problems.extend(problems),
         }
-        all.with_expressions.push(object);
+        // What was decrypted is not what was read.
+        if !object.is_from_secret() {
+            all.with_expressions.push(object);
+        }
     }
     all
 }
@@ -66,26 +71,28 @@ fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<O
     let problem =
         |what: String, hint: Option<&str>| Problem::new(object.place.clone(), format!("{}: {what}", object.key), hint);
     let Value::Object(map) = object.value() else { return Ok(None) };
+    let is_decrypted = object.is_from_secret();
     let found = if values.are_substituted() && !is_disabled(&map) { text_with_values(&map, values) } else { Ok(None) };
-    let (is_from_secret, new) = match found {
+    let (is_confidential, new) = match found {
+        Err(_) if is_decrypted => return Err(vec![problem(DECRYPTED.to_owned(), Some(DEFINE))]),
         Err(faults) => return Err(faults.into_iter().map(|(what, hint)| problem(what, hint)).collect()),
-        Ok(None) => (false, map),
+        Ok(None) => (is_decrypted, map),
         Ok(Some((text, used))) => {
-            let is_from_secret = used.iter().any(|name| values.is_secret(name));
-            let shown = |what: String| if is_from_secret { WITHHELD.to_owned() } else { after(&what) };
+            let is_confidential = is_decrypted || used.iter().any(|name| values.is_secret(name));
+            let shown = |what: String| if is_confidential { WITHHELD.to_owned() } else { after(&what) };
             let new = read_value(&text, limits).map_err(|what| vec![problem(shown(what), None)])?;
-            if is_from_secret {
+            if is_confidential {
                 let (old, new) = (Value::Object(map), Value::Object(new.clone()));
-                let confined = Confined { values, path: Vec::new() }.check(&old, &new);
+                let confined = Confined { values, is_decrypted, path: Vec::new() }.check(&old, &new);
                 confined.map_err(|what| vec![problem(what, Some(FROM_SECRET))])?;
             }
-            (is_from_secret, new)
+            (is_confidential, new)
         }
     };
     match read_object(new, &object.place) {
-        Ok(Some(read)) if is_from_secret => Ok(Some(Arc::new(Arc::unwrap_or_clone(read).from_secret()))),
+        Ok(Some(read)) if is_confidential => Ok(Some(Arc::new(Arc::unwrap_or_clone(read).from_secret()))),
         Ok(read) => Ok(read),
-        Err(_) if is_from_secret => Err(vec![problem(WITHHELD.to_owned(), None)]),
+        Err(_) if is_confidential => Err(vec![problem(WITHHELD.to_owned(), None)]),
         Err(flaws) => Err(flaws.iter().map(|what| problem(after(what), None)).collect()),
     }
 }
@@ -160,6 +167,8 @@ fn strings_of(value: &Value, path: &mut Vec<Step>, see: &mut dyn FnMut(&[Step], 
 /// Checks that values of Secrets stay where they are named.
 struct Confined<'v> {
     values: &'v Values,
+    /// Any text that is not shown may have been encrypted.
+    is_decrypted: bool,
     path: Vec<Step>,
 }
 
@@ -193,7 +202,9 @@ impl Confined<'_> {
                 }
                 Ok(())
             }
-            (Value::String(text), new) if self.is_from_secret(text) => {
+            (Value::String(text), new)
+                if self.is_from_secret(text) || self.is_decrypted && !self.is_shown() && text.contains('$') =>
+            {
                 if self.is_shown() {
                     return Err(self.reported("it would hold a value of a Secret"));
                 }

@@ -43,6 +43,7 @@ pub(super) fn reads_by(owner: &Owner, sync: &GitSync, repository: Option<&GitRep
         spec.and_then(|spec| Some(&spec.auth.as_ref()?.secret_name)),
         spec.and_then(|spec| Some(&spec.verify.as_ref()?.secret_ref.name)),
         spec.and_then(|spec| Some(&spec.proxy_secret_ref.as_ref()?.name)),
+        sync.spec.decryption.as_ref().map(|decryption| &decryption.secret_ref.name),
     ];
     let secrets = secrets.into_iter().flatten().map(|name| Key::new("", "Secret", namespace, name.as_str()));
     [owner.key(), named].into_iter().chain(secrets).collect()

@@ -10,14 +10,18 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
+use super::decode_cache::Reading;
 use super::directories::Directories;
+use super::encrypted::{encrypted_content, may_be_encrypted};
 use super::ignore::{Ignored, Why};
 use super::kustomize;
 use super::limits::{Deadline, Kept, larger_than};
 use super::other_files;
+use super::verified::verified;
 use super::{DecodeCache, Limits, Problem, file, recognise};
 use crate::api::names;
 use crate::object::{Key, Names, Object, Place};
+use crate::sops::Sealed;
 use crate::source::{self, Entry, EntryKind, PathFlaw};
 
 /// Bytes of a file that is looked at to find out whether it makes its directory a Helm chart.
@@ -26,8 +30,10 @@ const MAX_CHART: u64 = 64 * 1024;
 /// The decoded content of a commit.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// The desired objects, normalised; not to be used if there is any problem.
+    /// The desired objects, normalised unless they are encrypted; not to be used if there is any problem.
     pub objects: Vec<Arc<Object>>,
+    /// What decrypts them, by the files that they are from.
+    pub sealed: Vec<Arc<Sealed>>,
     /// All problems.
     pub problems: Vec<Problem>,
     /// The files that make their directories kustomizations, which are not read but built.
@@ -98,7 +104,8 @@ pub fn decode<C: AsRef<[u8]>>(
             decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
             continue;
         }
-        if let Some(objects) = cache.get(entry.id, &path, limits.form) {
+        if let Some((objects, sealed)) = cache.get(entry.id, &path, limits.form, limits.decryption.key_id()) {
+            decoded.sealed.extend(sealed);
             documents += objects.len();
             let may_be_kept = kept.add(&objects);
             decoded.objects.extend(objects);
@@ -121,11 +128,18 @@ pub fn decode<C: AsRef<[u8]>>(
             decoded.problems.push(not_fetched(Place::file(path), &hint));
             continue;
         }
-        let found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
+        let mut found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
         documents += found.documents;
+        let sealed = sealed(&path, content, &mut found, limits);
         if found.problems.is_empty() {
-            cache.insert(entry.id, &path, limits.form, &found.objects);
+            let reading = match limits.decryption.key_id() {
+                _ if !may_be_encrypted(content) => Reading::Plain,
+                Some(keys) => Reading::Verified(keys),
+                None => Reading::Unverified,
+            };
+            cache.insert(entry.id, &path, limits.form, reading, (found.objects.clone(), sealed.clone()));
         }
+        decoded.sealed.extend(sealed);
         let may_be_kept = kept.add(&found.objects);
         decoded.objects.extend(found.objects);
         decoded.problems.extend(found.problems);
@@ -138,6 +152,18 @@ pub fn decode<C: AsRef<[u8]>>(
     cache.drop_unused();
     shorten(&mut decoded.problems, limits.problems);
     Ok(decoded)
+}
+
+/// Verifies a file that holds encrypted objects; what decrypts them. What is wrong with it joins its problems.
+fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limits) -> Vec<Arc<Sealed>> {
+    let Some(keys) = limits.decryption.keys() else { return Vec::new() };
+    if !found.problems.is_empty() || !found.objects.iter().any(|object| encrypted_content(object).is_some()) {
+        return Vec::new();
+    }
+    verified(path, content, keys, limits).unwrap_or_else(|problems| {
+        found.problems = problems;
+        Vec::new()
+    })
 }
 
 /// Reads what was rendered from a file.

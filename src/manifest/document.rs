@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::Form;
+use super::decryption::Decryption;
+use super::encrypted::{self, State};
 use super::normalise::normalise;
 use super::recognise;
 use super::tokens::Mark;
@@ -23,6 +25,7 @@ pub(super) struct At<'d> {
     /// The starts of a list's items.
     pub(super) items: &'d [Mark],
     pub(super) form: Form,
+    pub(super) decryption: &'d Decryption,
 }
 
 /// Maximum number of flaws of one document: a list can have a million items.
@@ -66,10 +69,15 @@ fn add(
     if left_out(&map) {
         return;
     }
-    if path.is_empty()
-        && let Some(flaw) = recognise::document(&map)
-    {
-        return found.flaw(flaw);
+    if path.is_empty() {
+        match encrypted::state(&map, at.decryption) {
+            Err(flaw) => return found.flaw(flaw),
+            Ok(State::Encrypted) => return object(map, at, mark, Reading::AsItStands, path, names, found),
+            Ok(State::Plain) => {}
+        }
+        if let Some(flaw) = recognise::document(&map) {
+            return found.flaw(flaw);
+        }
     }
     if !map.contains_key("apiVersion") && !map.contains_key("kind") {
         let what = match path_text(path) {
@@ -81,10 +89,30 @@ fn add(
     if let Some(items) = take_items(&mut map) {
         return unpack(&map, items, at, mark, path, names, found);
     }
+    object(map, at, mark, Reading::Normalised, path, names, found);
+}
+
+/// Whether an object is what it is going to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Normalised,
+    /// It is encrypted. Folding `stringData` would hide what is to be decrypted.
+    AsItStands,
+}
+
+fn object(
+    mut map: Map<String, Value>,
+    at: &At<'_>,
+    mark: Mark,
+    reading: Reading,
+    path: &[Step],
+    names: &mut Names,
+    found: &mut DocumentContent,
+) {
     let place = Place { file: Arc::clone(at.file), document: at.document, line: mark.line, column: mark.column };
     // Folding `stringData` would hide its expressions.
     let is_final = at.form == Form::Final || !map.iter().any(|(_, value)| holds_expressions(value));
-    let mut flaws = if is_final { normalise(&mut map) } else { Vec::new() };
+    let mut flaws = if is_final && reading == Reading::Normalised { normalise(&mut map) } else { Vec::new() };
     let value = Value::Object(map);
     let object = if is_final {
         Object::sharing_names(&value, place, names)
@@ -97,7 +125,7 @@ fn add(
         Err(more) => flaws.extend(more),
     }
     for flaw in flaws {
-        found.flaw(Flaw { path: [path.as_slice(), &flaw.path].concat(), ..flaw });
+        found.flaw(Flaw { path: [path, &flaw.path].concat(), ..flaw });
     }
 }
 

@@ -9,8 +9,9 @@
 use std::sync::Arc;
 
 use super::Problem;
+use super::chunks::{Chunk, chunks};
 use super::document::{At, DocumentContent, objects};
-use super::json::{self, Json};
+use super::json::{self, Json, is_json};
 use super::limits::{Budget, Limits, Spent, larger_than};
 use super::load::{Loaded, load, locate};
 use super::recognise;
@@ -72,10 +73,6 @@ pub(super) fn read_manifests(
     }
     reader.yaml(text);
     reader.read
-}
-
-fn is_json(path: &str) -> bool {
-    path.rsplit_once('.').is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("json"))
 }
 
 struct Reader<'r> {
@@ -208,7 +205,8 @@ impl Reader<'_> {
             let shifted = |mark: &Mark| Mark { line: mark.line.saturating_add(here.lines_before), ..*mark };
             let marks: Vec<Mark> = items.iter().map(shifted).collect();
             let document = u32::try_from(here.number).unwrap_or(u32::MAX);
-            let at = At { file: self.path, document, mark: shifted(&mark), items: &marks, form: self.limits.form };
+            let Limits { form, decryption, .. } = self.limits;
+            let at = At { file: self.path, document, mark: shifted(&mark), items: &marks, form: *form, decryption };
             found = objects(value, &at, self.names);
             self.budget.give_back(reserve);
         } else if !cut_short {
@@ -288,70 +286,4 @@ pub(super) fn control_character(text: &str) -> Option<Fault> {
     let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
     let mark = Mark { line: narrow(line), column: narrow(column) };
     Some(Fault::new(mark, "a control character is not allowed").with_hint("write it as an escape in double quotes"))
-}
-
-/// The text between two separators.
-struct Chunk<'t> {
-    text: &'t str,
-    /// From 1.
-    number: usize,
-    lines_before: u32,
-    /// The position of text behind the separator; such a chunk is not read.
-    bad_separator: Option<Mark>,
-}
-
-/// Splits a text at its separators.
-fn chunks(text: &str) -> impl Iterator<Item = Chunk<'_>> {
-    let mut rest = Some(text);
-    let (mut number, mut lines, mut bad_separator) = (0, 0u32, None);
-    std::iter::from_fn(move || {
-        let here = rest?;
-        let lines_before = lines;
-        let (mut end, mut next, mut next_bad) = (here.len(), None, None);
-        let mut at = 0;
-        for line in here.split_inclusive('\n') {
-            lines = lines.saturating_add(1);
-            if let Some(behind) = line.strip_prefix("---") {
-                end = at;
-                next = here.get(at + line.len()..);
-                let behind = behind.trim();
-                next_bad = (!behind.is_empty() && !behind.starts_with('#')).then_some(Mark { line: lines, column: 4 });
-                break;
-            }
-            at += line.len();
-        }
-        let text = without_version(&here[..end]);
-        let blank = text.lines().all(is_blank);
-        // Text before the first separator counts only if it is a document.
-        if number > 0 || !blank {
-            number += 1;
-        }
-        let bad = bad_separator.take();
-        (rest, bad_separator) = (next, next_bad);
-        Some(Chunk { text: if blank { "" } else { text }, number: number.max(1), lines_before, bad_separator: bad })
-    })
-}
-
-/// Whether nothing is in a line but a comment, or the version of YAML, which changes nothing.
-fn is_blank(line: &str) -> bool {
-    let line = line.trim_start();
-    line.is_empty() || line.starts_with('#') || line.starts_with("%YAML 1.")
-}
-
-/// A document without the version of the next one, which follows its end (`...`).
-fn without_version(text: &str) -> &str {
-    if !text.contains("\n%YAML 1.") {
-        return text;
-    }
-    let mut kept = text.len();
-    for line in text.split_inclusive('\n').rev() {
-        if line.trim_end() == "..." {
-            return &text[..kept];
-        }
-        if !is_blank(line) {
-            break;
-        }
-        kept -= line.len();
-    }
-    text
 }

@@ -11,6 +11,11 @@ use super::tokens::{Fault, Mark, Token, Tokens};
 /// Prefix of every syntax error.
 pub(super) const INVALID: &str = "invalid JSON: ";
 
+/// Whether a file holds JSON, by its extension.
+pub(super) fn is_json(path: &str) -> bool {
+    path.rsplit_once('.').is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("json"))
+}
+
 /// What may follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expect {

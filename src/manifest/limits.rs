@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::decryption::Decryption;
 use crate::object::Object;
 
 /// How objects are decoded.
@@ -41,6 +42,8 @@ pub struct Limits {
     pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
     /// How objects are decoded.
     pub form: Form,
+    /// What is done about documents that SOPS has encrypted; by default they are problems.
+    pub decryption: Decryption,
 }
 
 impl Limits {
@@ -59,6 +62,7 @@ impl Limits {
             admit: Arc::new(|_| true),
             clock: Arc::new(clock),
             form: Form::default(),
+            decryption: Decryption::default(),
         }
     }
 }
@@ -73,6 +77,7 @@ impl std::fmt::Debug for Limits {
             .field("time", &self.time)
             .field("file_time", &self.file_time)
             .field("file_memory", &self.file_memory)
+            .field("decryption", &self.decryption)
             .finish_non_exhaustive()
     }
 }

@@ -7,13 +7,20 @@
 //! Invariant: no input causes a panic or exceeds the [`Limits`].
 //! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
 //!
+//! What SOPS has encrypted is verified where the [`Limits`] hold keys, and stays encrypted until nothing else changes it
+//! ([`decrypted()`]).
+//!
 //! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization or rendering a chart
 //! (`render`).
 
+mod chunks;
 mod decode;
 mod decode_cache;
+mod decrypted;
+mod decryption;
 mod directories;
 mod document;
+mod encrypted;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -30,14 +37,19 @@ mod report;
 mod scalar;
 mod substituted;
 mod tokens;
+mod verified;
 
 #[cfg(test)]
 mod tests;
 
 pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
+pub use decrypted::{Decrypted, decrypted};
+pub use decryption::Decryption;
+pub use encrypted::mac;
 pub use limits::{Form, Limits, memory};
 pub use problem::Problem;
 pub use recognise::is_in_lfs;
 pub use report::{FileReport, FileState, report};
 pub use substituted::{read_object, read_value};
+pub use verified::verified;

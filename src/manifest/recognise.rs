@@ -1,7 +1,6 @@
 //! What a file is that is no manifest, and what to do about it: one problem in place of many with the wrong advice.
 //!
-//! Invariant: a file without problems is never refused here, except what SOPS has encrypted: in an object of Kubernetes
-//! itself, which would be refused by the server. Conflict markers and templates may be the data of a ConfigMap.
+//! Invariant: a file without problems is never refused here. Conflict markers and templates may be the data of a ConfigMap.
 //! Invariant: nothing of a file's content is shown.
 
 use std::collections::HashSet;
@@ -10,8 +9,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::Problem;
+use super::encrypted::SOPS;
 use super::ignore::parent;
-use crate::object::{Flaw, Place, split_api_version};
+use crate::object::{Flaw, Place};
 
 /// The name of the file that makes a directory a Helm chart.
 const CHART: &str = "Chart.yaml";
@@ -25,9 +25,6 @@ const POINTERS: [&[u8]; 3] = [
 const POINTER_BYTES: usize = 1024;
 /// What is said of a document that does not say what it is.
 pub(super) const NEITHER: &str = "the document has neither apiVersion nor kind";
-/// What is said of a file that SOPS has encrypted.
-const SOPS: &str = "it is encrypted with SOPS, which is not decrypted yet";
-const SOPS_HINT: &str = "name it in .mainstayignore, and let an operator in the cluster decrypt what it holds";
 const LEAVE_OUT: &str = "name it in .mainstayignore";
 const KEPT_OUT: &str = "take it out of the repository: it may hold credentials";
 /// What only templates of Helm say.
@@ -122,11 +119,6 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
 pub(super) fn document(map: &Map<String, Value>) -> Option<Flaw> {
     let flaw = |what: String, hint| Some(Flaw::new(vec![], what, Some(hint)));
     let text = |key| map.get(key).and_then(Value::as_str);
-    if map.get("sops").and_then(|sops| sops.get("mac")).is_some_and(Value::is_string)
-        && text("apiVersion").is_none_or(is_of_kubernetes)
-    {
-        return flaw(SOPS.to_owned(), SOPS_HINT);
-    }
     let (Some(api_version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         return flaw(format!("it is {}, not a manifest", without_kind(map)?), LEAVE_OUT);
     };
@@ -139,13 +131,6 @@ pub(super) fn document(map: &Map<String, Value>) -> Option<Flaw> {
     let group = api_version.split('/').next().unwrap_or_default();
     let (_, tool) = TOOLS.iter().find(|(known, _)| *known == group)?;
     flaw(format!("it is {tool}"), LEAVE_OUT)
-}
-
-/// Whether objects of this apiVersion are defined by Kubernetes itself, without a place for what SOPS adds to them. Others,
-/// such as `SopsSecret`, may have one.
-fn is_of_kubernetes(api_version: &str) -> bool {
-    let (group, _) = split_api_version(api_version);
-    !group.contains('.') || group.ends_with(".k8s.io")
 }
 
 fn without_kind(map: &Map<String, Value>) -> Option<&'static str> {

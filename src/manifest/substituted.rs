@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::decryption::Decryption;
 use super::document::{At, objects};
 use super::file::control_character;
 use super::limits::{Budget, Form, Limits, larger_than};
@@ -39,7 +40,8 @@ pub fn read_value(text: &str, limits: &Limits) -> Result<Map<String, Value>, Str
 /// keys.
 pub fn read_object(map: Map<String, Value>, place: &Place) -> Result<Option<Arc<Object>>, Vec<String>> {
     let mark = Mark { line: place.line, column: place.column };
-    let at = At { file: &place.file, document: place.document, mark, items: &[], form: Form::Final };
+    let (form, decryption) = (Form::Final, &Decryption::NotConfigured);
+    let at = At { file: &place.file, document: place.document, mark, items: &[], form, decryption };
     let has_name = map.get("metadata").is_some_and(|metadata| metadata.get("name").is_some());
     let is_list = !has_name && map.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     let mut found = objects(Value::Object(map), &at, &mut Names::default());

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::*;
 use crate::source::{self, BlobId, Entry, EntryKind};
 
+mod encrypted;
 mod left_out;
 mod recognise;
 

@@ -28,7 +28,7 @@ pub struct Object {
     pub place: Place,
     /// Digest of the content.
     pub digest: Digest,
-    /// Whether values of a Secret are in it. Of a Secret itself nobody has to say that.
+    /// Whether values of a Secret are in it, or what was encrypted. Of a Secret itself nobody has to say that.
     from_secret: bool,
     json: Box<[u8]>,
 }
@@ -123,10 +123,15 @@ impl Object {
         })
     }
 
-    /// The same object, of which it is known that values of a Secret are in it.
+    /// The same object, of which it is known that values of a Secret, or such that were encrypted, are in it.
     #[must_use]
     pub fn from_secret(self) -> Self {
         Self { from_secret: true, ..self }
+    }
+
+    /// Whether somebody said so.
+    pub fn is_from_secret(&self) -> bool {
+        self.from_secret
     }
 
     /// Whether nothing of its content may be shown: it is a Secret, or has values of one.

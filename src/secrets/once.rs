@@ -39,6 +39,13 @@ impl ValueSources {
     }
 }
 
+impl Known {
+    /// What a Secret holds now.
+    pub async fn secret(cluster: &Cluster, namespace: &str, name: &str) -> Self {
+        read(cluster, Holder::Secret, namespace, name).await
+    }
+}
+
 async fn read(cluster: &Cluster, holder: Holder, namespace: &str, name: &str) -> Known {
     let kind = match holder {
         Holder::Secret => Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced),

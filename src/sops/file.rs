@@ -14,7 +14,7 @@ use super::metadata::{Metadata, mac_of};
 use super::rules::Rule;
 use super::scalar::{Scalar, float_text};
 use super::tree::{DEPTH, Node, Unreadable};
-use super::value::{Cipher, Flawed, Plain, is_encrypted};
+use super::value::{Cipher, Flawed, Plain};
 use super::{MARKER, json, yaml};
 use crate::object::{Flaw, Step, path_text};
 
@@ -25,6 +25,7 @@ const MOST_FAULTS: usize = 50;
 /// What is said of a file whose values are not those that were encrypted.
 const WRONG_MAC: &str = "its values are not those that SOPS encrypted: the MAC does not match";
 const EDIT: &str = "restore the file, or edit it with `sops FILE`, which writes the MAC anew";
+const AT_ITS_PATH: &str = "leave what SOPS has encrypted at its path: the keys to it are authenticated";
 const DAMAGED: &str = "cannot be decrypted: it was changed, moved, or cut short since it was encrypted";
 
 /// How a file is read.
@@ -64,6 +65,8 @@ impl std::fmt::Debug for Opened {
 #[derive(Clone)]
 pub struct Sealed {
     mac: String,
+    /// apiVersion and kind of its documents.
+    kinds: Vec<(String, String)>,
     rule: Rule,
     cipher: Cipher,
 }
@@ -205,7 +208,10 @@ impl Group<'_> {
         if !walk.has_mac(&metadata) {
             return Err(fault(WRONG_MAC, EDIT));
         }
-        Ok((values, Sealed { mac: metadata.mac.clone(), rule: metadata.rule, cipher }))
+        let kind =
+            |(_, tree): &(u32, &Node)| Some((tree.text("apiVersion")?.to_owned(), tree.text("kind")?.to_owned()));
+        let kinds = self.documents.iter().filter_map(kind).collect();
+        Ok((values, Sealed { mac: metadata.mac.clone(), kinds, rule: metadata.rule, cipher }))
     }
 }
 
@@ -344,6 +350,12 @@ impl Sealed {
         &self.mac
     }
 
+    /// Whether an object of this kind is in the file. What was encrypted in one kind is not to be decrypted in another, which may
+    /// be shown to more people.
+    pub fn holds(&self, api_version: &str, kind: &str) -> bool {
+        self.kinds.iter().any(|(own_version, own_kind)| own_version == api_version && own_kind == kind)
+    }
+
     /// Decrypts the values of an object that a tool has made of the file.
     ///
     /// # Errors
@@ -400,10 +412,13 @@ impl Sealed {
                     Err(Flawed::NotEncrypted) => {}
                     Err(flawed) => {
                         let what = format!("{} {}", path_text(path), said(flawed));
-                        let hint = "leave what SOPS has encrypted at its path: the keys to it are authenticated";
-                        flaws.push(Flaw::new(path.clone(), what, Some(hint)));
+                        flaws.push(Flaw::new(path.clone(), what, Some(AT_ITS_PATH)));
                     }
                 }
+            }
+            Value::String(text) if text.starts_with(MARKER) => {
+                let what = format!("{} is encrypted, and not a value that its file encrypts", path_text(path));
+                flaws.push(Flaw::new(path.clone(), what, Some(AT_ITS_PATH)));
             }
             _ => {}
         }
@@ -422,29 +437,4 @@ pub(super) fn to_value(plain: &Plain) -> Option<Value> {
         Plain::Float(float) if float.fract() == 0.0 && (-BEYOND..BEYOND).contains(float) => Value::from(*float as i64),
         Plain::Float(float) => Value::Number(serde_json::Number::from_f64(*float)?),
     })
-}
-
-impl Plain {
-    /// Puts the value where it belongs in a document. Whether there is an encrypted value at that place, and it is a number that
-    /// a manifest can hold.
-    pub fn put(&self, document: &mut Value, path: &[Step]) -> bool {
-        let mut place = document;
-        for step in path {
-            let next = match (place, step) {
-                (Value::Object(map), Step::Key(key)) => map.get_mut(key),
-                (Value::Array(items), Step::Item(at)) => items.get_mut(*at),
-                _ => None,
-            };
-            let Some(next) = next else { return false };
-            place = next;
-        }
-        let is_its_place = place.as_str().is_some_and(|text| text.is_empty() || is_encrypted(text));
-        match to_value(self).filter(|_| is_its_place) {
-            Some(value) => {
-                *place = value;
-                true
-            }
-            None => false,
-        }
-    }
 }

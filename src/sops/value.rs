@@ -61,11 +61,6 @@ fn parse(text: &str) -> Option<Parts<'_>> {
     })
 }
 
-/// Whether a text is an encrypted value.
-pub(super) fn is_encrypted(text: &str) -> bool {
-    text.starts_with(MARKER) && parse(text).is_some()
-}
-
 /// Decrypts the values of a file.
 #[derive(Clone)]
 pub(super) struct Cipher {

@@ -5,26 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::support::files::files_below;
 use crate::support::listener::metrics_are;
 use crate::support::world::{World, config_map, free_address};
-
-/// The files of a directory, relative to it.
-fn files_below(directory: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut open = vec![directory.to_owned()];
-    while let Some(next) = open.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-            } else {
-                let relative = path.strip_prefix(directory).unwrap().to_str().unwrap().to_owned();
-                found.push((relative, std::fs::read(&path).unwrap()));
-            }
-        }
-    }
-    found
-}
 
 /// Puts one of the charts of `tests/charts` into the repository.
 fn add_chart(world: &mut World, chart: &str, directory: &str) {

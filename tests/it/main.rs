@@ -115,6 +115,7 @@ mod secret_types;
 mod see_before;
 mod service_accounts;
 mod shared_remotes;
+mod sops;
 mod source;
 mod ssh;
 mod status_command;

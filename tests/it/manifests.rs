@@ -43,6 +43,29 @@ fn install_in_one_namespace_with_a_service_account_that_may_act() {
     }
 }
 
+/// With the arguments and the environment of its container, the agent gets as far as the API server.
+#[test]
+fn start_the_agent_with_the_environment_that_it_is_given() {
+    let documents = built("manifests");
+    let container = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"]["containers"][0];
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    command.env_clear().current_dir(home.path());
+    // A directory of the pod that is none here.
+    let here = format!("{}/var/", home.path().display());
+    command.args(container["args"].as_array().unwrap().iter().map(|one| one.as_str().unwrap().replace("/var/", &here)));
+    command.args(["--kubeconfig", "nowhere-at-all"]);
+    for variable in container["env"].as_array().unwrap() {
+        // The kubelet fills in a name, a UID, or a number of bytes.
+        let value = variable["value"].as_str().unwrap_or("167772160");
+        command.env(variable["name"].as_str().unwrap(), value);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("nowhere-at-all") && !said.contains("MAINSTAY_"), "{said}");
+}
+
 #[test]
 fn leave_room_on_the_volume_beside_the_mirrors() {
     let documents = built("manifests");

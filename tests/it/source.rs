@@ -32,6 +32,7 @@ mod following;
 mod github_app;
 mod hostile;
 mod hosts;
+mod kustomizations;
 mod large_files;
 mod local;
 mod mirrors;

@@ -1,8 +1,8 @@
 //! `mainstay bench`: what the agent costs, measured from outside, as one Markdown table.
 //!
 //! The embedded cluster and the agent run as processes of their own. The load is a Git repository; every change is made
-//! and seen through a client that the agent knows nothing of. What a GitSync costs, what Functions cost and what remotes
-//! cost are three measurements with a table each.
+//! and seen through a client that the agent knows nothing of. What a GitSync costs, what many GitSyncs cost, what
+//! Functions cost and what remotes cost are four measurements with a table each.
 //!
 //! Invariant: nothing of what is printed comes from the agent's own clock.
 //!
@@ -18,11 +18,13 @@ mod embedded;
 mod error;
 mod functions;
 mod git_server;
+mod many_syncs;
 mod memory_limit;
 mod observer;
 mod process;
 mod product;
 mod progress;
+mod ready_syncs;
 mod remotes;
 mod stand;
 mod syncs;
@@ -55,11 +57,17 @@ pub struct Arguments {
         conflicts_with_all = ["objects", "kubeconfig", "functions"], value_parser = clap::value_parser!(u32).range(2..=5_000),
     )]
     remotes: Option<u32>,
+    /// Measure many GitSyncs of one repository, with four objects each, instead of one with many: this many of them, 2 to 5000 (1000 when no number is given), and a kustomization
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "1000",
+        conflicts_with_all = ["objects", "kubeconfig", "functions", "remotes"], value_parser = clap::value_parser!(u32).range(2..=5_000),
+    )]
+    syncs: Option<u32>,
     /// Fetch a repository of 1 GiB as well; it needs 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]
     large: bool,
     /// Measure only syncs and single changes, storms of edits, or restarts
-    #[arg(long, value_name = "PART", value_enum, conflicts_with_all = ["functions", "remotes"])]
+    #[arg(long, value_name = "PART", value_enum, conflicts_with_all = ["functions", "remotes", "syncs"])]
     only: Option<syncs::Part>,
     /// How long the agent is watched doing nothing, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -83,6 +91,9 @@ pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Err
     } else if let Some(count) = arguments.remotes {
         let load = format!("{count} repositories on loopback, each followed by a GitSync");
         (remotes::measure(product, count, arguments.idle, arguments.large).await?, load)
+    } else if let Some(count) = arguments.syncs {
+        let load = format!("{count} GitSyncs of one repository");
+        (many_syncs::measure(product, count, arguments.idle).await?, load)
     } else {
         let load = format!("{} ConfigMaps of 1 KiB in one GitSync", arguments.objects);
         let kubeconfig = arguments.kubeconfig.as_deref();

@@ -219,6 +219,14 @@ impl Stand {
         Ok(Row { situation: situation.into(), wall, requests, events, peak_mib, processor_seconds, targets })
     }
 
+    /// A counter of the agent, which has no labels; 0 if there is none.
+    pub(super) async fn metric(&self, name: &str) -> Result<u64, Error> {
+        let answer = reqwest::get(format!("http://127.0.0.1:{}/metrics", self.port)).await.map_err(Error::Count)?;
+        let text = answer.error_for_status().map_err(Error::Count)?.text().await.map_err(Error::Count)?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        Ok(value.unwrap_or(0))
+    }
+
     /// Waits until the agent has written its Events, too.
     pub(super) async fn until_silent(&self) -> Result<(), Error> {
         self.settle(Requests::total).await

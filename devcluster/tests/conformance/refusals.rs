@@ -412,3 +412,92 @@ fn the_phase_of_a_namespace_follows_its_deletion() {
         assert_eq!(gone["metadata"].get("deletionGracePeriodSeconds"), None);
     });
 }
+
+#[test]
+fn what_cannot_be_changed_is_refused_as_an_update_and_exists_as_a_creation() {
+    claim(async |w| {
+        let pods = |name: &str| json!({"metadata": {"labels": {"app": name}}, "spec": {"restartPolicy": "Always", "containers": [{"name": "c", "image": "i"}]}});
+        let job = |image: &str| {
+            let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": image}]});
+            json!({"spec": {"suspend": true, "template": {"spec": spec}}})
+        };
+        let workload = |name: &str| json!({"spec": {"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": pods(name)}});
+        let claims = |name: &str| {
+            let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+            let mut set = workload("a");
+            set["spec"]["serviceName"] = "a".into();
+            set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": name}, "spec": claim}]);
+            set
+        };
+        let volume = |mode: &str| json!({"spec": {"accessModes": [mode], "storageClassName": "none", "resources": {"requests": {"storage": "1Gi"}}}});
+        let service = |address: Value| json!({"spec": {"clusterIP": address, "ports": [{"port": 80}]}});
+        let binding =
+            |name: &str| json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}});
+        let fixed = |value: &str| json!({"immutable": true, "data": {"k": value}});
+        let class = |value: &str| json!({"provisioner": "a.b/c", "parameters": {"k": value}});
+        let cases = [
+            ("batch/v1", "jobs", job("i"), job("j"), "FieldValueInvalid spec.template"),
+            ("v1", "services", service(Value::Null), service("None".into()), "FieldValueInvalid spec.clusterIPs[0]"),
+            ("apps/v1", "deployments", workload("a"), workload("b"), "FieldValueInvalid spec.selector"),
+            ("apps/v1", "daemonsets", workload("a"), workload("b"), "FieldValueInvalid spec.selector"),
+            ("apps/v1", "statefulsets", claims("a"), claims("b"), "FieldValueForbidden spec"),
+            ("v1", "configmaps", fixed("YQ=="), fixed("Yg=="), "FieldValueForbidden data"),
+            ("v1", "secrets", fixed("YQ=="), fixed("Yg=="), "FieldValueForbidden data"),
+            ("v1", "secrets", json!({"type": "a.b/c"}), json!({"type": "a.b/d"}), "FieldValueInvalid type"),
+            (
+                "v1",
+                "persistentvolumeclaims",
+                volume("ReadWriteOnce"),
+                volume("ReadWriteMany"),
+                "FieldValueForbidden spec",
+            ),
+            ("rbac.authorization.k8s.io/v1", "rolebindings", binding("a"), binding("b"), "FieldValueInvalid roleRef"),
+            ("storage.k8s.io/v1", "storageclasses", class("a"), class("b"), "FieldValueInvalid parameters"),
+        ];
+        for (number, (version, resource, first, second, cause)) in cases.into_iter().enumerate() {
+            let is_namespaced = resource != "storageclasses";
+            let path = if is_namespaced { w.path(version, resource) } else { format!("/apis/{version}/{resource}") };
+            let name = format!("{}-{number}", w.ns);
+            let document = |mut object: Value, name: &str| {
+                object["apiVersion"] = version.into();
+                object["kind"] = kind_of(resource).into();
+                object["metadata"] = json!({"name": name});
+                if resource == "daemonsets" {
+                    object["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
+                }
+                object
+            };
+            if !is_namespaced {
+                w.forget_later(&format!("{path}/{name}"));
+            }
+            w.force(&format!("{path}/{name}"), "m", document(first, &name)).await.ok();
+            let changed = document(second.clone(), &name);
+            let answer = w.force(&format!("{path}/{name}"), "m", changed.clone()).await.code(422);
+            assert!(answer.causes().iter().any(|said| said.starts_with(cause)), "{resource}: {:?}", answer.causes());
+            let mut new = changed;
+            if resource == "services" {
+                new["spec"].as_object_mut().map(|spec| spec.remove("clusterIP"));
+            }
+            let created = w.post(&format!("{path}?dryRun=All"), new).await;
+            assert_eq!((created.code, created.reason()), (409, "AlreadyExists"), "{resource}: {}", created.text);
+            let other = document(second, &format!("{name}-other"));
+            w.post(&format!("{path}?dryRun=All"), other).await.code(201);
+        }
+    });
+}
+
+fn kind_of(resource: &str) -> &'static str {
+    match resource {
+        "jobs" => "Job",
+        "services" => "Service",
+        "deployments" => "Deployment",
+        "daemonsets" => "DaemonSet",
+        "statefulsets" => "StatefulSet",
+        "configmaps" => "ConfigMap",
+        "secrets" => "Secret",
+        "persistentvolumeclaims" => "PersistentVolumeClaim",
+        "rolebindings" => "RoleBinding",
+        "storageclasses" => "StorageClass",
+        _ => unreachable!("a case names its kind"),
+    }
+}

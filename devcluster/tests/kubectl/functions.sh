@@ -27,3 +27,9 @@ forward() {
 
 # builtin_: of versions, of names or of a table of resources, the lines about kinds that every cluster has, and the header.
 builtin_() { grep -E '(^|[ .])([a-z]+\.)*k8s\.io(/|$)|^[a-z]+$|(^| )(v1|apps/v1|autoscaling/v[12]|batch/v1|policy/v1)( |$)|^NAME|\.(apps|autoscaling|batch|policy)$'; }
+
+# by_reason_: a description with its events by their reasons. The order of kubectl is that of the seconds of their last
+# time, and of two that come again each 15 s one may be a second ahead.
+by_reason_() {
+  awk 'sorted { print | "sort"; next } /^Events:/ { events = 1 } { print } events && /^ +-/ { sorted = 1; fflush() }'
+}

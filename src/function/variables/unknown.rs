@@ -10,7 +10,16 @@ use super::VARIABLES;
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
 /// Variables with such a prefix that the command line reads.
-const COMMAND_LINE: [&str; 3] = ["MAINSTAY_IDENTITY", "MAINSTAY_DEV_TOKEN", "MAINSTAY_LIBRARIES"];
+const COMMAND_LINE: [&str; 8] = [
+    "MAINSTAY_IDENTITY",
+    "MAINSTAY_POD",
+    "MAINSTAY_MEMORY",
+    "MAINSTAY_RECEIVER_URL",
+    "MAINSTAY_RENDERER",
+    "MAINSTAY_SWEEP",
+    "MAINSTAY_DEV_TOKEN",
+    "MAINSTAY_LIBRARIES",
+];
 
 /// Known variables without an effect, and why.
 pub(super) const REFUSED: [(&str, &str); 4] = [

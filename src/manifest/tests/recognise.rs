@@ -21,10 +21,13 @@ const SOPS: &str = "sops:\n  age:\n  - recipient: age1\n    enc: hunter2\n  last
 #[test]
 fn what_sops_encrypted_is_one_line_of_its_file() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {on: 3}}\nstringData:\n  p: ENC[AES256_GCM,data:hunter2,type:str]\n";
-    let hint = "(name it in .mainstayignore, and let an operator in the cluster decrypt what it holds)";
+    let hint =
+        "(name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}})";
     assert_eq!(
         said("db.yaml", format!("# database\n{secret}{SOPS}---\n{secret}{SOPS}")),
-        format!("db.yaml, document 1, line 2, column 1: it is encrypted with SOPS, which is not decrypted yet {hint}")
+        format!(
+            "db.yaml, document 1, line 2, column 1: it is encrypted with SOPS, and nothing says how to decrypt it {hint}"
+        )
     );
     for other in [
         format!("password: ENC[hunter2]\n{SOPS}"),

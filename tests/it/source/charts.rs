@@ -14,6 +14,7 @@ use mainstay::render::{Capabilities, ChartKey, ChartOptions, Helm, Kustomize, Re
 use serde_json::{Value, json};
 
 use super::*;
+use crate::support::files::files_below;
 
 const HOOK: &str = "helm.sh/hook";
 
@@ -63,18 +64,8 @@ fn path() -> std::ffi::OsString {
 /// The charts of `tests/charts` in one repository.
 fn charts() -> Origin {
     let mut origin = small();
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/charts");
-    let mut open = vec![own.clone()];
-    while let Some(next) = open.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-            } else {
-                let name = format!("charts/{}", path.strip_prefix(&own).unwrap().display());
-                origin.file(&name, std::fs::read_to_string(&path).unwrap());
-            }
-        }
+    for (path, content) in files_below(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/charts")) {
+        origin.file(&format!("charts/{path}"), content);
     }
     origin.commit("charts");
     origin

@@ -274,6 +274,11 @@ impl World {
         self.agent = Some(Agent { stop, task: tokio::spawn(running) });
     }
 
+    /// Where agents keep what they keep on the disk.
+    pub(crate) fn disk(&self) -> &std::path::Path {
+        self.mirrors.path()
+    }
+
     /// How many mirrors the agents have on the disk.
     pub(crate) fn mirrors(&self) -> usize {
         let agents = std::fs::read_dir(self.mirrors.path()).unwrap();

@@ -10,7 +10,7 @@ mod world;
 use std::path::Path;
 
 pub(super) use self::part::Part;
-use super::{Error, Product, counters, observer, stand, table};
+use super::{Error, Product, counters, observer, ready_syncs, stand, table};
 
 /// Measures everything, or a part, with this many objects.
 pub(super) async fn measure(

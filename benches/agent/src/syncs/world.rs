@@ -17,6 +17,7 @@ use super::{
     Error,
     load::{self, Load},
     observer::{Observer, Seen},
+    ready_syncs,
     stand::{DEADLINE, Mark, NAMESPACE, Stand},
 };
 use crate::{
@@ -53,7 +54,7 @@ impl World {
 
     /// Sees when GitSyncs are Ready, from now on.
     pub(super) async fn observe_syncs(&self) -> Result<Observer, Error> {
-        Observer::start(self.syncs(), readiness).await
+        Observer::start(self.syncs(), ready_syncs::readiness).await
     }
 
     /// The GitSync of the load, Ready.
@@ -139,13 +140,6 @@ impl World {
         }
         Ok(())
     }
-}
-
-/// A GitSync, with what its condition Ready says.
-fn readiness(sync: GitSync) -> Option<Seen> {
-    let conditions = sync.status?.conditions;
-    let ready = conditions.into_iter().find(|condition| condition.kind == "Ready")?;
-    Some(Seen { name: sync.metadata.name?, state: ready.status })
 }
 
 /// A ConfigMap of the load that carries the label of a managed object, with what it says of `data.revision`.

@@ -1,0 +1,93 @@
+//! The load: a Git repository with a directory for each GitSync, in each four objects of four kinds.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::Error;
+use crate::commit;
+
+/// Objects of a GitSync.
+pub(super) const OBJECTS: usize = 4;
+
+/// A repository in a temporary directory, and what its branch says of the ConfigMap of each GitSync.
+pub(super) struct Load {
+    directory: PathBuf,
+    revisions: Vec<u32>,
+}
+
+impl Load {
+    /// Makes the repository with one commit of so many directories.
+    pub(super) fn new(directory: &Path, syncs: usize) -> Result<Self, Error> {
+        let load = Self { directory: directory.to_owned(), revisions: vec![0; syncs] };
+        fs::create_dir_all(directory).map_err(Error::Load)?;
+        commit::init(directory).map_err(Error::Commit)?;
+        for number in 0..syncs {
+            load.write(number)?;
+        }
+        commit::everything(directory, "load").map_err(Error::Commit)?;
+        Ok(load)
+    }
+
+    /// How many GitSyncs there are.
+    pub(super) fn len(&self) -> usize {
+        self.revisions.len()
+    }
+
+    /// Name of the GitSync with this number, and of its objects.
+    pub(super) fn name(number: usize) -> String {
+        format!("many-{number:05}")
+    }
+
+    /// Its directory in the repository.
+    pub(super) fn base_dir(number: usize) -> String {
+        format!("/apps/{}", Self::name(number))
+    }
+
+    /// Value of `data.revision` of its ConfigMap in the branch.
+    pub(super) fn revision(&self, number: usize) -> String {
+        self.revisions[number].to_string()
+    }
+
+    /// Changes the ConfigMap of one GitSync in a commit.
+    pub(super) fn change(&mut self, number: usize) -> Result<(), Error> {
+        self.revisions[number] += 1;
+        self.write(number)?;
+        commit::everything(&self.directory, "change one").map_err(Error::Commit)
+    }
+
+    fn write(&self, number: usize) -> Result<(), Error> {
+        let (name, revision) = (Self::name(number), self.revision(number));
+        let metadata = format!("metadata:\n  name: {name}\n");
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\n{metadata}data:\n  revision: \"{revision}\"\n---\n\
+             apiVersion: v1\nkind: ServiceAccount\n{metadata}---\n\
+             apiVersion: v1\nkind: Secret\n{metadata}stringData:\n  word: \"{number}\"\n---\n\
+             apiVersion: v1\nkind: Service\n{metadata}spec:\n  selector:\n    app: {name}\n  ports:\n    - port: 80\n"
+        );
+        let directory = self.directory.join(&Self::base_dir(number)[1..]);
+        fs::create_dir_all(&directory).map_err(Error::Load)?;
+        fs::write(directory.join("objects.yaml"), text).map_err(Error::Load)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_one_object_of_one_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut load = Load::new(folder.path(), 3).unwrap();
+        let read = |number: usize| {
+            fs::read_to_string(folder.path().join(&Load::base_dir(number)[1..]).join("objects.yaml")).unwrap()
+        };
+        let before = [read(0), read(1), read(2)];
+        assert_eq!(before[1].matches("kind:").count(), OBJECTS);
+        load.change(1).unwrap();
+        assert_eq!((read(0), read(2)), (before[0].clone(), before[2].clone()));
+        assert!(read(1).contains("revision: \"1\""));
+        assert_eq!((load.len(), load.revision(1), load.revision(2)), (3, "1".into(), "0".into()));
+    }
+}

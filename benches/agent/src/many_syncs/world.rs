@@ -1,0 +1,152 @@
+//! The setup for measuring many GitSyncs: a cluster, a Git server, the agent, and beside it the renderer, as in the pod.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{
+    Error,
+    git_server::HttpServer,
+    load::Load,
+    memory_limit::MemoryLimit,
+    observer::{Observer, Seen},
+    process::Process,
+    ready_syncs,
+    stand::{DEADLINE, NAMESPACE, Stand},
+};
+use crate::{
+    Product,
+    api::{GitRepository, GitSync, REQUESTED_AT, SYNC_LABEL},
+};
+
+/// Most memory that the agent may have, in MiB: that of its container.
+const MEMORY: f64 = 160.0;
+/// Most memory that the renderer and the tool may have together, in MiB: that of their container.
+pub(super) const RENDERER_MEMORY: u64 = 512;
+/// GitSyncs that are created at the same time.
+const IN_FLIGHT: usize = 16;
+/// Repository of the many, and their GitRepository.
+const REPOSITORY: &str = "many";
+
+/// Everything of one measurement.
+pub(super) struct World {
+    pub stand: Stand,
+    pub load: Load,
+    pub git: HttpServer,
+    pub observer: Observer,
+    pub renderer: Process,
+    /// `None` where this machine lets none be made.
+    pub renderer_limit: Option<MemoryLimit>,
+    root: PathBuf,
+}
+
+impl World {
+    /// Starts everything.
+    pub(super) async fn start(product: &Product, syncs: usize) -> Result<Self, Error> {
+        let mut stand = Stand::start(product, None, MEMORY).await?;
+        let root = stand.directory().join("repositories");
+        std::fs::create_dir_all(&root).map_err(Error::Directory)?;
+        let load = Load::new(&root.join(REPOSITORY), syncs)?;
+        let git = HttpServer::start(&root).await?;
+        let observer = Observer::start(Api::namespaced(stand.client.clone(), NAMESPACE), seen).await?;
+        let shared = stand.directory().join("renderer");
+        std::fs::create_dir_all(&shared).map_err(Error::Directory)?;
+        let arguments = ["renderer".into(), "--shared".into(), shared.clone().into_os_string()];
+        let renderer = Process::start(&arguments, &[], stand.directory())?;
+        let renderer_limit = MemoryLimit::set(renderer.id(), RENDERER_MEMORY);
+        stand.set("MAINSTAY_RENDERER", shared);
+        stand.start_agent().await?;
+        Ok(Self { stand, load, git, observer, renderer, renderer_limit, root })
+    }
+
+    /// Where a repository is, and its URL.
+    pub(super) fn repository(&self, name: &str) -> (PathBuf, String) {
+        (self.root.join(name), self.git.url(name))
+    }
+
+    /// Creates all GitSyncs.
+    pub(super) async fn follow_all(&self) -> Result<(), Error> {
+        let url = self.repository(REPOSITORY).1;
+        self.follow_repository(REPOSITORY, &url).await?;
+        let created = stream::iter(0..self.load.len())
+            .map(|number| async move { self.follow(&Load::name(number), REPOSITORY, &Load::base_dir(number)).await });
+        created.buffer_unordered(IN_FLIGHT).try_for_each(|()| std::future::ready(Ok(()))).await
+    }
+
+    /// Creates a GitRepository.
+    pub(super) async fn follow_repository(&self, name: &str, url: &str) -> Result<(), Error> {
+        let repository = json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+            "metadata": { "name": name }, "spec": { "url": url },
+        });
+        self.stand.apply::<GitRepository>(name, &repository).await
+    }
+
+    /// Creates a GitSync.
+    pub(super) async fn follow(&self, name: &str, repository: &str, base_dir: &str) -> Result<(), Error> {
+        let sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": { "name": name },
+            "spec": { "gitRepository": repository, "reference": "main", "baseDir": base_dir },
+        });
+        self.stand.apply::<GitSync>(name, &sync).await
+    }
+
+    /// Sees when GitSyncs are Ready, from now on.
+    pub(super) async fn observe_syncs(&self) -> Result<Observer, Error> {
+        Observer::start(self.syncs(), ready_syncs::readiness).await
+    }
+
+    /// Asks for a sync, and returns when and with which request.
+    pub(super) async fn request(&self, name: &str) -> Result<(Instant, String), Error> {
+        let token = jiff::Timestamp::now().to_string();
+        let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
+        let start = Instant::now();
+        self.syncs().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
+        Ok((start, token))
+    }
+
+    /// Waits until the status names a request.
+    pub(super) async fn handled(&self, name: &str, token: &str) -> Result<(), Error> {
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            let sync = self.syncs().get(name).await.map_err(Error::Ask)?;
+            if sync.status.and_then(|status| status.last_handled_request).as_deref() == Some(token) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
+    }
+
+    /// Waits until a ConfigMap has this revision; returns when that was.
+    pub(super) async fn reach(&mut self, name: String, revision: String) -> Result<Instant, Error> {
+        let reached = self.observer.all(HashMap::from([(name.clone(), revision)]), DEADLINE).await?;
+        Ok(reached[&name])
+    }
+
+    /// The ConfigMaps, for the client that deletes one.
+    pub(super) fn config_maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.stand.client.clone(), NAMESPACE)
+    }
+
+    fn syncs(&self) -> Api<GitSync> {
+        Api::namespaced(self.stand.client.clone(), NAMESPACE)
+    }
+}
+
+/// A ConfigMap that carries the label of a managed object, with what it says of `data.revision`.
+fn seen(object: ConfigMap) -> Option<Seen> {
+    object.metadata.labels?.contains_key(SYNC_LABEL).then_some(())?;
+    let state = object.data.and_then(|mut data| data.remove("revision")).unwrap_or_default();
+    Some(Seen { name: object.metadata.name.unwrap_or_default(), state })
+}
