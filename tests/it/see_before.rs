@@ -14,6 +14,7 @@ use crate::support::{
     kubectl::Kubectl,
     program::{Program, mainstay},
     remote::NAME,
+    sops::{AgeKey, Sops},
     world::{NAMESPACE, World, config_map, deployment, open_definition},
 };
 
@@ -553,7 +554,7 @@ async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the
     let clone = Clone::of(&world);
     clone.file("web.yaml", deployment("web", "nginx:1", 1).replace("app: web", "app: other"));
     let preview = ["diff", "demo", "--path", &clone.text()];
-    let mut writes = Writes::of(&world);
+    let before = world.get("apps/v1", "deployments", "web").unwrap();
     let (code, out) = mainstay(&world, &preview).await;
     assert_eq!(code, 2, "{out}");
     for line in [
@@ -563,7 +564,6 @@ async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the
     ] {
         assert!(out.contains(line), "{line:?} is not in\n{out}");
     }
-    writes.are_none();
     world.edit("mainstay.dev/v1alpha1", "gitsyncs", "demo", json!({"spec": {"replace": ["Deployment.apps"]}}));
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 1 && out.contains("replaced   Deployment.apps mainstay-tests/web"), "{out}");
@@ -571,5 +571,35 @@ async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the
         out.contains("spec.replace lets it be deleted and created anew") && out.contains("+      app: other"),
         "{out}"
     );
-    assert!(world.get("apps/v1", "deployments", "web").unwrap()["spec"]["selector"]["matchLabels"]["app"] == "web");
+    let after = world.get("apps/v1", "deployments", "web").unwrap();
+    assert_eq!((&after["metadata"]["uid"], &after["spec"]), (&before["metadata"]["uid"], &before["spec"]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_encrypted_is_compared_as_it_is_decrypted_and_shown_nowhere() {
+    let (sops, key) = (Sops::new(), AgeKey::new());
+    let sealed = |value: &str| {
+        let rule = ["--age", key.recipient.as_str(), "--encrypted-regex", "^data$"];
+        sops.encrypt("m.yaml", &config_map("m", value), &rule)
+    };
+    let world = World::new().await;
+    world.set_secret("keys", json!({"a.agekey": key.identity.as_str()}));
+    let decryption = json!({"provider": "sops", "secretRef": {"name": "keys"}});
+    let world = applied(world, &[("m.yaml", sealed(CANARY))], json!({"decryption": decryption})).await;
+    assert_eq!(world.data("m"), CANARY);
+    let clone = Clone::of(&world);
+    let preview = ["diff", "demo", "--path", &clone.text()];
+    // Encrypted anew, it is the same.
+    clone.file("m.yaml", sealed(CANARY));
+    let (code, out) = mainstay(&world, &preview).await;
+    assert!(code == 0 && out.contains("1 unchanged"), "{out}");
+    for text in [sealed("second-value"), config_map("m", "plain")] {
+        clone.file("m.yaml", text);
+        let (code, out) = mainstay(&world, &preview).await;
+        assert!(code == 1 && out.contains("key: (masked, as it becomes)"), "{out}");
+        assert!([CANARY, "second-value", "plain"].iter().all(|value| !out.contains(value)), "{out}");
+    }
+    world.delete("v1", "secrets", "keys");
+    let (code, out) = mainstay(&world, &preview).await;
+    assert!(code == 2 && out.contains("Secret keys with the keys that decrypt does not exist"), "{out}");
 }
