@@ -7,6 +7,7 @@
 //! - `rerun`: what has come to its end is created anew; `replace`: what cannot be changed is
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
 //!   changed, by whom
+//! - `dry_run`: what an apply would do
 //! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count; `ignored`: what is
 //!   left to others
 //! - [`FollowUp`]: what the drift loop has to do because of a write
@@ -16,6 +17,7 @@
 //! Deliberately absent: watches (`drift`), what a commit wants (`gitsync`), and the store itself (`managed`).
 
 mod delete;
+mod dry_run;
 mod edit;
 mod follow_up;
 mod ignored;
@@ -37,6 +39,7 @@ mod writer;
 
 pub(crate) use delete::Deleted;
 pub use delete::Version;
+pub use dry_run::DryRun;
 pub use follow_up::{FollowUp, FollowUps};
 pub use prune::Pruned;
 pub use put::{Applied, Change, Expect, Put, Step};

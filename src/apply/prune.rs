@@ -192,7 +192,7 @@ impl Writer {
         Ok(meta.and_then(|meta| meta.labels?.remove(SYNC_LABEL)).as_deref() == Some(label))
     }
 
-    async fn kind_of(&self, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
+    pub(super) async fn kind_of(&self, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
         let version =
             if key.group.is_empty() { entry.version.to_string() } else { format!("{}/{}", key.group, entry.version) };
         match self.cluster().kind(&version, &key.kind).await? {

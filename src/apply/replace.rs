@@ -71,9 +71,7 @@ impl Writer {
         occasion: Occasion,
     ) -> Result<Replaced, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        // A server names the fields; a webhook that refuses does not. A Function sees to its children itself.
-        let names_fields = refused.is_invalid() && refused.refusal().is_some_and(|refusal| !refusal.causes.is_empty());
-        if !names_fields || desired.label().is_none() || !self.is_immutable(desired).await {
+        if !self.is_refused_for_good(desired, refused).await {
             return Ok(Replaced::No);
         }
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(Replaced::Gone) };
@@ -125,6 +123,13 @@ impl Writer {
                 Replaced::Awaited(terminating)
             }
         }
+    }
+
+    /// Whether a change was refused because of a field that cannot be changed. Nothing is written to find out.
+    pub(super) async fn is_refused_for_good(&self, desired: &Desired, refused: &Error) -> bool {
+        // A server names the fields; a webhook that refuses does not. A Function sees to its children itself.
+        let names_fields = refused.is_invalid() && refused.refusal().is_some_and(|refusal| !refusal.causes.is_empty());
+        names_fields && desired.label().is_some() && self.is_immutable(desired).await
     }
 
     /// Whether a refused change is one of a field that cannot be changed: the object could be created as it is, if it were

@@ -1,6 +1,7 @@
-//! `mainstay diff`: what differs from the repository and was not put back, field by field.
+//! `mainstay diff`: what differs from the repository and was not put back, field by field; or what a work tree or a revision
+//! would change (`preview`).
 //!
-//! Deliberately absent: a comparison of its own. What differs is what the agent has found, and says in the status: the first
+//! Deliberately absent: a comparison of its own of what was applied. What differs is what the agent has found, and says in the status: the first
 //! objects of each GitSync, the first fields of each object, and no value of a Secret.
 
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use super::{
     Error, Exit,
     connection::{WideConnection, own_kind},
     drift,
-    output::OutputArgument,
+    preview::{self, PreviewOutput, Wanted},
     syncs::{self, short},
 };
 use crate::{
@@ -24,19 +25,27 @@ pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
     name: Option<String>,
     #[command(flatten)]
-    output: OutputArgument,
+    wanted: Wanted,
+    /// Format of the result: text, wide (text with nothing cut), json, yaml, or markdown (the body of a comment on a pull
+    /// request)
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
+    output: PreviewOutput,
     #[command(flatten)]
     connection: WideConnection,
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    if let Some(name) = arguments.name.as_ref().filter(|_| arguments.wanted.is_any()) {
+        return preview::diff(&arguments.wanted, name, &arguments.connection.connection, arguments.output).await;
+    }
+    let output = arguments.output.plain().ok_or(Error::NoComment)?;
     let cluster = arguments.connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
     let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
     let all = syncs::select(&cluster, &kind, &selection).await?;
     let now = Timestamp::now();
     let facts = json!({ "items": all.iter().map(facts).collect::<Vec<_>>() });
-    arguments.output.print(&facts, || all.iter().map(|sync| text(sync, now)).collect())?;
+    output.print(&facts, || all.iter().map(|sync| text(sync, now)).collect())?;
     Ok(if all.iter().all(is_known_to_be_equal) { Exit::Fine } else { Exit::Differs })
 }
 

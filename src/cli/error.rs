@@ -51,6 +51,23 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
+    #[error("could not read {}", path.display())]
+    ReadYaml {
+        path: PathBuf,
+        #[source]
+        cause: serde_yaml::Error,
+    },
+    #[error("could not read the work tree")]
+    WorkTree(#[source] super::work_tree::Error),
+    #[cfg(feature = "dev")]
+    #[error("could not use the snapshot")]
+    Snapshot(#[from] super::dev::snapshot::Error),
+    #[error("could not tell what would change")]
+    NoPreview(#[from] crate::gitsync::NoPreview),
+    #[error("GitRepository {repository} is a path of the agent's machine")]
+    PathOfAgent { repository: String },
+    #[error("a comment shows what a work tree or a revision would change")]
+    NoComment,
     #[error("could not read the manifests")]
     Manifests(#[source] crate::source::Error),
     #[error("there is no SSH key after {seconds} s: {missing}")]
@@ -104,6 +121,8 @@ impl Error {
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
             Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
             Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
+            Self::PathOfAgent { .. } => Some("--repository DIR names a repository of this machine, as for: mainstay diff NAME --revision main --repository .".into()),
+            Self::NoComment => Some("as in: mainstay diff NAME --path . --output markdown".into()),
             Self::NotConfirmed => Some("--yes confirms without a terminal".into()),
             Self::Install(_) => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),

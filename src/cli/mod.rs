@@ -30,6 +30,7 @@ mod manifests;
 mod object_name;
 mod output;
 mod pause;
+mod preview;
 mod progress;
 mod registry;
 mod renderer;
@@ -43,6 +44,7 @@ mod table;
 mod trace;
 mod tree;
 mod uninstall;
+mod work_tree;
 
 use std::process::ExitCode;
 
@@ -79,7 +81,8 @@ enum Command {
     Sync(sync::Arguments),
     /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; of several GitSyncs, a table
     Status(status::Arguments),
-    /// Show field by field what differs from the repository and was not put back; exit code 1 if anything does
+    /// Show field by field what differs from the repository and was not put back, or what a work tree or a revision would
+    /// change; exit code 1 if anything does
     Diff(diff::Arguments),
     /// Show what GitSyncs manage and the children of that, each with its health
     Tree(tree::Arguments),

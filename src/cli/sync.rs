@@ -18,6 +18,7 @@ use super::{
     Error, Exit,
     connection::{Connection, own_kind},
     output::{self, OutputArgument},
+    preview,
     progress::Progress,
     settled::{Settled, Wait, settled},
     syncs::{self, short},
@@ -41,6 +42,9 @@ pub(super) struct Arguments {
     /// Do not wait until the applied objects are healthy
     #[arg(long)]
     no_wait: bool,
+    /// Only show what a sync would do now, object by object; nothing is written. Exit code 1 if it would change anything
+    #[arg(long, conflicts_with_all = ["timeout", "no_wait", "override_window"])]
+    dry_run: bool,
     /// Apply the newest commit even if a window holds it back; the status records it
     #[arg(long)]
     override_window: bool,
@@ -57,6 +61,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let now = Instant::now();
     let end = now.checked_add(arguments.timeout.0).unwrap_or(now + FOR_EVER);
     let all = syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await?;
+    if arguments.dry_run {
+        return dry_run(arguments, &cluster, all).await;
+    }
     let progress = Progress::begin();
     let synced = all.iter().map(async |before| {
         let asked = Asked { arguments, cluster: &cluster, kind: &kind, progress: &progress };
@@ -90,6 +97,20 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         arguments.output.print(&facts, String::new)?;
     }
     failed.map_or(Ok(exit), Err)
+}
+
+/// Shows what a sync of each of them would do.
+async fn dry_run(arguments: &Arguments, cluster: &Cluster, all: Vec<GitSync>) -> Result<Exit, Error> {
+    let mut reports = Vec::with_capacity(all.len());
+    for sync in all {
+        reports.push(preview::dry_run(cluster, sync).await?);
+    }
+    let facts = match &reports[..] {
+        [one] if arguments.name.is_some() => one.facts(),
+        all => json!({ "items": all.iter().map(preview::Report::facts).collect::<Vec<_>>() }),
+    };
+    arguments.output.print(&facts, || preview::text_of(&reports))?;
+    Ok(reports.iter().map(preview::Report::exit).max().unwrap_or(Exit::Fine))
 }
 
 /// How a sync ended.

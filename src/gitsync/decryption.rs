@@ -57,17 +57,35 @@ impl DecryptionSecret {
         let Known::Data(contents) = known else { return Ok(Decryption::default()) };
         let parsed = match self.parsed.take().filter(|(before, _)| *before == contents) {
             Some((_, parsed)) => parsed,
-            None => Keys::of(contents.data.iter().map(|(key, value)| (key.as_str(), value.0.as_slice()))).map(Arc::new),
+            None => parsed(&contents),
         };
         let (_, parsed) = self.parsed.insert((contents, parsed));
-        let invalid = |why| Refused::invalid(Reason::SpecInvalid, format!("Secret {name} (spec.decryption) {why}"));
-        parsed.clone().map(Decryption::Keys).map_err(invalid)
+        decryption(name, parsed.clone())
+    }
+
+    /// What is decrypted with a Secret of which this is known, without following it.
+    ///
+    /// # Errors
+    /// As of [`of`](Self::of).
+    pub(super) fn once(name: &str, known: &Known) -> Result<Decryption, Refused> {
+        is_usable(name, "keys that decrypt", known)?;
+        let Known::Data(contents) = known else { return Ok(Decryption::default()) };
+        decryption(name, parsed(contents))
     }
 
     /// It, to wait for changes.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
         self.followed.iter_mut()
     }
+}
+
+fn parsed(contents: &Contents) -> Parsed {
+    Keys::of(contents.data.iter().map(|(key, value)| (key.as_str(), value.0.as_slice()))).map(Arc::new)
+}
+
+fn decryption(name: &str, parsed: Parsed) -> Result<Decryption, Refused> {
+    let invalid = |why| Refused::invalid(Reason::SpecInvalid, format!("Secret {name} (spec.decryption) {why}"));
+    parsed.map(Decryption::Keys).map_err(invalid)
 }
 
 impl Which {

@@ -15,6 +15,8 @@
 //! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]; [`urgency`]
 //!   says how soon it is written
 //!
+//! A [`preview`] is an attempt of a command: it ends with the plan, and each step becomes a dry run ([`previewed`]).
+//!
 //! Invariant: nothing changed means no request.
 //! Invariant: any problem in the documents means that nothing of the commit is applied or pruned.
 //!
@@ -48,6 +50,9 @@ mod overlay_fields;
 mod perform;
 pub mod placement;
 pub mod plan;
+#[expect(clippy::disallowed_methods, reason = "windows and deletions are judged at a time")]
+mod preview;
+mod previewed;
 pub mod prune;
 mod ready_expr;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
@@ -74,5 +79,7 @@ pub mod windows;
 pub use context::{Context, Input, SyncFacts};
 pub use listing::{Listed, Listing, listing};
 pub use placement::label;
+pub use preview::{Changes, NoPreview, Preview, Revision};
+pub use previewed::{Fate, Previewed};
 pub use reconcile::run;
 pub use rights::Rights;

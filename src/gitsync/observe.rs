@@ -36,10 +36,10 @@ use crate::managed::{Desired, Part};
 use crate::manifest::{self, Problem};
 use crate::notification::Message;
 use crate::object::{Key, Object, Owner};
-use crate::secrets::{Known, SecretData};
+use crate::secrets::{Known, RepositoryData, SecretData};
 use crate::source::{
-    self, Alone, Ancestry, BaseDir, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
-    Snapshot, Verification,
+    self, Alone, Ancestry, BaseDir, Egress, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef,
+    SkippedTrees, Snapshot, Verification,
 };
 
 /// Lists under way at once.
@@ -61,32 +61,9 @@ impl Task {
         repository: Option<&GitRepository>,
     ) -> Result<(Remote, Result<(), Refused>), Refused> {
         let repository = repository.ok_or_else(|| self.without_repository(sync))?;
-        let spec = &repository.spec;
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.secrets.of(&self.context.secrets, namespace, spec).await;
-        // Errors that no Secret can fix are reported first.
-        let url = RemoteUrl::parse(&spec.url)?;
-        source::supported(&url, spec.auth.as_ref())?;
-        if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
-            is_usable(&auth.secret_name, "credentials", known)?;
-        }
-        let access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
-        let mut access = access.with_pins(repository, &url);
-        if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
-            is_usable(&proxy.name, "proxy", known)?;
-            access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
-        }
-        let source::Access { credentials, connection } = access;
-        let connection = connection.within(self.context.source.egress(namespace));
-        let mut remote =
-            Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
-        let verification = match (&spec.verify, &known.verify) {
-            (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
-                .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
-            _ => Ok(None),
-        };
-        let trusted = verification.map(|verification| remote.verification = verification);
-        Ok((remote, trusted))
+        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec).await;
+        remote_of(repository, &known, self.context.source.egress(namespace))
     }
 
     /// What variables are substituted by. From now on the sources that the GitSync names are followed, and no others.
@@ -119,6 +96,38 @@ impl Task {
         };
         Refused { class: Class::NotReady, reason, message, retry_after: None }
     }
+}
+
+/// How a repository is opened with what is known of its Secrets, and whether it is known what its commits must be signed by.
+pub(super) fn remote_of(
+    repository: &GitRepository,
+    known: &RepositoryData,
+    egress: Egress,
+) -> Result<(Remote, Result<(), Refused>), Refused> {
+    let spec = &repository.spec;
+    // Errors that no Secret can fix are reported first.
+    let url = RemoteUrl::parse(&spec.url)?;
+    source::supported(&url, spec.auth.as_ref())?;
+    if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
+        is_usable(&auth.secret_name, "credentials", known)?;
+    }
+    let access = source::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
+    let mut access = access.with_pins(repository, &url);
+    if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
+        is_usable(&proxy.name, "proxy", known)?;
+        access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
+    }
+    let source::Access { credentials, connection } = access;
+    let connection = connection.within(egress);
+    let mut remote =
+        Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
+    let verification = match (&spec.verify, &known.verify) {
+        (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
+            .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
+        _ => Ok(None),
+    };
+    let trusted = verification.map(|verification| remote.verification = verification);
+    Ok((remote, trusted))
 }
 
 impl Attempt<'_> {

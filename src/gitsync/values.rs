@@ -89,6 +89,12 @@ impl Values {
         self.by_name.get(name).map(|variable| &*variable.text)
     }
 
+    /// The values that are from Secrets.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let secret = self.by_name.values().filter(|variable| variable.is_secret);
+        secret.map(|variable| variable.text.clone()).collect()
+    }
+
     /// Whether the value of a variable is from a Secret.
     pub(super) fn is_secret(&self, name: &str) -> bool {
         self.by_name.get(name).is_some_and(|variable| variable.is_secret)

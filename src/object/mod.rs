@@ -11,6 +11,7 @@
 //! - [`Secret`]: a value that is not shown
 //! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
 //! - [`Pointer`]: a JSON pointer, the place of a field
+//! - [`Mask`]: what of two states of an object may be shown
 //! - [`redact_server_text`]: removes values from a server's message
 //!
 //! Deliberately absent: what only the server knows (plural names, scope, schemas); that is `cluster`.
@@ -21,6 +22,7 @@ mod digest;
 mod ended;
 mod health;
 mod key;
+mod mask;
 mod order;
 mod owner;
 mod place;
@@ -36,6 +38,7 @@ pub use digest::{Digest, ParseDigestError};
 pub use ended::{Ended, can_end, ended};
 pub use health::{Health, health, health_of, is_established, unsettled};
 pub use key::{Identity, Key, Names, split_api_version};
+pub use mask::Mask;
 pub use order::{Stage, prune_order, stage};
 pub use owner::{NamespacedName, Owner};
 pub use place::Place;

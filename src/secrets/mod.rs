@@ -11,6 +11,7 @@
 //!
 //! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
+mod once;
 mod receivers;
 mod repository;
 mod state;

@@ -197,7 +197,8 @@ fn namespace_of(live: &Value) -> Option<String> {
     live.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned)
 }
 
-fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
+/// What a Secret or ConfigMap holds.
+pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
     let data = live.get("data").cloned();
     let data: Option<SecretData> = match holder {
         Holder::Secret => data.and_then(|data| serde_json::from_value(data).ok()),

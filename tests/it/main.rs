@@ -115,6 +115,7 @@ mod replace;
 mod runtimes;
 mod schedules;
 mod secret_types;
+mod see_before;
 mod service_accounts;
 mod shared_remotes;
 mod sops;

@@ -16,6 +16,7 @@ mod messages;
 mod registry;
 mod repository;
 mod room;
+pub(super) mod snapshot;
 mod token;
 mod work_tree;
 
@@ -27,7 +28,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop};
+use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop, work_tree::WorkTree};
 use crate::{
     agent,
     cluster::{Cluster, Origin},
@@ -46,7 +47,6 @@ pub(super) use install::webhooks_at;
 pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
 use room::Room;
-use work_tree::WorkTree;
 
 /// Directory of the demonstration repository, and of what a run needs: mirrors, pods, images, the kubeconfig.
 const DIRECTORY: &str = ".mainstay";
@@ -246,7 +246,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let look = move || nudge.look_now();
     let _watch = match (work_tree, followed.local.as_deref()) {
         (Some(work_tree), _) => {
-            work_tree.watch(look).map_err(Error::WorkTree)?;
+            work_tree::watch(work_tree, look).map_err(Error::WorkTree)?;
             None
         }
         (None, Some(path)) => Some(source::watch_local(path, look).map_err(Error::Watch)?),
@@ -342,7 +342,7 @@ fn room(arguments: &Arguments) -> Result<Option<Room>, Error> {
 fn follow_work_tree(followed: &mut FollowedRepository, place: &Path) -> Result<WorkTree, Error> {
     let directory = place.join("work-tree.git");
     let root = followed.local.clone().unwrap_or_default();
-    let tree = WorkTree::new(&root, &directory).map_err(Error::WorkTree)?;
+    let tree = WorkTree::new(&root, &directory).map_err(|error| Error::WorkTree(error.into()))?;
     let directory = directory.canonicalize().map_err(|cause| Error::Write { path: directory, cause })?;
     followed.url = directory.display().to_string();
     Ok(tree)

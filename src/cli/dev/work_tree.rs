@@ -1,21 +1,17 @@
-//! The work tree as a repository: what is saved becomes a commit of a private repository, which `dev --work-tree` follows.
+//! What is saved in a work tree becomes a commit at once, which `dev --work-tree` follows.
 //!
-//! Invariant: nothing is written to the user's repository, neither objects nor index nor references, nor to the work tree.
-//! What Git ignores is left out.
-//!
-//! Deliberately absent: other branches that are created or moved after the start, and the filters of `.gitattributes` that
-//! are programs (a file in Git LFS is the file itself).
+//! Deliberately absent: other branches that are created or moved after the start.
 
 use std::{
-    collections::BTreeSet,
-    fs, io,
-    path::{Path, PathBuf},
+    fs,
+    path::PathBuf,
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
-use git2::{IndexAddOption, Oid, Repository};
 use notify::{EventKind, RecursiveMode, Watcher as _, event::ModifyKind};
+
+use crate::cli::work_tree::{self, WorkTree};
 
 /// Nothing was saved for so long before a commit is made.
 const QUIET: Duration = Duration::from_millis(50);
@@ -25,28 +21,14 @@ const MAX_DELAY: Duration = Duration::from_millis(500);
 /// [`LONGEST_PAUSE`].
 const OFTEN: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Larger files are left out, as the agent would refuse them. In bytes.
-const LARGEST: u64 = 64 << 20;
-/// The branch where the user's repository has no commit, or there is none.
-const BRANCH: &str = "refs/heads/main";
 
-/// Why the work tree could not be made a commit.
+/// Why the work tree cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Error {
-    #[error("could not write {path}", path = .0.display())]
-    Write(PathBuf, #[source] io::Error),
-    #[error("could not read the work tree {path}", path = .0.display())]
-    Read(PathBuf, #[source] git2::Error),
+    #[error(transparent)]
+    Tree(#[from] work_tree::Error),
     #[error("could not watch {path}", path = .0.display())]
     Watch(PathBuf, #[source] notify::Error),
-}
-
-/// A work tree and the repository of its commits.
-pub(super) struct WorkTree {
-    root: PathBuf,
-    repository: Repository,
-    /// Files that were left out for their size, and are told once.
-    too_large: BTreeSet<Vec<u8>>,
 }
 
 /// What was seen in the work tree.
@@ -58,165 +40,67 @@ enum Change {
     Directory,
 }
 
-impl WorkTree {
-    /// A new repository at `directory` with the branches and tags of the user's, if there is one at `root`, and with the work
-    /// tree as it is now on the branch that is checked out. What an earlier run left at `directory` goes.
-    pub(super) fn new(root: &Path, directory: &Path) -> Result<Self, Error> {
-        let write = |cause| Error::Write(directory.to_owned(), cause);
-        match fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(write(error)),
-            _ => {}
+/// Makes a commit whenever something is saved, and calls `notify`, on a thread that lasts as long as the process.
+pub(super) fn watch(mut tree: WorkTree, notify: impl Fn() + Send + 'static) -> Result<(), Error> {
+    let (changes, seen) = channel();
+    // Something may have been saved since the first commit.
+    let _ = changes.send(Change::File);
+    let watch = |cause| Error::Watch(tree.root.clone(), cause);
+    let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
+        if let Some(change) = change(&event) {
+            let _ = changes.send(change);
         }
-        let read = |cause| Error::Read(root.to_owned(), cause);
-        let mut options = git2::RepositoryInitOptions::new();
-        options.bare(true).external_template(false).mkpath(true);
-        Repository::init_opts(directory, &options).map_err(read)?;
-        let theirs = Repository::open(root).ok();
-        if let Some(theirs) = &theirs {
-            share(theirs, directory).map_err(write)?;
-        }
-        let repository = Repository::open(directory).map_err(read)?;
-        // For this process alone: a configured one would want a `.git` in the work tree.
-        repository.set_workdir(root, false).map_err(read)?;
-        let branch = theirs.as_ref().map_or_else(|| Ok(BRANCH.to_owned()), |theirs| copy(theirs, &repository));
-        repository.set_head(&branch.map_err(read)?).map_err(read)?;
-        if let Ok(head) = repository.head().and_then(|head| head.peel_to_tree()) {
-            // Files that Git follows although it would ignore them.
-            let read_tree =
-                repository.index().and_then(|mut index| index.read_tree(&head).and_then(|()| index.write()));
-            read_tree.map_err(read)?;
-        }
-        let mut tree = Self { root: root.to_owned(), repository, too_large: BTreeSet::new() };
-        tree.commit()?;
-        Ok(tree)
-    }
-
-    /// Makes a commit of what is there now, unless the last one has the same.
-    fn commit(&mut self) -> Result<Option<Oid>, Error> {
-        let (root, too_large) = (&self.root, &mut self.too_large);
-        let read = |cause| Error::Read(root.clone(), cause);
-        let repository = &self.repository;
-        let mut index = repository.index().map_err(read)?;
-        let mut fits = |path: &Path, _: &[u8]| {
-            let is_large =
-                fs::symlink_metadata(root.join(path)).is_ok_and(|file| file.is_file() && file.len() > LARGEST);
-            if is_large && too_large.insert(path.as_os_str().as_encoded_bytes().to_vec()) {
-                tracing::warn!("{path:?} is larger than {} MiB and is left out", LARGEST >> 20);
+    })
+    .map_err(watch)?;
+    watch_directories(&tree, &mut watcher).map_err(watch)?;
+    let root = tree.root.clone();
+    let follow = move || {
+        let (mut pause, mut last) = (QUIET, Instant::now());
+        while let Some(change) = next(&seen, pause) {
+            if change == Change::Directory
+                && let Err(error) = watch_directories(&tree, &mut watcher)
+            {
+                tracing::warn!("new directories of the work tree are not watched: {error}");
             }
-            i32::from(is_large)
-        };
-        index.add_all(["*"], IndexAddOption::DEFAULT, Some(&mut fits)).map_err(read)?;
-        // What is gone.
-        index.update_all(["*"], Some(&mut fits)).map_err(read)?;
-        index.write().map_err(read)?;
-        let tree = repository.find_tree(index.write_tree().map_err(read)?).map_err(read)?;
-        let parent = repository.head().ok().and_then(|head| head.peel_to_commit().ok());
-        if parent.as_ref().is_some_and(|parent| parent.tree_id() == tree.id()) {
-            return Ok(None);
-        }
-        let author = git2::Signature::now("Mainstay", "mainstay@localhost").map_err(read)?;
-        let parents: Vec<_> = parent.iter().collect();
-        let commit = repository.commit(Some("HEAD"), &author, &author, "the work tree as saved", &tree, &parents);
-        commit.map(Some).map_err(read)
-    }
-
-    /// Makes a commit whenever something is saved, and calls `notify`, on a thread that lasts as long as the process.
-    pub(super) fn watch(mut self, notify: impl Fn() + Send + 'static) -> Result<(), Error> {
-        let (changes, seen) = channel();
-        // Something may have been saved since the first commit.
-        let _ = changes.send(Change::File);
-        let watch = |cause| Error::Watch(self.root.clone(), cause);
-        let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
-            if let Some(change) = change(&event) {
-                let _ = changes.send(change);
-            }
-        })
-        .map_err(watch)?;
-        self.watch_directories(&mut watcher).map_err(watch)?;
-        let root = self.root.clone();
-        let follow = move || {
-            let (mut pause, mut last) = (QUIET, Instant::now());
-            while let Some(change) = next(&seen, pause) {
-                if change == Change::Directory
-                    && let Err(error) = self.watch_directories(&mut watcher)
-                {
-                    tracing::warn!("new directories of the work tree are not watched: {error}");
+            match tree.commit() {
+                Ok(Some(_)) => {
+                    // A file that is written all the time is not worth a commit each time.
+                    pause = if last.elapsed() < OFTEN { (pause * 2).min(LONGEST_PAUSE) } else { QUIET };
+                    last = Instant::now();
+                    notify();
                 }
-                match self.commit() {
-                    Ok(Some(_)) => {
-                        // A file that is written all the time is not worth a commit each time.
-                        pause = if last.elapsed() < OFTEN { (pause * 2).min(LONGEST_PAUSE) } else { QUIET };
-                        last = Instant::now();
-                        notify();
-                    }
-                    Ok(None) => {}
-                    // A file may have gone meanwhile, which is heard of, too.
-                    Err(error) => {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "what was saved is not seen");
-                    }
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("work-tree".into()).spawn(follow);
-        thread.map(drop).map_err(|cause| Error::Write(root, cause))
-    }
-
-    /// Watches the directories that Git does not ignore.
-    fn watch_directories(&self, watcher: &mut notify::RecommendedWatcher) -> notify::Result<()> {
-        let mut left = vec![self.root.clone()];
-        while let Some(directory) = left.pop() {
-            match watcher.watch(&directory, RecursiveMode::NonRecursive) {
-                Err(error) if !matches!(error.kind, notify::ErrorKind::PathNotFound) => return Err(error),
-                _ => {}
-            }
-            let Ok(entries) = fs::read_dir(&directory) else { continue };
-            for entry in entries.flatten() {
-                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                let path = entry.path();
-                let inside = path.strip_prefix(&self.root).unwrap_or(&path).join("");
-                let is_ignored = || self.repository.is_path_ignored(&inside).unwrap_or(false);
-                if is_directory && entry.file_name() != ".git" && !is_ignored() {
-                    left.push(path);
+                Ok(None) => {}
+                // A file may have gone meanwhile, which is heard of, too.
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "what was saved is not seen");
                 }
             }
         }
-        Ok(())
-    }
+    };
+    let thread = std::thread::Builder::new().name("work-tree".into()).spawn(follow);
+    thread.map(drop).map_err(|cause| work_tree::Error::Write(root, cause).into())
 }
 
-/// Lets the repository at `directory` use the objects of another one, and ignore what that ignores.
-fn share(theirs: &Repository, directory: &Path) -> io::Result<()> {
-    let common = theirs.commondir();
-    let objects = fs::canonicalize(common.join("objects"))?;
-    let line = [objects.as_os_str().as_encoded_bytes(), b"\n"].concat();
-    fs::create_dir_all(directory.join("objects/info"))?;
-    fs::write(directory.join("objects/info/alternates"), line)?;
-    fs::create_dir_all(directory.join("info"))?;
-    for name in ["info/exclude", "shallow"] {
-        match fs::copy(common.join(name), directory.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+/// Watches the directories that Git does not ignore.
+fn watch_directories(tree: &WorkTree, watcher: &mut notify::RecommendedWatcher) -> notify::Result<()> {
+    let mut left = vec![tree.root.clone()];
+    while let Some(directory) = left.pop() {
+        match watcher.watch(&directory, RecursiveMode::NonRecursive) {
+            Err(error) if !matches!(error.kind, notify::ErrorKind::PathNotFound) => return Err(error),
             _ => {}
+        }
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let path = entry.path();
+            let inside = path.strip_prefix(&tree.root).unwrap_or(&path).join("");
+            let is_ignored = || tree.repository.is_path_ignored(&inside).unwrap_or(false);
+            if is_directory && entry.file_name() != ".git" && !is_ignored() {
+                left.push(path);
+            }
         }
     }
     Ok(())
-}
-
-/// Copies branches and tags; the branch that is checked out, or, if none is, one that leads to the same commit.
-fn copy(theirs: &Repository, ours: &Repository) -> Result<String, git2::Error> {
-    for reference in theirs.references()?.flatten() {
-        let (Ok(name), Some(target)) = (reference.name(), reference.target()) else { continue };
-        if name.starts_with("refs/heads/") || name.starts_with("refs/tags/") {
-            ours.reference(name, target, true, "")?;
-        }
-    }
-    let head = theirs.find_reference("HEAD")?;
-    if let Ok(Some(branch)) = head.symbolic_target() {
-        return Ok(branch.to_owned());
-    }
-    if let Some(commit) = head.target() {
-        ours.reference(BRANCH, commit, true, "")?;
-    }
-    Ok(BRANCH.to_owned())
 }
 
 /// What an event means. An error may hide any change.
@@ -247,6 +131,10 @@ fn next(seen: &Receiver<Change>, pause: Duration) -> Option<Change> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use git2::Repository;
+
     use super::*;
 
     fn files(tree: &WorkTree) -> Vec<String> {

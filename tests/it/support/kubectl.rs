@@ -31,6 +31,13 @@ impl Kubectl {
         error
     }
 
+    /// Runs it; it must find differences.
+    pub(crate) async fn differences(&self, arguments: &[&str]) -> String {
+        let (succeeded, text, error) = self.output(arguments, "true").await;
+        assert!(!succeeded && !text.is_empty(), "kubectl {arguments:?}: {error}");
+        text
+    }
+
     /// Runs it with an editor.
     pub(crate) async fn edit(&self, arguments: &[&str], editor: &str) -> String {
         let (succeeded, text, error) = self.output(arguments, editor).await;

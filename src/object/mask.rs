@@ -1,0 +1,191 @@
+//! Two states of an object as they may be shown beside each other: that a secret value changes is seen, the value is not.
+//!
+//! Invariant: of an object of which nothing may be shown, no value remains but what it is, how it is called and its `type`.
+//! Invariant: of any other object, no value remains that is or holds a known value of a Secret, nor the copy that
+//! `kubectl apply` keeps of the whole object in an annotation.
+//! Invariant: what replaces a value says nothing of it but whether it is the same on both sides.
+//!
+//! Deliberately absent: which objects those are, and where known values come from.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+/// The annotation in which `kubectl apply` keeps what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// A known value of this length, in bytes, is found also within others; a shorter one would be found everywhere.
+const FOUND_WITHIN: usize = 4;
+/// What replaces a value, where it is the only one or the same on both sides, and where it is not.
+const MASKED: &str = "(masked)";
+const BEFORE: &str = "(masked, as it is)";
+const AFTER: &str = "(masked, as it becomes)";
+
+/// What must not be shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Mask<'m> {
+    /// Nothing of the content may be.
+    pub is_confidential: bool,
+    /// Known values of Secrets.
+    pub secrets: &'m [String],
+}
+
+type Pair = (Option<Value>, Option<Value>);
+
+impl Mask<'_> {
+    /// Two states of an object, of which one may not be known, as they may be shown.
+    pub fn apply(&self, before: Option<&Value>, after: Option<&Value>) -> Pair {
+        self.pair(&mut Vec::new(), before, after)
+    }
+
+    /// A text without known values of Secrets.
+    pub fn text(&self, text: &str) -> String {
+        let mut shown = text.to_owned();
+        for secret in self.secrets.iter().filter(|secret| secret.len() >= FOUND_WITHIN) {
+            shown = shown.replace(secret.as_str(), MASKED);
+        }
+        shown
+    }
+
+    fn pair<'v>(&self, path: &mut Vec<&'v str>, before: Option<&'v Value>, after: Option<&'v Value>) -> Pair {
+        let both = || [before, after].into_iter().flatten();
+        if before.is_none() && after.is_none() {
+            (None, None)
+        } else if both().all(Value::is_object) {
+            self.maps(path, before.and_then(Value::as_object), after.and_then(Value::as_object))
+        } else if both().all(Value::is_array) {
+            self.lists(path, before.and_then(Value::as_array), after.and_then(Value::as_array))
+        } else if both().any(|one| one.is_object() || one.is_array()) {
+            (self.pair(path, before, None).0, self.pair(path, None, after).1)
+        } else {
+            self.scalars(path, before, after)
+        }
+    }
+
+    fn maps<'v>(
+        &self,
+        path: &mut Vec<&'v str>,
+        before: Option<&'v Map<String, Value>>,
+        after: Option<&'v Map<String, Value>>,
+    ) -> Pair {
+        let keys: BTreeSet<&str> =
+            [before, after].into_iter().flatten().flat_map(Map::keys).map(String::as_str).collect();
+        let (mut left, mut right) = (Map::new(), Map::new());
+        for key in keys {
+            path.push(key);
+            let of = |map: Option<&'v Map<String, Value>>| map.and_then(|map| map.get(key));
+            let (one, other) = self.pair(path, of(before), of(after));
+            path.pop();
+            left.extend(one.map(|value| (key.to_owned(), value)));
+            right.extend(other.map(|value| (key.to_owned(), value)));
+        }
+        (before.map(|_| Value::Object(left)), after.map(|_| Value::Object(right)))
+    }
+
+    fn lists<'v>(
+        &self,
+        path: &mut Vec<&'v str>,
+        before: Option<&'v Vec<Value>>,
+        after: Option<&'v Vec<Value>>,
+    ) -> Pair {
+        let length = |list: Option<&Vec<Value>>| list.map_or(0, Vec::len);
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for at in 0..length(before).max(length(after)) {
+            path.push("[]");
+            let of = |list: Option<&'v Vec<Value>>| list.and_then(|list| list.get(at));
+            let (one, other) = self.pair(path, of(before), of(after));
+            path.pop();
+            left.extend(one);
+            right.extend(other);
+        }
+        (before.map(|_| Value::Array(left)), after.map(|_| Value::Array(right)))
+    }
+
+    fn scalars(&self, path: &[&str], before: Option<&Value>, after: Option<&Value>) -> Pair {
+        let is_hidden = self.hides(path);
+        let is_other = before.is_some() && after.is_some() && before != after;
+        let one = |value: Option<&Value>, other: &str| {
+            let value = value?;
+            Some(match is_hidden || self.holds_secret(value) {
+                false => value.clone(),
+                true if is_other => other.into(),
+                true => MASKED.into(),
+            })
+        };
+        (one(before, BEFORE), one(after, AFTER))
+    }
+
+    /// Whether nothing at this path may be shown, whatever it is.
+    fn hides(&self, path: &[&str]) -> bool {
+        match path {
+            ["metadata", "annotations", LAST_APPLIED] => true,
+            ["apiVersion" | "kind" | "type"] | ["metadata", "name" | "namespace"] => false,
+            _ => self.is_confidential,
+        }
+    }
+
+    fn holds_secret(&self, value: &Value) -> bool {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let is_in = |secret: &String| {
+            !secret.is_empty() && (text == *secret || secret.len() >= FOUND_WITHIN && text.contains(secret.as_str()))
+        };
+        self.secrets.iter().any(is_in)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(is_confidential: bool, before: Value, after: Value) -> (Value, Value) {
+        let secrets = ["hunter2".to_owned(), "3".to_owned()];
+        let (before, after) = Mask { is_confidential, secrets: &secrets }.apply(Some(&before), Some(&after));
+        (before.unwrap(), after.unwrap())
+    }
+
+    #[test]
+    fn of_a_secret_only_what_changed_is_seen() {
+        let secret = |data: Value| {
+            json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "s", "labels": {"a": "b"}},
+                "data": data})
+        };
+        let (before, after) = check(
+            true,
+            secret(json!({"a": "eA==", "b": "eA==", "c": ""})),
+            secret(json!({"a": "eA==", "b": "eQ==", "d": {"e": 1}})),
+        );
+        assert_eq!(before["data"], json!({"a": MASKED, "b": BEFORE, "c": MASKED}));
+        assert_eq!(after["data"], json!({"a": MASKED, "b": AFTER, "d": {"e": MASKED}}));
+        assert_eq!(
+            (&after["type"], &after["metadata"]),
+            (&json!("Opaque"), &json!({"name": "s", "labels": {"a": MASKED}}))
+        );
+    }
+
+    #[test]
+    fn of_others_known_values_and_what_kubectl_keeps_are_not_seen() {
+        let of = |a: Value| json!({"metadata": {"annotations": {LAST_APPLIED: a}}, "spec": {"list": [{"a": a}, 1]}});
+        let (before, after) = check(false, of(json!("x-hunter2-y")), of(json!("plain")));
+        assert_eq!(before["spec"]["list"], json!([{"a": BEFORE}, 1]));
+        assert_eq!(after["spec"]["list"], json!([{"a": "plain"}, 1]));
+        assert_eq!(after["metadata"]["annotations"][LAST_APPLIED], AFTER);
+        let (before, after) =
+            check(false, json!({"a": 3, "b": [1], "c": "13"}), json!({"a": 4, "b": {"c": "hunter2"}, "c": "13"}));
+        assert_eq!(
+            (before, after),
+            (json!({"a": BEFORE, "b": [1], "c": "13"}), json!({"a": 4, "b": {"c": MASKED}, "c": "13"}))
+        );
+    }
+
+    #[test]
+    fn an_object_that_is_only_on_one_side_is_masked_as_well() {
+        let mask = Mask { is_confidential: true, secrets: &[] };
+        let (before, after) = mask.apply(None, Some(&json!({"kind": "Secret", "data": {"a": "eA=="}, "x": []})));
+        assert_eq!((before, after), (None, Some(json!({"kind": "Secret", "data": {"a": MASKED}, "x": []}))));
+        assert_eq!(Mask { is_confidential: false, secrets: &["hunter2".to_owned()] }.text("a hunter2"), "a (masked)");
+    }
+}
