@@ -505,7 +505,7 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
             };
             let before = super::previewed::comparable(&desired.kind, live.cloned().unwrap_or_default());
             let note = format!("a field differs that cannot be changed; {by} lets it be deleted and created anew");
-            Fate::Replaced { before, after: desired.body(), note }
+            Fate::Replaced { after: desired.body_in_place_of(&before), before, note }
         }
         DryRun::Immutable(error, why) => Fate::Failed(format!(
             "a field differs that cannot be changed; {}: {}",

@@ -214,6 +214,33 @@ pub(super) const ROWS: &[Row] = &[
          -o jsonpath='{.spec.template.spec.volumes[?(@.name==\"data\")].persistentVolumeClaim.claimName}'",
         "mainstay-mirrors",
     ),
+    // Encrypted Secrets
+    cluster("age-keygen -o keys.txt", &["age1"]).effect("grep -c AGE-SECRET-KEY keys.txt", "1"),
+    cluster(
+        "kubectl -n shop create secret generic sops-keys --from-file=keys.agekey=keys.txt",
+        &["secret/sops-keys created"],
+    )
+    .before("kubectl create namespace shop"),
+    cluster(
+        "cat > .sops.yaml <<'.'\ncreation_rules:\n- path_regex: .*\\.secret\\.yaml\n  \
+         encrypted_regex: ^(data|stringData)$\n  age: age1…\n.",
+        &[],
+    ),
+    cluster("sops --encrypt --in-place apps/db.secret.yaml", &[])
+        .before(
+            "mkdir -p apps && kubectl create secret generic db --from-literal=password=words --dry-run=client -o yaml \
+             > apps/db.secret.yaml && sed -i \"s/age1…/$(age-keygen -y keys.txt)/\" .sops.yaml",
+        )
+        .effect("grep -c 'password: ENC' apps/db.secret.yaml", "1"),
+    // Drift
+    demo("mainstay ignore-for deploy/web -n shop > rule.yaml", &["/spec/replicas"])
+        .instead("mainstay ignore-for deploy/web -n shop > rule.yaml; test $? = 1 && cat rule.yaml"),
+    demo(
+        "kubectl patch gitsync shop -n mainstay-system --type merge --patch-file rule.yaml",
+        &["gitsync.mainstay.dev/demo patched"],
+    )
+    .instead("kubectl patch gitsync demo -n default --type merge --patch-file rule.yaml")
+    .effect("kubectl -n default get gitsync demo -o jsonpath='{.spec.ignore[0].paths[0]}'", "/spec/replicas"),
     // Break glass
     demo("mainstay pause deploy/web -n shop --for 30m", &["Deployment.apps shop/web is paused until "])
         .effect("mainstay status | grep -c 'Deployment.apps shop/web until '", "1"),
