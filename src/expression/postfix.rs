@@ -217,8 +217,30 @@ fn matches(arguments: Vec<Node>, at: usize) -> Result<Node, Fault> {
     node(at, Kind::Matches(Box::new(of), Box::new(pattern)))
 }
 
+/// A pattern whose `\d`, `\s` and `\w` are ASCII, as in RE2, which CEL has; those of Unicode are large.
+fn with_ascii_classes(pattern: &str) -> String {
+    let (mut read, mut chars) = (String::with_capacity(pattern.len()), pattern.chars());
+    while let Some(next) = chars.next() {
+        if next != '\\' {
+            read.push(next);
+            continue;
+        }
+        match chars.next() {
+            Some('d') => read.push_str("[0-9]"),
+            Some('D') => read.push_str("[^0-9]"),
+            Some('s') => read.push_str("[\\t\\n\\f\\r ]"),
+            Some('S') => read.push_str("[^\\t\\n\\f\\r ]"),
+            Some('w') => read.push_str("[0-9A-Za-z_]"),
+            Some('W') => read.push_str("[^0-9A-Za-z_]"),
+            other => read.extend(std::iter::once('\\').chain(other)),
+        }
+    }
+    read
+}
+
 fn compile(pattern: &str) -> Result<Regex, String> {
-    let compiled = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES).build();
+    let compiled =
+        RegexBuilder::new(&with_ascii_classes(pattern)).size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES).build();
     compiled.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => "the pattern is too large".to_owned(),
         _ => "this is no regular expression".to_owned(),
