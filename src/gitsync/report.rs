@@ -28,6 +28,8 @@ use crate::notification::Message;
 const HEALTH_GRACE: Duration = Duration::from_millis(50);
 /// The same for an agent that has just started and has applied nothing: it has not seen its objects yet.
 const FIRST_LOOK: Duration = Duration::from_millis(700);
+/// Most that it waits so for the first lists of kinds: with hundreds of GitSyncs they take seconds.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
 /// Least time between two saves of the inventory for what changes between commits. It is as large as there are objects.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 /// How often a contended object's cooling is looked at.
@@ -146,7 +148,15 @@ impl Task {
         }
         let is_new_agent = self.writes.is_untouched() && self.request.is_none();
         let is_unseen = is_new_agent && old.applied_commit.is_some() && old.applied_commit == new.applied_commit;
-        *self.grace.get_or_insert(now + if is_unseen { FIRST_LOOK } else { HEALTH_GRACE })
+        let grace = match is_unseen {
+            true if self.context.writer.store().awaits_first_look(&self.owner) => FIRST_LISTS,
+            true => FIRST_LOOK,
+            false => HEALTH_GRACE,
+        };
+        // What is seen ends the wait for it.
+        let until = self.grace.map_or(now + grace, |until| until.min(now + grace));
+        self.grace = Some(until);
+        until
     }
 
     /// Writes down at once what has come to its end: whoever collects it may do so at once too.

@@ -171,7 +171,15 @@ pub(crate) struct Managed {
     pub(crate) is_absent: bool,
 }
 
+/// Why an object is not known to be healthy that no watch has shown since the agent started.
+const UNSEEN: &str = "not seen yet";
+
 impl Managed {
+    /// Whether nothing is known of its health, because no watch has shown it since the agent started.
+    pub(super) fn is_unseen(&self) -> bool {
+        matches!(&self.health, Health::Progressing(why) if why == UNSEEN)
+    }
+
     /// One that is kept from now on; reverts that were put on the queue with another generation than this do not count.
     pub(crate) fn new(owner: &Owner, desired: Arc<Desired>, last_applied: LastApplied, generation: u32) -> Self {
         Self {
@@ -179,7 +187,7 @@ impl Managed {
             desired,
             applied: ApplyState::known(last_applied),
             successor: None,
-            health: Health::Progressing("not seen yet".into()),
+            health: Health::Progressing(UNSEEN.into()),
             is_at_zero: false,
             ended: None,
             ended_meanwhile: None,

@@ -120,6 +120,13 @@ impl Store {
         summary
     }
 
+    /// Whether objects of an owner are yet to be seen, which their watches will show.
+    pub(crate) fn awaits_first_look(&self, owner: &Owner) -> bool {
+        let Some(tally) = self.objects.tally(owner) else { return false };
+        let mut progressing = tally.about(Topic::Progressing).iter();
+        self.unwatched(owner).is_empty() && progressing.any(|key| self.get(key).is_some_and(Managed::is_unseen))
+    }
+
     fn listed<T>(&self, tally: &Tally, topic: Topic, what: impl Fn(&Key, &Managed) -> Option<T>) -> Listed<T> {
         let keys: &BTreeSet<Key> = tally.about(topic);
         let first = keys.iter().take(SHOWN).filter_map(|key| what(key, self.get(key)?)).collect();

@@ -1,6 +1,7 @@
 //! The backward loop, end to end: an agent that comes back after a while.
 
-use serde_json::json;
+use devcluster::fault_injection::Fault;
+use serde_json::{Value, json};
 
 use crate::{
     support::drift::{fence, synced, version},
@@ -31,6 +32,39 @@ async fn a_restart_applies_nothing_and_lists_each_kind_once() {
     assert_eq!(count(&world, "get configmaps") + count(&world, "get deployments.apps"), 0, "{:?}", world.requests());
     fence(&world).await;
     assert_eq!([A.2, "b"].map(|name| version(&world.get(A.0, A.1, name).unwrap())), before);
+}
+
+/// With hundreds of GitSyncs, the first list of a kind can take seconds; what it has not shown yet is not unhealthy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_sync_stays_ready_over_a_restart_with_slow_lists() {
+    let mut world = synced(&[("a.yaml", config_map("a", "1")), ("web.yaml", deployment("web", "nginx:1", 1))]).await;
+    world.ready("demo").await;
+    let since = |world: &World| {
+        let all = world.status("demo")["conditions"].as_array().unwrap().clone();
+        let is_wanted = |condition: &Value| ["Ready", "Healthy"].contains(&condition["type"].as_str().unwrap());
+        let times = |condition: Value| (condition["status"].clone(), condition["lastTransitionTime"].clone());
+        all.into_iter().filter(is_wanted).map(times).collect::<Vec<_>>()
+    };
+    let before = since(&world);
+    assert!(before.len() == 2 && before.iter().all(|(status, _)| status == "True"), "{before:?}");
+    world.stop().await;
+    // The kinds are told by watches that begin with what is there; of labelled objects, not of the agent's own settings.
+    for resource in ["configmaps", "deployments.apps"] {
+        world.levers().fail_next(Fault {
+            verb: "watch".into(),
+            resource: resource.into(),
+            query: "labelSelector=mainstay.dev".into(),
+            delay_millis: 3_000,
+            times: 5,
+            ..Fault::default()
+        });
+    }
+    world.start();
+    // What it does once it has seen them is to put an edit back.
+    world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
+    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.until("the revert is counted", |w| w.status("demo")["reverted"] == 1).await;
+    assert_eq!(since(&world), before, "it was Ready all the time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
