@@ -18,13 +18,17 @@ pub(super) const POLICY: Policy =
     Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
 
 pub(super) fn desired() -> Arc<Desired> {
-    let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
-    let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+    let kind = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+    desired_of(kind, &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}))
+}
+
+/// What a manifest asks for in the namespace `shop`.
+pub(super) fn desired_of(kind: Kind, document: &Value) -> Arc<Desired> {
+    let (kind, object) = (Arc::new(kind), Object::from_value(document, Place::file("a.yaml")).unwrap());
     Arc::new(Desired {
-        key: kind.key(Some("shop"), "a"),
+        key: kind.key(Some("shop"), &object.key.name),
         kind,
-        object,
+        object: Arc::new(object),
         mark: Mark::Label("shop.demo".into()),
         ignored: None,
     })

@@ -238,19 +238,15 @@ mod tests {
 
     use super::*;
     use crate::cluster::{Kind, Scope};
-    use crate::managed::fixtures::{POLICY, live, verify};
-    use crate::managed::{History, Mark};
-    use crate::object::{Object, Place};
+    use crate::managed::History;
+    use crate::managed::fixtures::{POLICY, desired_of, live, verify};
 
     #[test]
     fn an_autoscaler_that_goes_while_its_count_is_left_out_leaves_the_object_to_be_written_again() {
         let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
-        let kind = Arc::new(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced));
         let document =
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
-        let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
-        let mark = Mark::Label("shop.demo".into());
-        let desired = Arc::new(Desired { key: kind.key(Some("shop"), "a"), kind, object, mark, ignored: None });
+        let desired = desired_of(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced), &document);
         store.set_policy(&owner, POLICY, History::default());
         assert!(store.begin_put(&owner, &desired).is_some());
         let mut sent = desired.body();
@@ -263,17 +259,9 @@ mod tests {
 
     /// A Job `a` that runs an image.
     fn job(image: &str) -> Arc<Desired> {
-        let kind = Arc::new(Kind::fixed("batch/v1", "Job", "jobs", Scope::Namespaced));
         let document = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {
             "spec": {"containers": [{"name": "main", "image": image}]}}}});
-        let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
-        Arc::new(Desired {
-            key: kind.key(Some("shop"), "a"),
-            kind,
-            object,
-            mark: Mark::Label("shop.demo".into()),
-            ignored: None,
-        })
+        desired_of(Kind::fixed("batch/v1", "Job", "jobs", Scope::Namespaced), &document)
     }
 
     #[test]
