@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
-use devcluster::{Action, Call, verbs::patch::Form};
+use devcluster::{Action, Call, fault_injection::Fault, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use crate::support::drift::{fence, patch_as, revert_of, version};
@@ -151,6 +152,41 @@ async fn a_rule_that_is_added_keeps_what_is_there_and_one_that_goes_puts_the_man
     edit_all(&world, 5, "nginx:9", "1");
     world.until("they are put back again", |w| replicas(w) == 3 && image(w) == "nginx:1").await;
     watching.abort();
+}
+
+/// Whoever refuses that a field is given up is asked less and less often, whatever words each refusal has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_field_that_cannot_be_given_up_stays_as_it_is_and_is_tried_less_and_less_often() {
+    let world = with(json!([])).await;
+    world.until("it is available", |w| web(w)["status"]["availableReplicas"] == 3).await;
+    world.levers().fail_next(Fault {
+        verb: "patch".into(),
+        resource: "deployments.apps".into(),
+        name: WEB.2.into(),
+        code: 403,
+        message: "a policy refuses this for the {nth} time".into(),
+        times: 1_000,
+        ..Fault::default()
+    });
+    world.levers().reset_counts();
+    world.change("demo", json!({"ignore": [{"paths": [REPLICAS]}]})).await;
+    world
+        .until("it is said", |w| {
+            w.failure("demo", "Deployment.apps mainstay-tests/web").contains("a policy refuses this")
+        })
+        .await;
+    edit_all(&world, 5, "nginx:1", "changed");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let asked: u64 =
+        world.requests().iter().filter(|(what, _)| what.ends_with("deployments.apps")).map(|(_, count)| count).sum();
+    assert!(asked <= 40, "{:?}", world.requests());
+    world.levers().clear_faults();
+    world.ask("demo").await;
+    world.until("it is nobody's", |w| !is_ours(w, "replicas")).await;
+    patch_as(&world, "kubectl-scale", WEB, Form::Merge, json!({"spec": {"replicas": 7}}));
+    edit_all(&world, 7, "nginx:1", "changed");
+    env_is_back(&world).await;
+    assert_eq!(replicas(&world), 7);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
