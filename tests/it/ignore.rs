@@ -179,7 +179,7 @@ async fn a_field_that_cannot_be_given_up_stays_as_it_is_and_is_tried_less_and_le
     tokio::time::sleep(Duration::from_secs(20)).await;
     let asked: u64 =
         world.requests().iter().filter(|(what, _)| what.ends_with("deployments.apps")).map(|(_, count)| count).sum();
-    assert!(asked <= 40, "{:?}", world.requests());
+    assert!(asked <= 20, "{:?}", world.requests());
     world.levers().clear_faults();
     world.ask("demo").await;
     world.until("it is nobody's", |w| !is_ours(w, "replicas")).await;
