@@ -5,7 +5,9 @@
 use super::{
     Scope, compile,
     infer::{BOOL, Declared, STRING, Type, type_of},
+    policy::Wanted,
 };
+use cel::Program;
 
 /// The variables of a condition.
 pub(crate) const SCOPE: Scope<'_> = Scope {
@@ -28,12 +30,22 @@ pub(crate) const SCOPE: Scope<'_> = Scope {
 
 /// Why an expression is no condition.
 pub(crate) fn check(expression: &str) -> Result<(), String> {
-    let program = compile(expression, SCOPE)?;
+    check_type(expression, &compile(expression, SCOPE)?, Wanted::Bool)
+}
+
+/// Why an expression about a write does not come to what is wanted of it.
+pub(super) fn check_type(source: &str, program: &Program, wanted: Wanted) -> Result<(), String> {
     let declared = Declared { variable, field, function };
-    match type_of(expression, &program, declared)? {
-        BOOL | Type::Unknown => Ok(()),
-        other => Err(format!("must evaluate to bool but got {}", other.spelled())),
+    let found = type_of(source, program, declared)?;
+    let (fits, wanted) = match wanted {
+        Wanted::Any => return Ok(()),
+        Wanted::Bool => (found == BOOL, "bool"),
+        Wanted::Text => (found == STRING, "string"),
+    };
+    if fits || found == Type::Unknown {
+        return Ok(());
     }
+    Err(format!("must evaluate to {wanted} but got {}", found.spelled()))
 }
 
 fn variable(name: &str) -> Option<Type> {
@@ -42,6 +54,9 @@ fn variable(name: &str) -> Option<Type> {
         "request" => Type::Object("kubernetes.AdmissionRequest"),
         "namespaceObject" => Type::Object("kubernetes.Namespace"),
         "authorizer" => Type::Object("kubernetes.authorization.Authorizer"),
+        "params" => Type::Dyn,
+        // What they are is known to the expressions that declare them.
+        "variables" => Type::Unknown,
         _ => return None,
     })
 }
