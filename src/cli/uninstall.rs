@@ -1,7 +1,7 @@
 //! `mainstay uninstall`: removes the agent from a cluster; the objects that it has applied stay.
 //!
 //! Invariant: no object that came from a repository is deleted, and nothing waits for an agent that is gone: finalizers are
-//! removed with the GitSyncs, and a namespace or definition that is still in use is kept and named.
+//! removed with the GitSyncs, no policy is left that refuses changes, and a namespace or definition that is still in use is kept and named.
 //!
 //! The order matters: GitSyncs are deleted while an agent can still remove label and ownership from their objects; then
 //! the agent is stopped; then its roles, its definitions and its namespace are deleted.
@@ -166,6 +166,7 @@ impl Uninstall<'_> {
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
+        self.delete_policies().await?;
         for (api_version, kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Cluster);
             self.delete(&kind, None, name, is_ours).await?;
@@ -344,6 +345,18 @@ impl Uninstall<'_> {
             if is_installed(&repository) {
                 let name = repository.name.as_deref().unwrap_or_default();
                 self.delete(&kind, Some(self.namespace), name, is_installed).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the policies by which hand edits were refused that the agent has left behind, and their bindings first.
+    async fn delete_policies(&self) -> Result<(), Error> {
+        for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+            let Some(kind) = self.cluster.kind(WEBHOOKS, kind).await? else { continue };
+            for found in self.list(&kind, Selection::with_label(names::PREVENTION_LABEL)).await? {
+                let may_go = |meta: &ObjectMeta| was_written_by(meta, names::AGENT_MANAGER);
+                self.delete(&kind, None, found.name.as_deref().unwrap_or_default(), may_go).await?;
             }
         }
         Ok(())

@@ -1,0 +1,354 @@
+//! The task that keeps policies and bindings.
+//!
+//! While anything is prevented, or anything of ours is there, both kinds are watched; else nothing is. A new agent looks
+//! once for what was left behind.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Action, AllSeen, Answered, decide, is_as_wanted};
+use super::policy::{API_VERSION, Wish};
+use super::seen::{Part, Seen, digest, is_made_by_us};
+use super::state::{Prevention, State};
+use crate::api::names::{AGENT_MANAGER, PREVENTION_LABEL};
+use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Selection, WatchEvent};
+use crate::failure::Backoff;
+use crate::object::Digest;
+
+/// The wait after a failure.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+
+/// Keeps policies and bindings as the GitSyncs want them, until `stop`.
+pub async fn keep(prevention: Arc<Prevention>, cluster: Cluster, stop: CancellationToken) {
+    let changes = prevention.changes();
+    let keeper = Keeper {
+        prevention,
+        cluster,
+        agent: None,
+        wanted: BTreeMap::new(),
+        seen: AllSeen::new(),
+        answered: Answered::new(),
+        failures: HashMap::new(),
+        unwatched: [None, None],
+    };
+    stop.run_until_cancelled(keeper.run(changes)).await;
+}
+
+/// In the place of a name: all of them.
+const ALL: &str = "";
+
+/// What must be there of one GitSync.
+struct Objects {
+    wish: Arc<Wish>,
+    bodies: [Value; 2],
+    digests: [Digest; 2],
+}
+
+/// Something that failed.
+struct Failure {
+    /// In a row.
+    count: u32,
+    state: State,
+    again: Instant,
+}
+
+struct Keeper {
+    prevention: Arc<Prevention>,
+    cluster: Cluster,
+    /// As whom the agent is known.
+    agent: Option<String>,
+    /// By their names.
+    wanted: BTreeMap<String, Objects>,
+    seen: AllSeen,
+    answered: Answered,
+    /// By the names of objects, or [`ALL`].
+    failures: HashMap<String, Failure>,
+    /// Why one of the kinds is not seen, where that is for us to mend.
+    unwatched: [Option<State>; 2],
+}
+
+impl Keeper {
+    async fn run(mut self, mut changes: watch::Receiver<u64>) {
+        while !self.prevention.is_complete() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+        loop {
+            changes.mark_unchanged();
+            if let Some(kinds) = self.kinds().await {
+                self.follow(kinds, &mut changes).await;
+            }
+            // Nothing is to do until somebody wants something, or until what failed is tried again.
+            let again = self.failures.get(ALL).map(|failure| failure.again);
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = wait(again) => {}
+            }
+        }
+    }
+
+    /// The two kinds; `None` if they are not served, or if that could not be asked.
+    async fn kinds(&mut self) -> Option<[Arc<Kind>; 2]> {
+        let mut kinds = Vec::new();
+        for part in Part::ALL {
+            match self.cluster.kind(API_VERSION, part.kind()).await {
+                Ok(Some(kind)) => kinds.push(kind),
+                Ok(None) => {
+                    self.failures.clear();
+                    for wish in self.prevention.wishes() {
+                        self.prevention.set_state(&wish.owner, State::NotServed);
+                    }
+                    return None;
+                }
+                Err(error) => {
+                    self.fail_all(&error);
+                    return None;
+                }
+            }
+        }
+        kinds.try_into().ok()
+    }
+
+    /// Keeps them while anything is wanted, or anything of ours is there.
+    async fn follow(&mut self, kinds: [Arc<Kind>; 2], changes: &mut watch::Receiver<u64>) {
+        let watch = |kind| self.cluster.watch(kind, Selection::with_label(PREVENTION_LABEL));
+        let [mut policies, mut bindings] = [watch(&kinds[0]), watch(&kinds[1])];
+        let mut synced = [false; 2];
+        self.seen.clear();
+        self.refresh().await;
+        loop {
+            let of_one = self.failures.iter().filter(|(name, _)| synced == [true; 2] || *name == ALL);
+            let again = of_one.map(|(_, failure)| failure.again).min();
+            let (part, event) = tokio::select! {
+                Some(event) = policies.next() => (Part::Policy, Some(event)),
+                Some(event) = bindings.next() => (Part::Binding, Some(event)),
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.refresh().await;
+                    (Part::Policy, None)
+                }
+                () = wait(again) => {
+                    if self.failures.get(ALL).is_some_and(|failure| failure.again <= Instant::now()) {
+                        self.refresh().await;
+                    }
+                    (Part::Policy, None)
+                }
+            };
+            match event {
+                Some(WatchEvent::Synced(_)) => synced[part as usize] = true,
+                Some(WatchEvent::Failed(error)) => {
+                    let is_forbidden = error.is_forbidden();
+                    // Without a right to see them, nothing of ours was made either.
+                    if is_forbidden && self.prevention.wishes().is_empty() {
+                        tracing::debug!(why = crate::failure::chain(&error), "admission policies cannot be watched");
+                        return;
+                    }
+                    // Else it passes, and meanwhile they are as they were.
+                    self.unwatched[part as usize] = is_forbidden.then(|| State::Failed(error.cause_text()));
+                    self.tell();
+                }
+                Some(event) => {
+                    self.unwatched[part as usize] = None;
+                    self.take(part, event);
+                }
+                None => {}
+            }
+            if synced == [true; 2] {
+                self.reconcile(&kinds).await;
+                let is_ours = |seen: &Seen| seen.is_ours;
+                if self.wanted.is_empty() && self.prevention.wishes().is_empty() && !self.seen.values().any(is_ours) {
+                    self.failures.clear();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, part: Part, event: WatchEvent) {
+        match event {
+            WatchEvent::Begin => self.seen.retain(|(known, _), _| *known != part),
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+                if let Some((name, seen)) = Seen::of(&live) {
+                    self.seen.insert((part, name), seen);
+                }
+            }
+            WatchEvent::Deleted(live) => {
+                if let Some((name, _)) = Seen::of(&live) {
+                    self.seen.remove(&(part, name));
+                }
+            }
+            WatchEvent::Resumed | WatchEvent::Synced(_) | WatchEvent::Unreadable(..) | WatchEvent::Failed(_) => {}
+        }
+    }
+
+    /// What the GitSyncs want now.
+    async fn refresh(&mut self) {
+        let wishes = self.prevention.wishes();
+        if self.agent.is_none() && !wishes.is_empty() {
+            match self.cluster.user_name().await {
+                Ok(Some(agent)) => {
+                    self.failures.remove(ALL);
+                    self.agent = Some(agent);
+                }
+                Ok(None) => {
+                    let why = "the API server does not say as whom the agent is known, so it would be refused, too";
+                    self.fail(ALL, State::Failed(why.to_owned()), None);
+                    self.tell();
+                }
+                Err(error) => self.fail_all(&error),
+            }
+        }
+        let Some(agent) = self.agent.as_deref() else { return };
+        let mut before = std::mem::take(&mut self.wanted);
+        for wish in wishes {
+            let name = wish.name();
+            let objects = match before.remove(&name) {
+                Some(known) if known.wish == wish => known,
+                _ => {
+                    // What failed with another wish may not fail with this one.
+                    self.failures.remove(&name);
+                    let bodies = [wish.policy(agent), wish.binding()];
+                    let digests = [digest(&bodies[0]), digest(&bodies[1])];
+                    Objects { wish, bodies, digests }
+                }
+            };
+            self.wanted.insert(name, objects);
+        }
+        self.answered.retain(|(_, name), _| self.wanted.contains_key(name));
+    }
+
+    async fn reconcile(&mut self, kinds: &[Arc<Kind>; 2]) {
+        let wanted = self.wanted.iter().map(|(name, objects)| (name.clone(), objects.digests)).collect();
+        let mut undecided = self.prevention.undecided();
+        // What is wanted is not known in full before it is known as whom the agent is known.
+        undecided.extend(self.prevention.wishes().iter().map(|wish| wish.name()));
+        let actions = decide(&wanted, &undecided, &self.seen, &self.answered);
+        let now = Instant::now();
+        for action in actions {
+            let (Action::Apply(part, name)
+            | Action::Create(part, name)
+            | Action::Delete(part, name)
+            | Action::LeaveAlone(part, name)) = action.clone();
+            let failure = self.failures.get(&name);
+            // The other object of the two waits with it.
+            if failure.is_some_and(|failure| failure.again > now) {
+                continue;
+            }
+            let kind = &kinds[part as usize];
+            let done = match action {
+                Action::Apply(..) => self.apply(kind, part, &name).await,
+                Action::Create(..) => self.create(kind, part, &name).await,
+                Action::Delete(..) => self.delete(kind, part, &name).await,
+                Action::LeaveAlone(..) => Ok(Done::Taken),
+            };
+            match done {
+                Ok(Done::Yes) => {}
+                Ok(Done::Taken) => self.fail(&name, State::NameTaken(format!("{} {name}", part.kind())), None),
+                Err(error) => self.fail(&name, State::Failed(error.cause_text()), error.retry_after()),
+            }
+        }
+        // What was due was tried again, or needs no more.
+        self.failures.retain(|_, failure| failure.again > now);
+        self.tell();
+    }
+
+    /// Tells the GitSyncs what has become of what they want.
+    fn tell(&self) {
+        let for_all = self.failures.get(ALL).map(|failure| &failure.state);
+        let for_all = self.unwatched.iter().flatten().next().or(for_all);
+        for wish in self.prevention.wishes() {
+            let name = wish.name();
+            let is_kept = self.wanted.get(&name).is_some_and(|objects| self.is_kept(&name, objects));
+            let state = match (self.failures.get(&name).map(|failure| &failure.state).or(for_all), is_kept) {
+                (Some(failed), false) => failed.clone(),
+                (None, false) => State::Pending,
+                (_, true) => State::Prevented,
+            };
+            self.prevention.set_state(&wish.owner, state);
+        }
+    }
+
+    fn is_kept(&self, name: &str, objects: &Objects) -> bool {
+        Part::ALL.into_iter().zip(objects.digests).all(|(part, digest)| {
+            let key = (part, name.to_owned());
+            let live = self.seen.get(&key).filter(|live| live.is_ours);
+            live.is_some_and(|live| is_as_wanted(live, digest, self.answered.get(&key)))
+        })
+    }
+
+    /// Applies an object that was not seen; whether nobody else has one of that name.
+    async fn create(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
+        let found = self.cluster.get_metadata(kind, None, name).await?;
+        // One of ours that has lost its label is not seen either.
+        if let Some(found) = found
+            && !is_made_by_us(&json!({"metadata": found}))
+        {
+            return Ok(Done::Taken);
+        }
+        self.apply(kind, part, name).await
+    }
+
+    async fn apply(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
+        let Some(objects) = self.wanted.get(name) else { return Ok(Done::Yes) };
+        let (body, wanted) = (&objects.bodies[part as usize], objects.digests[part as usize]);
+        let live = self.cluster.apply(kind, None, name, body, Apply::forced(AGENT_MANAGER)).await?;
+        if let Some((name, seen)) = Seen::of(&live) {
+            self.answered.insert((part, name.clone()), (wanted, seen.digest));
+            self.seen.insert((part, name), seen);
+        }
+        Ok(Done::Yes)
+    }
+
+    async fn delete(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
+        let key = (part, name.to_owned());
+        let Some(seen) = self.seen.get(&key) else { return Ok(Done::Yes) };
+        let guard = Guard { uid: Some(&seen.uid), resource_version: Some(&seen.resource_version) };
+        match self.cluster.delete(kind, None, name, guard, Propagation::Background).await {
+            // The watch shows what it has become.
+            Err(error) if error.is_conflict() => Ok(Done::Yes),
+            removed => {
+                removed?;
+                self.seen.remove(&key);
+                self.answered.remove(&key);
+                self.failures.remove(name);
+                Ok(Done::Yes)
+            }
+        }
+    }
+
+    /// Nothing can be done for anybody.
+    fn fail_all(&mut self, error: &Error) {
+        self.fail(ALL, State::Failed(error.cause_text()), error.retry_after());
+        self.tell();
+    }
+
+    fn fail(&mut self, name: &str, state: State, after: Option<Duration>) {
+        let count = self.failures.get(name).map_or(1, |failure| failure.count + 1);
+        let again = Instant::now() + after.unwrap_or_else(|| AGAIN.jittered(count, fastrand::f64()));
+        self.failures.insert(name.to_owned(), Failure { count, state, again });
+    }
+}
+
+/// What came of an action.
+enum Done {
+    Yes,
+    /// Nothing: the object is somebody else's.
+    Taken,
+}
+
+async fn wait(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
