@@ -156,7 +156,8 @@ impl Uninstall<'_> {
     async fn perform(&self, installed: &Installed) -> Result<(), Error> {
         self.delete_syncs(installed.is_led).await?;
         self.stop_agent().await?;
-        // From here on, no agent removes finalizers.
+        // From here on, no agent removes finalizers, nor makes policies anew.
+        self.delete_policies().await?;
         self.delete_syncs(false).await?;
         self.delete_keys_and_repositories().await?;
         self.delete_registry().await?;
@@ -166,7 +167,6 @@ impl Uninstall<'_> {
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
-        self.delete_policies().await?;
         for (api_version, kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Cluster);
             self.delete(&kind, None, name, is_ours).await?;
@@ -231,6 +231,14 @@ impl Uninstall<'_> {
 
     async fn delete_sync(&self, kind: &Kind, sync: &ObjectMeta, without_agent: bool) -> Result<(), Error> {
         let (namespace, name) = (sync.namespace.as_deref(), sync.name.as_deref().unwrap_or_default());
+        if is_protected(sync) {
+            // One that a GitSync manages may be protected from whoever deletes it, unless it is under break glass.
+            let glass = json!({"metadata": {"annotations": {names::RECONCILE: names::DISABLED}}});
+            match self.cluster.patch_merge(kind, namespace, name, Part::Main, &glass).await {
+                Err(error) if error.is_not_found() => return Ok(()),
+                patched => patched.map(drop)?,
+            }
+        }
         let finalizers: Vec<&String> = sync.finalizers.iter().flatten().collect();
         let held = finalizers.iter().any(|finalizer| *finalizer == names::FINALIZER);
         let mut metadata = json!({});
@@ -434,6 +442,13 @@ fn namespaced_name(meta: &ObjectMeta) -> String {
 
 fn is_ours(meta: &ObjectMeta) -> bool {
     meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == LABEL)
+}
+
+/// Whether a GitSync manages it, and it is not under break glass.
+fn is_protected(meta: &ObjectMeta) -> bool {
+    let is_managed = meta.labels.iter().flatten().any(|(key, _)| key == names::SYNC_LABEL);
+    let mut annotations = meta.annotations.iter().flatten();
+    is_managed && !annotations.any(|(key, value)| key == names::RECONCILE && value == names::DISABLED)
 }
 
 fn prunes_on_deletion(meta: &ObjectMeta) -> bool {

@@ -11,16 +11,16 @@ use crate::object::Digest;
 
 /// What is there, by kind and name.
 pub(super) type AllSeen = BTreeMap<(Part, String), Seen>;
-/// What the server has made of what was applied last, by kind and name: the digest of what was applied, and that of the
+/// What the server has made of what was written last, by kind and name: the digest of what was written, and that of the
 /// answer. They are the same, unless a server adds something of its own.
 pub(super) type Answered = HashMap<(Part, String), (Digest, Digest)>;
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Apply one that is ours.
-    Apply(Part, String),
-    /// Apply one that was not seen, if it is not somebody else's.
+    /// Write one that is ours anew.
+    Replace(Part, String),
+    /// Create one that was not seen, if there is none of somebody else.
     Create(Part, String),
     /// Delete one that is ours and not wanted.
     Delete(Part, String),
@@ -49,7 +49,7 @@ pub(super) fn decide(
             if !live.is_ours {
                 actions.push(Action::LeaveAlone(part, name.clone()));
             } else if !is_as_wanted(live, *digest, answered.get(&key)) && !live.is_terminating {
-                actions.push(Action::Apply(part, name.clone()));
+                actions.push(Action::Replace(part, name.clone()));
             }
         }
     }
@@ -89,11 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_created_and_what_differs_is_applied() {
+    fn what_is_missing_is_created_and_what_differs_is_replaced() {
         let web = || "web".to_owned();
         check(&[], &[], &[Action::Create(Part::Policy, web()), Action::Create(Part::Binding, web())]);
         check(&both("web", "right"), &[], &[]);
-        check(&both("web", "wrong"), &[], &[Action::Apply(Part::Policy, web()), Action::Apply(Part::Binding, web())]);
+        check(
+            &both("web", "wrong"),
+            &[],
+            &[Action::Replace(Part::Policy, web()), Action::Replace(Part::Binding, web())],
+        );
     }
 
     #[test]
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_adds_is_not_applied_again_and_again() {
+    fn what_a_server_adds_is_not_written_again_and_again() {
         let (right, more) = (Digest::of(b"right"), Digest::of(b"more"));
         assert!(!is_as_wanted(&seen("more"), right, None));
         assert!(is_as_wanted(&seen("more"), right, Some(&(right, more))));

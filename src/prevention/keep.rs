@@ -3,7 +3,7 @@
 //! While anything is prevented, or anything of ours is there, both kinds are watched; else nothing is. A new agent looks
 //! once for what was left behind.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Action, AllSeen, Answered, decide, is_as_wanted};
+use super::failures::{ALL, Failures};
 use super::policy::{API_VERSION, Wish};
 use super::seen::{Part, Seen, digest, is_made_by_us};
 use super::state::{Prevention, State};
-use crate::api::names::{AGENT_MANAGER, PREVENTION_LABEL};
-use crate::cluster::{Apply, Cluster, Error, Guard, Kind, Propagation, Selection, WatchEvent};
+use crate::api::names::PREVENTION_LABEL;
+use crate::cluster::{Cluster, Error, Guard, Kind, Persistence, Propagation, Selection, WatchEvent};
 use crate::failure::Backoff;
 use crate::object::Digest;
 
@@ -35,28 +36,17 @@ pub async fn keep(prevention: Arc<Prevention>, cluster: Cluster, stop: Cancellat
         wanted: BTreeMap::new(),
         seen: AllSeen::new(),
         answered: Answered::new(),
-        failures: HashMap::new(),
+        failures: Failures::default(),
         unwatched: [None, None],
     };
     stop.run_until_cancelled(keeper.run(changes)).await;
 }
-
-/// In the place of a name: all of them.
-const ALL: &str = "";
 
 /// What must be there of one GitSync.
 struct Objects {
     wish: Arc<Wish>,
     bodies: [Value; 2],
     digests: [Digest; 2],
-}
-
-/// Something that failed.
-struct Failure {
-    /// In a row.
-    count: u32,
-    state: State,
-    again: Instant,
 }
 
 struct Keeper {
@@ -68,8 +58,7 @@ struct Keeper {
     wanted: BTreeMap<String, Objects>,
     seen: AllSeen,
     answered: Answered,
-    /// By the names of objects, or [`ALL`].
-    failures: HashMap<String, Failure>,
+    failures: Failures,
     /// Why one of the kinds is not seen, where that is for us to mend.
     unwatched: [Option<State>; 2],
 }
@@ -87,7 +76,7 @@ impl Keeper {
                 self.follow(kinds, &mut changes).await;
             }
             // Nothing is to do until somebody wants something, or until what failed is tried again.
-            let again = self.failures.get(ALL).map(|failure| failure.again);
+            let again = self.failures.due(false);
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
                 () = wait(again) => {}
@@ -125,8 +114,7 @@ impl Keeper {
         self.seen.clear();
         self.refresh().await;
         loop {
-            let of_one = self.failures.iter().filter(|(name, _)| synced == [true; 2] || *name == ALL);
-            let again = of_one.map(|(_, failure)| failure.again).min();
+            let again = self.failures.due(synced == [true; 2]);
             let (part, event) = tokio::select! {
                 Some(event) = policies.next() => (Part::Policy, Some(event)),
                 Some(event) = bindings.next() => (Part::Binding, Some(event)),
@@ -138,7 +126,7 @@ impl Keeper {
                     (Part::Policy, None)
                 }
                 () = wait(again) => {
-                    if self.failures.get(ALL).is_some_and(|failure| failure.again <= Instant::now()) {
+                    if self.failures.due(false).is_some_and(|due| due <= Instant::now()) {
                         self.refresh().await;
                     }
                     (Part::Policy, None)
@@ -235,18 +223,20 @@ impl Keeper {
         let actions = decide(&wanted, &undecided, &self.seen, &self.answered);
         let now = Instant::now();
         for action in actions {
-            let (Action::Apply(part, name)
+            let (Action::Replace(part, name)
             | Action::Create(part, name)
             | Action::Delete(part, name)
             | Action::LeaveAlone(part, name)) = action.clone();
-            let failure = self.failures.get(&name);
             // The other object of the two waits with it.
-            if failure.is_some_and(|failure| failure.again > now) {
+            if self.failures.waits(&name, now) {
                 continue;
             }
             let kind = &kinds[part as usize];
             let done = match action {
-                Action::Apply(..) => self.apply(kind, part, &name).await,
+                Action::Replace(..) => {
+                    let version = self.seen.get(&(part, name.clone())).map(|seen| json!(seen.resource_version));
+                    self.replace(kind, part, &name, &version.unwrap_or_default()).await
+                }
                 Action::Create(..) => self.create(kind, part, &name).await,
                 Action::Delete(..) => self.delete(kind, part, &name).await,
                 Action::LeaveAlone(..) => Ok(Done::Taken),
@@ -258,18 +248,17 @@ impl Keeper {
             }
         }
         // What was due was tried again, or needs no more.
-        self.failures.retain(|_, failure| failure.again > now);
+        self.failures.forget_due(now);
         self.tell();
     }
 
     /// Tells the GitSyncs what has become of what they want.
     fn tell(&self) {
-        let for_all = self.failures.get(ALL).map(|failure| &failure.state);
-        let for_all = self.unwatched.iter().flatten().next().or(for_all);
+        let for_all = self.unwatched.iter().flatten().next().or_else(|| self.failures.state(ALL));
         for wish in self.prevention.wishes() {
             let name = wish.name();
             let is_kept = self.wanted.get(&name).is_some_and(|objects| self.is_kept(&name, objects));
-            let state = match (self.failures.get(&name).map(|failure| &failure.state).or(for_all), is_kept) {
+            let state = match (self.failures.state(&name).or(for_all), is_kept) {
                 (Some(failed), false) => failed.clone(),
                 (None, false) => State::Pending,
                 (_, true) => State::Prevented,
@@ -286,27 +275,48 @@ impl Keeper {
         })
     }
 
-    /// Applies an object that was not seen; whether nobody else has one of that name.
+    /// Creates an object that was not seen, unless somebody else has one of that name.
     async fn create(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
-        let found = self.cluster.get_metadata(kind, None, name).await?;
-        // One of ours that has lost its label is not seen either.
-        if let Some(found) = found
-            && !is_made_by_us(&json!({"metadata": found}))
-        {
-            return Ok(Done::Taken);
+        let Some(objects) = self.wanted.get(name) else { return Ok(Done::Yes) };
+        let body = &objects.bodies[part as usize];
+        match self.cluster.create(kind, None, name, body, Persistence::Kept).await {
+            Err(error) if error.is_already_exists() => {}
+            created => return created.map(|live| self.written(part, &live)),
         }
-        self.apply(kind, part, name).await
+        // One of ours that has lost its label is not seen either.
+        let found = self.cluster.get_metadata(kind, None, name).await?.map(|found| json!({"metadata": found}));
+        match found {
+            Some(found) if is_made_by_us(&found) => {
+                self.replace(kind, part, name, &found["metadata"]["resourceVersion"]).await
+            }
+            Some(_) => Ok(Done::Taken),
+            // It has just gone.
+            None => Ok(Done::Yes),
+        }
     }
 
-    async fn apply(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
+    /// Replaces an object of ours. An apply would leave what others have added to it, such as other actions of a binding.
+    async fn replace(&mut self, kind: &Kind, part: Part, name: &str, version: &Value) -> Result<Done, Error> {
         let Some(objects) = self.wanted.get(name) else { return Ok(Done::Yes) };
-        let (body, wanted) = (&objects.bodies[part as usize], objects.digests[part as usize]);
-        let live = self.cluster.apply(kind, None, name, body, Apply::forced(AGENT_MANAGER)).await?;
-        if let Some((name, seen)) = Seen::of(&live) {
-            self.answered.insert((part, name.clone()), (wanted, seen.digest));
+        let mut body = objects.bodies[part as usize].clone();
+        body["metadata"]["resourceVersion"] = version.clone();
+        match self.cluster.replace(kind, None, name, &body, Persistence::Kept).await {
+            // The watch shows what it has become.
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(Done::Yes),
+            replaced => replaced.map(|live| self.written(part, &live)),
+        }
+    }
+
+    /// Takes in what the server has made of an object.
+    fn written(&mut self, part: Part, live: &Value) -> Done {
+        if let Some((name, seen)) = Seen::of(live) {
+            let wanted = self.wanted.get(&name).map(|objects| objects.digests[part as usize]);
+            if let Some(wanted) = wanted {
+                self.answered.insert((part, name.clone()), (wanted, seen.digest));
+            }
             self.seen.insert((part, name), seen);
         }
-        Ok(Done::Yes)
+        Done::Yes
     }
 
     async fn delete(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
@@ -333,9 +343,8 @@ impl Keeper {
     }
 
     fn fail(&mut self, name: &str, state: State, after: Option<Duration>) {
-        let count = self.failures.get(name).map_or(1, |failure| failure.count + 1);
-        let again = Instant::now() + after.unwrap_or_else(|| AGAIN.jittered(count, fastrand::f64()));
-        self.failures.insert(name.to_owned(), Failure { count, state, again });
+        let wait = after.unwrap_or_else(|| AGAIN.jittered(self.failures.next(name), fastrand::f64()));
+        self.failures.add(name, state, Instant::now() + wait);
     }
 }
 

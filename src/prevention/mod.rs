@@ -17,6 +17,7 @@
 //! Deliberately absent: putting back what was changed all the same; that is [`drift`](crate::drift).
 
 mod decide;
+mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again")]
 mod keep;
 mod policy;

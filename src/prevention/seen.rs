@@ -64,8 +64,8 @@ pub(super) fn digest(object: &Value) -> Digest {
     Digest::of(Value::from_iter(says.map(Value::clone)).to_string().as_bytes())
 }
 
-/// Whether our own entry says that we have applied an object.
+/// Whether our own entry says that we have written an object.
 pub(super) fn is_made_by_us(live: &Value) -> bool {
     let entries = live["metadata"]["managedFields"].as_array();
-    entries.into_iter().flatten().any(|entry| entry["manager"] == AGENT_MANAGER && entry["operation"] == "Apply")
+    entries.into_iter().flatten().any(|entry| entry["manager"] == AGENT_MANAGER)
 }

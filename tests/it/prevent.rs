@@ -2,15 +2,17 @@
 //! the cluster's own controllers, and whoever breaks the glass.
 
 use devcluster::verbs::{delete::DeleteOptions, patch::Form};
-use devcluster::{Action, Call};
+use devcluster::{Action, Call, Cluster, Options};
 use serde_json::{Value, json};
 
+use crate::support::external::External;
 use crate::support::kubectl::Kubectl;
 use crate::support::ownership::{LABEL, delete_sync, sync_is_gone};
 use crate::support::world::{NAMESPACE, World, condition_of, config_map};
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const POLICIES: &str = "validatingadmissionpolicies";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const BINDINGS: &str = "validatingadmissionpolicybindings";
 const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
 /// A person who may do everything.
@@ -101,6 +103,24 @@ fn namespace(world: &World, name: &str) {
     world.create("v1", "namespaces", "", namespace);
 }
 
+/// The GitRepository of the tenant.
+fn team_repository(world: &World) {
+    let repository = json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+        "metadata": {"name": "repo", "namespace": TEAM}, "spec": {"url": world.remote.path().display().to_string()},
+    });
+    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", TEAM, repository);
+}
+
+/// The GitSync of the tenant.
+fn team_sync(world: &World, spec: Value) {
+    let mut whole = json!({"gitRepository": "repo", "interval": "1h", "prevent": true});
+    json_patch::merge(&mut whole, &spec);
+    let metadata = json!({"name": "tenant", "namespace": TEAM});
+    let sync = json!({"apiVersion": SYNCS.0, "kind": "GitSync", "metadata": metadata, "spec": whole});
+    world.create(SYNCS.0, SYNCS.1, TEAM, sync);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_changes_nothing_that_is_in_git() {
     let mut world = World::new().await;
@@ -130,8 +150,9 @@ async fn kubectl_changes_nothing_that_is_in_git() {
         assert!(error.contains("is kept as it is in Git by GitSync mainstay-tests/demo"), "{arguments:?}: {error}");
         assert!(error.contains("Forbidden") || error.contains("forbidden"), "{arguments:?}: {error}");
     }
+    // It says why in the file that it opens once more.
     let error = kubectl.edit_refused(&["edit", "configmap", "a"], "sed -i s/1/2/").await;
-    assert!(error.contains("is kept as it is in Git"), "{error}");
+    assert!(error.contains("no valid changes were saved"), "{error}");
     assert_eq!(world.data("a"), "1");
 
     // What is left to others, what is in nobody's manifest, and what changes nothing.
@@ -339,17 +360,9 @@ async fn a_tenant_prevents_nothing_outside_of_its_namespace() {
     for name in [TEAM, OTHER] {
         namespace(&world, name);
     }
-    let repository = json!({
-        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
-        "metadata": {"name": "repo", "namespace": TEAM}, "spec": {"url": world.remote.path().display().to_string()},
-    });
-    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", TEAM, repository);
+    team_repository(&world);
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
-    let sync = json!({
-        "apiVersion": SYNCS.0, "kind": "GitSync", "metadata": {"name": "tenant", "namespace": TEAM},
-        "spec": {"gitRepository": "repo", "interval": "1h", "prevent": true},
-    });
-    world.create(SYNCS.0, SYNCS.1, TEAM, sync);
+    team_sync(&world, json!({}));
     // Somebody makes an object of another namespace look as if the tenant's GitSync had applied it.
     let forged = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -397,6 +410,72 @@ async fn what_is_as_it_must_be_costs_no_request() {
     world.remote.file("b.yaml", config_map("b", "2"));
     world.commit("demo", "three").await;
     assert_eq!(of_policies(&world), before);
-    let applies = before.iter().filter(|(what, _)| what.starts_with("apply")).map(|(_, count)| count).sum::<u64>();
-    assert_eq!(applies, 2, "{before:?}");
+    let mut writes = before.into_iter().filter(|(what, _)| !what.starts_with("list")).collect::<Vec<_>>();
+    writes.sort();
+    let created = [BINDINGS, POLICIES].map(|resource| (format!("create {resource}.admissionregistration.k8s.io"), 1));
+    assert_eq!(writes, created.iter().rev().cloned().collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_without_such_policies_is_told_and_all_else_works() {
+    let mut world = World::new().await;
+    world.gate.hide("ValidatingAdmissionPolicy");
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({"prevent": true})).await;
+    world
+        .condition_is("demo", "Prevented", "False NotSupported: this API server has no ValidatingAdmissionPolicies")
+        .await;
+    edit_as(&world, JANE, NAMESPACE, "a", json!({"data": {"key": "by hand"}})).unwrap();
+    world.until("it is put back", |w| w.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_applies_and_prunes_where_others_are_refused() {
+    let mut world = if External::is_named() {
+        World::new().await
+    } else {
+        World::of(Cluster::new(Options { rbac: true, ..Options::default() }))
+    };
+    for name in [TEAM, OTHER] {
+        namespace(&world, name);
+        let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]});
+        let role = json!({"apiVersion": RBAC, "kind": "Role", "metadata": {"name": "deploys"}, "rules": [rule]});
+        world.create(RBAC, "roles", name, role);
+        let binding = json!({
+            "apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": "deploys"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deploys"},
+            "subjects": [{"kind": "ServiceAccount", "name": "deployer", "namespace": TEAM}],
+        });
+        world.create(RBAC, "rolebindings", name, binding);
+    }
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "deployer", "namespace": TEAM}});
+    world.create("v1", "serviceaccounts", TEAM, account);
+    team_repository(&world);
+    let elsewhere =
+        |value: &str| config_map("b", value).replace("metadata:\n", &format!("metadata:\n  namespace: {OTHER}\n"));
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    team_sync(&world, json!({"serviceAccountName": "deployer"}));
+    world.start();
+    refused(&world, TEAM, "a").await;
+    let namespaces = |w: &World| {
+        let binding = w.server.object(ADMISSION, BINDINGS, "", &format!("mainstay-{TEAM}.tenant"));
+        binding
+            .map(|found| found["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0]["values"].clone())
+    };
+    assert_eq!(namespaces(&world), Some(json!([TEAM])));
+
+    // It prevents where it has applied something, and its own writes go through.
+    world.remote.file("a.yaml", config_map("a", "2")).file("b.yaml", elsewhere("1")).commit("two");
+    world.look();
+    refused(&world, OTHER, "b").await;
+    assert_eq!(namespaces(&world), Some(json!([OTHER, TEAM])));
+    let data = |w: &World, namespace: &str, name: &str| {
+        w.server.object("v1", "configmaps", namespace, name).map(|map| map["data"]["key"].clone())
+    };
+    world.until("its own change is applied", |w| data(w, TEAM, "a") == Some(json!("2"))).await;
+    world.remote.remove("b.yaml").commit("three");
+    world.look();
+    world.until("what left is pruned", |w| data(w, OTHER, "b").is_none()).await;
+    world.until("it prevents no further than it reaches", |w| namespaces(w) == Some(json!([TEAM]))).await;
 }

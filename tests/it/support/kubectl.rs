@@ -87,6 +87,7 @@ impl Kubectl {
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", self.home.path())
+            .env("TMPDIR", self.home.path())
             .env("KUBE_EDITOR", editor);
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
         let output = output.expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
