@@ -1,6 +1,7 @@
 //! The expressions are judged by another implementation of the language than the one that evaluates them in a cluster.
 
-use cel::{Context, Program};
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -45,11 +46,13 @@ fn evaluate(expression: &str, variables: &[(&str, String)], request: &Value, old
     for (name, variable) in variables.iter().rev() {
         source = source.replace(&format!("variables.{name}"), &format!("({variable})"));
     }
-    let mut context = Context::default();
+    let env = Arc::new(cel::Env::stdlib());
+    let mut context = cel::Context::with_env(Arc::clone(&env));
     for (name, value) in [("request", request), ("oldObject", old), ("object", new)] {
         context.add_variable(name, value.clone()).unwrap();
     }
-    Program::compile(&source).unwrap().execute(&context).unwrap_or_else(|why| panic!("{source}: {why}"))
+    let program = env.compile(&source).unwrap_or_else(|_| panic!("{source}"));
+    program.execute(&context).unwrap_or_else(|why| panic!("{source}: {why}"))
 }
 
 /// Whether the policy refuses a write, and with which words.
