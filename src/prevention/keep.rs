@@ -182,7 +182,9 @@ impl Keeper {
     /// What the GitSyncs want now.
     async fn refresh(&mut self) {
         let wishes = self.prevention.wishes();
-        if self.agent.is_none() && !wishes.is_empty() {
+        if self.agent.is_some() || wishes.is_empty() {
+            self.failures.remove(ALL);
+        } else {
             match self.cluster.user_name().await {
                 Ok(Some(agent)) => {
                     self.failures.remove(ALL);
@@ -231,7 +233,7 @@ impl Keeper {
             if self.failures.waits(&name, now) {
                 continue;
             }
-            let kind = &kinds[part as usize];
+            let (kind, is_creation) = (&kinds[part as usize], matches!(action, Action::Create(..)));
             let done = match action {
                 Action::Replace(..) => {
                     let version = self.seen.get(&(part, name.clone())).map(|seen| json!(seen.resource_version));
@@ -242,6 +244,10 @@ impl Keeper {
                 Action::LeaveAlone(..) => Ok(Done::Taken),
             };
             match done {
+                // Somebody was faster. What carries no label is announced by no event.
+                Ok(Done::Yes) if is_creation && !self.seen.contains_key(&(part, name.clone())) => {
+                    self.fail(&name, State::Pending, None);
+                }
                 Ok(Done::Yes) => {}
                 Ok(Done::Taken) => self.fail(&name, State::NameTaken(format!("{} {name}", part.kind())), None),
                 Err(error) => self.fail(&name, State::Failed(error.cause_text()), error.retry_after()),

@@ -145,7 +145,7 @@ fn refusal(write: &Write<'_>, object: Option<&Value>, message: String, reason: &
         _ => (422, "Invalid"),
     };
     status.code = code;
-    status.reason = reason.to_owned();
+    reason.clone_into(&mut status.reason);
     status.because(Cause::new("", "", message))
 }
 

@@ -50,11 +50,10 @@ pub(super) fn check_type(source: &str, program: &Program, wanted: Wanted) -> Res
 
 fn variable(name: &str) -> Option<Type> {
     Some(match name {
-        "object" | "oldObject" => Type::Dyn,
+        "object" | "oldObject" | "params" => Type::Dyn,
         "request" => Type::Object("kubernetes.AdmissionRequest"),
         "namespaceObject" => Type::Object("kubernetes.Namespace"),
         "authorizer" => Type::Object("kubernetes.authorization.Authorizer"),
-        "params" => Type::Dyn,
         // What they are is known to the expressions that declare them.
         "variables" => Type::Unknown,
         _ => return None,
