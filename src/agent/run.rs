@@ -343,7 +343,7 @@ async fn lead(
         watching.await;
         Ok(())
     });
-    let preventing = prevention::keep(Arc::clone(&context.prevention), cluster.clone(), stop.clone());
+    let preventing = prevention::keep(Arc::clone(&context.prevention), context.writer.clone(), stop.clone());
     tasks.spawn(async move {
         preventing.await;
         Ok(())

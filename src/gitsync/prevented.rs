@@ -14,7 +14,7 @@ use super::rights::Rights;
 use crate::api::GitSync;
 use crate::managed::inventory::Inventory;
 use crate::object::Owner;
-use crate::prevention::{Limit, Wanted, Wish};
+use crate::prevention::{Limit, Protection, Wanted};
 
 /// What is wanted by a GitSync whose objects carry `label`; `None` if that is not known.
 pub(super) fn wanted(
@@ -44,7 +44,7 @@ pub(super) fn wanted(
         }
     };
     let account = account.map(|account| format!("system:serviceaccount:{}:{}", account.namespace(), account.name()));
-    Some(Wanted::Prevented(Arc::new(Wish {
+    Some(Wanted::Prevented(Arc::new(Protection {
         owner: Owner::git_sync(namespace, sync.metadata.name.as_deref().unwrap_or_default()),
         label: label.to_owned(),
         repository: spec.git_repository.clone(),
@@ -81,10 +81,10 @@ mod tests {
         }
         let found = wanted(&sync, "shop.x", &rights, Some(&inventory), Timestamp::UNIX_EPOCH).unwrap();
         let found = match found {
-            Wanted::Prevented(wish) => match &wish.limit {
-                Limit::None => format!("everywhere {}", wish.account.as_deref().unwrap_or_default()),
+            Wanted::Prevented(protection) => match &protection.limit {
+                Limit::None => format!("everywhere {}", protection.account.as_deref().unwrap_or_default()),
                 Limit::Namespaces(namespaces) => {
-                    format!("in {namespaces:?} {}", wish.account.as_deref().unwrap_or_default())
+                    format!("in {namespaces:?} {}", protection.account.as_deref().unwrap_or_default())
                 }
             },
             other => format!("{other:?}"),

@@ -3,8 +3,7 @@
 //! Deliberately absent: clocks; times come in.
 
 use std::collections::HashMap;
-
-use tokio::time::Instant;
+use std::time::Instant;
 
 use super::state::State;
 

@@ -5,21 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Action, AllSeen, Answered, decide, is_as_wanted};
 use super::failures::{ALL, Failures};
-use super::policy::{API_VERSION, Wish};
+use super::policy::{API_VERSION, Protection};
 use super::seen::{Part, Seen, digest, is_made_by_us};
 use super::state::{Prevention, State};
 use crate::api::names::PREVENTION_LABEL;
-use crate::cluster::{Cluster, Error, Guard, Kind, Persistence, Propagation, Selection, WatchEvent};
+use crate::apply::{Deleted, Version, Writer};
+use crate::cluster::{Error, Kind, Persistence, Selection, WatchEvent};
 use crate::failure::Backoff;
 use crate::object::Digest;
 
@@ -27,11 +29,11 @@ use crate::object::Digest;
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
 /// Keeps policies and bindings as the GitSyncs want them, until `stop`.
-pub async fn keep(prevention: Arc<Prevention>, cluster: Cluster, stop: CancellationToken) {
+pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: CancellationToken) {
     let changes = prevention.changes();
     let keeper = Keeper {
         prevention,
-        cluster,
+        writer,
         agent: None,
         wanted: BTreeMap::new(),
         seen: AllSeen::new(),
@@ -44,14 +46,14 @@ pub async fn keep(prevention: Arc<Prevention>, cluster: Cluster, stop: Cancellat
 
 /// What must be there of one GitSync.
 struct Objects {
-    wish: Arc<Wish>,
+    protection: Arc<Protection>,
     bodies: [Value; 2],
     digests: [Digest; 2],
 }
 
 struct Keeper {
     prevention: Arc<Prevention>,
-    cluster: Cluster,
+    writer: Writer,
     /// As whom the agent is known.
     agent: Option<String>,
     /// By their names.
@@ -88,12 +90,12 @@ impl Keeper {
     async fn kinds(&mut self) -> Option<[Arc<Kind>; 2]> {
         let mut kinds = Vec::new();
         for part in Part::ALL {
-            match self.cluster.kind(API_VERSION, part.kind()).await {
+            match self.writer.cluster().kind(API_VERSION, part.kind()).await {
                 Ok(Some(kind)) => kinds.push(kind),
                 Ok(None) => {
                     self.failures.clear();
-                    for wish in self.prevention.wishes() {
-                        self.prevention.set_state(&wish.owner, State::NotServed);
+                    for protection in self.prevention.protections() {
+                        self.prevention.set_state(&protection.owner, State::NotServed);
                     }
                     return None;
                 }
@@ -108,7 +110,7 @@ impl Keeper {
 
     /// Keeps them while anything is wanted, or anything of ours is there.
     async fn follow(&mut self, kinds: [Arc<Kind>; 2], changes: &mut watch::Receiver<u64>) {
-        let watch = |kind| self.cluster.watch(kind, Selection::with_label(PREVENTION_LABEL));
+        let watch = |kind| self.writer.cluster().watch(kind, Selection::with_label(PREVENTION_LABEL));
         let [mut policies, mut bindings] = [watch(&kinds[0]), watch(&kinds[1])];
         let mut synced = [false; 2];
         self.seen.clear();
@@ -137,7 +139,7 @@ impl Keeper {
                 Some(WatchEvent::Failed(error)) => {
                     let is_forbidden = error.is_forbidden();
                     // Without a right to see them, nothing of ours was made either.
-                    if is_forbidden && self.prevention.wishes().is_empty() {
+                    if is_forbidden && self.prevention.protections().is_empty() {
                         tracing::debug!(why = crate::failure::chain(&error), "admission policies cannot be watched");
                         return;
                     }
@@ -154,7 +156,10 @@ impl Keeper {
             if synced == [true; 2] {
                 self.reconcile(&kinds).await;
                 let is_ours = |seen: &Seen| seen.is_ours;
-                if self.wanted.is_empty() && self.prevention.wishes().is_empty() && !self.seen.values().any(is_ours) {
+                if self.wanted.is_empty()
+                    && self.prevention.protections().is_empty()
+                    && !self.seen.values().any(is_ours)
+                {
                     self.failures.clear();
                     return;
                 }
@@ -181,11 +186,11 @@ impl Keeper {
 
     /// What the GitSyncs want now.
     async fn refresh(&mut self) {
-        let wishes = self.prevention.wishes();
-        if self.agent.is_some() || wishes.is_empty() {
+        let protections = self.prevention.protections();
+        if self.agent.is_some() || protections.is_empty() {
             self.failures.remove(ALL);
         } else {
-            match self.cluster.user_name().await {
+            match self.writer.cluster().user_name().await {
                 Ok(Some(agent)) => {
                     self.failures.remove(ALL);
                     self.agent = Some(agent);
@@ -200,16 +205,16 @@ impl Keeper {
         }
         let Some(agent) = self.agent.as_deref() else { return };
         let mut before = std::mem::take(&mut self.wanted);
-        for wish in wishes {
-            let name = wish.name();
+        for protection in protections {
+            let name = protection.name();
             let objects = match before.remove(&name) {
-                Some(known) if known.wish == wish => known,
+                Some(known) if known.protection == protection => known,
                 _ => {
-                    // What failed with another wish may not fail with this one.
+                    // What failed with another protection may not fail with this one.
                     self.failures.remove(&name);
-                    let bodies = [wish.policy(agent), wish.binding()];
+                    let bodies = [protection.policy(agent), protection.binding()];
                     let digests = [digest(&bodies[0]), digest(&bodies[1])];
-                    Objects { wish, bodies, digests }
+                    Objects { protection, bodies, digests }
                 }
             };
             self.wanted.insert(name, objects);
@@ -221,7 +226,7 @@ impl Keeper {
         let wanted = self.wanted.iter().map(|(name, objects)| (name.clone(), objects.digests)).collect();
         let mut undecided = self.prevention.undecided();
         // What is wanted is not known in full before it is known as whom the agent is known.
-        undecided.extend(self.prevention.wishes().iter().map(|wish| wish.name()));
+        undecided.extend(self.prevention.protections().iter().map(|protection| protection.name()));
         let actions = decide(&wanted, &undecided, &self.seen, &self.answered);
         let now = Instant::now();
         for action in actions {
@@ -261,15 +266,15 @@ impl Keeper {
     /// Tells the GitSyncs what has become of what they want.
     fn tell(&self) {
         let for_all = self.unwatched.iter().flatten().next().or_else(|| self.failures.state(ALL));
-        for wish in self.prevention.wishes() {
-            let name = wish.name();
+        for protection in self.prevention.protections() {
+            let name = protection.name();
             let is_kept = self.wanted.get(&name).is_some_and(|objects| self.is_kept(&name, objects));
             let state = match (self.failures.state(&name).or(for_all), is_kept) {
                 (Some(failed), false) => failed.clone(),
                 (None, false) => State::Pending,
                 (_, true) => State::Prevented,
             };
-            self.prevention.set_state(&wish.owner, state);
+            self.prevention.set_state(&protection.owner, state);
         }
     }
 
@@ -285,12 +290,12 @@ impl Keeper {
     async fn create(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
         let Some(objects) = self.wanted.get(name) else { return Ok(Done::Yes) };
         let body = &objects.bodies[part as usize];
-        match self.cluster.create(kind, None, name, body, Persistence::Kept).await {
+        match self.writer.cluster().create(kind, None, name, body, Persistence::Kept).await {
             Err(error) if error.is_already_exists() => {}
             created => return created.map(|live| self.written(part, &live)),
         }
         // One of ours that has lost its label is not seen either.
-        let found = self.cluster.get_metadata(kind, None, name).await?.map(|found| json!({"metadata": found}));
+        let found = self.writer.cluster().get_metadata(kind, None, name).await?.map(|found| json!({"metadata": found}));
         match found {
             Some(found) if is_made_by_us(&found) => {
                 self.replace(kind, part, name, &found["metadata"]["resourceVersion"]).await
@@ -306,7 +311,7 @@ impl Keeper {
         let Some(objects) = self.wanted.get(name) else { return Ok(Done::Yes) };
         let mut body = objects.bodies[part as usize].clone();
         body["metadata"]["resourceVersion"] = version.clone();
-        match self.cluster.replace(kind, None, name, &body, Persistence::Kept).await {
+        match self.writer.cluster().replace(kind, None, name, &body, Persistence::Kept).await {
             // The watch shows what it has become.
             Err(error) if error.is_conflict() || error.is_not_found() => Ok(Done::Yes),
             replaced => replaced.map(|live| self.written(part, &live)),
@@ -328,18 +333,16 @@ impl Keeper {
     async fn delete(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
         let key = (part, name.to_owned());
         let Some(seen) = self.seen.get(&key) else { return Ok(Done::Yes) };
-        let guard = Guard { uid: Some(&seen.uid), resource_version: Some(&seen.resource_version) };
-        match self.cluster.delete(kind, None, name, guard, Propagation::Background).await {
-            // The watch shows what it has become.
-            Err(error) if error.is_conflict() => Ok(Done::Yes),
-            removed => {
-                removed?;
-                self.seen.remove(&key);
-                self.answered.remove(&key);
-                self.failures.remove(name);
-                Ok(Done::Yes)
-            }
+        let judged = Version { uid: seen.uid.clone(), resource_version: seen.resource_version.clone() };
+        let judge = |meta: &ObjectMeta| if is_made_by_us(&json!({"metadata": meta})) { Ok(()) } else { Err(()) };
+        let deleted = self.writer.delete_unowned(kind, &kind.key(None, name), Some(judged), judge).await?;
+        // Of one that is kept the watch shows what it has become.
+        if !matches!(deleted, Deleted::Kept(())) {
+            self.seen.remove(&key);
+            self.answered.remove(&key);
+            self.failures.remove(name);
         }
+        Ok(Done::Yes)
     }
 
     /// Nothing can be done for anybody.
@@ -363,7 +366,7 @@ enum Done {
 
 async fn wait(until: Option<Instant>) {
     match until {
-        Some(until) => sleep_until(until).await,
+        Some(until) => sleep_until(until.into()).await,
         None => std::future::pending().await,
     }
 }

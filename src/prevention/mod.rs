@@ -25,5 +25,5 @@ mod seen;
 mod state;
 
 pub use keep::keep;
-pub use policy::{Limit, Wish};
+pub use policy::{Limit, Protection};
 pub use state::{Prevention, State, Wanted};

@@ -46,7 +46,7 @@ pub enum Limit {
 
 /// What a GitSync wants prevented.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Protection {
     /// The GitSync.
     pub owner: Owner,
     /// Value of the label on its objects.
@@ -70,7 +70,7 @@ pub(super) fn name_of(owner: &Owner) -> String {
     if name.len() <= LONGEST_NAME { name } else { format!("mainstay-{}", Digest::of(name.as_bytes())) }
 }
 
-impl Wish {
+impl Protection {
     /// Name of both objects.
     pub(super) fn name(&self) -> String {
         name_of(&self.owner)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::policy::{Wish, name_of};
+use super::policy::{Protection, name_of};
 use crate::object::Owner;
 
 /// What a GitSync wants.
@@ -21,7 +21,7 @@ pub enum Wanted {
     /// Nothing is prevented.
     Nothing,
     /// Hand edits are.
-    Prevented(Arc<Wish>),
+    Prevented(Arc<Protection>),
 }
 
 /// What has become of it.
@@ -126,15 +126,15 @@ impl Prevention {
     }
 
     /// What is wanted, in the order of the owners.
-    pub(super) fn wishes(&self) -> Vec<Arc<Wish>> {
+    pub(super) fn protections(&self) -> Vec<Arc<Protection>> {
         let table = self.table.lock();
-        let wished = table.rows.values().filter_map(|row| match &row.wanted {
-            Wanted::Prevented(wish) => Some(Arc::clone(wish)),
+        let prevented = table.rows.values().filter_map(|row| match &row.wanted {
+            Wanted::Prevented(protection) => Some(Arc::clone(protection)),
             Wanted::Unknown | Wanted::Nothing => None,
         });
-        let mut wishes = wished.collect::<Vec<_>>();
-        wishes.sort_by(|a, b| a.owner.cmp(&b.owner));
-        wishes
+        let mut protections = prevented.collect::<Vec<_>>();
+        protections.sort_by(|a, b| a.owner.cmp(&b.owner));
+        protections
     }
 
     /// Names of the objects of GitSyncs of which it is not known what they want.
@@ -158,8 +158,8 @@ mod tests {
     use super::*;
     use crate::prevention::policy::Limit;
 
-    fn wish(owner: &Owner) -> Arc<Wish> {
-        Arc::new(Wish {
+    fn protection(owner: &Owner) -> Arc<Protection> {
+        Arc::new(Protection {
             owner: owner.clone(),
             label: "shop.web".to_owned(),
             repository: "app".to_owned(),
@@ -175,20 +175,20 @@ mod tests {
         let (prevention, owner) = (Prevention::default(), Owner::git_sync("shop", "web"));
         prevention.enter(&owner);
         assert_eq!(prevention.undecided(), BTreeSet::from(["mainstay-shop.web".to_owned()]));
-        prevention.want(&owner, Wanted::Prevented(wish(&owner)));
+        prevention.want(&owner, Wanted::Prevented(protection(&owner)));
         prevention.enter(&owner);
-        assert_eq!((prevention.undecided(), prevention.wishes().len()), (BTreeSet::new(), 1));
+        assert_eq!((prevention.undecided(), prevention.protections().len()), (BTreeSet::new(), 1));
         prevention.remove(&owner);
-        assert_eq!((prevention.undecided(), prevention.wishes().len()), (BTreeSet::new(), 0));
+        assert_eq!((prevention.undecided(), prevention.protections().len()), (BTreeSet::new(), 0));
     }
 
     #[test]
-    fn the_same_wish_wakes_nobody_and_nothing_wanted_has_no_state() {
+    fn what_is_wanted_already_wakes_nobody_and_nothing_wanted_has_no_state() {
         let (prevention, owner) = (Prevention::default(), Owner::git_sync("shop", "web"));
-        prevention.want(&owner, Wanted::Prevented(wish(&owner)));
+        prevention.want(&owner, Wanted::Prevented(protection(&owner)));
         let mut changes = prevention.changes();
         changes.mark_unchanged();
-        prevention.want(&owner, Wanted::Prevented(wish(&owner)));
+        prevention.want(&owner, Wanted::Prevented(protection(&owner)));
         assert!(!changes.has_changed().unwrap());
         prevention.set_state(&owner, State::Prevented);
         assert_eq!(prevention.state(&owner), Some(State::Prevented));

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn wish() -> Wish {
-    Wish {
+fn protection() -> Protection {
+    Protection {
         owner: Owner::git_sync("shop", "web"),
         label: "shop.web".to_owned(),
         repository: "app".to_owned(),
@@ -56,23 +56,30 @@ fn evaluate(expression: &str, variables: &[(&str, String)], request: &Value, old
 }
 
 /// Whether the policy refuses a write, and with which words.
-fn judge(wish: &Wish, user: &str, groups: &[&str], request: Value, new: &Value, old: &Value) -> Option<String> {
+fn judge(
+    protection: &Protection,
+    user: &str,
+    groups: &[&str],
+    request: Value,
+    new: &Value,
+    old: &Value,
+) -> Option<String> {
     let mut whole = json!({
         "operation": if new.is_null() { "DELETE" } else { "UPDATE" }, "dryRun": false,
         "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "options": {"kind": "UpdateOptions"},
         "userInfo": {"username": user, "groups": groups},
     });
     json_patch::merge(&mut whole, &request);
-    for (_, condition) in wish.conditions("system:serviceaccount:mainstay-system:mainstay") {
+    for (_, condition) in protection.conditions("system:serviceaccount:mainstay-system:mainstay") {
         if evaluate(&condition, &[], &whole, old, new) != cel::Value::Bool(true) {
             return None;
         }
     }
-    let variables = wish.variables();
+    let variables = protection.variables();
     if evaluate("variables.isLeftToOthers", &variables, &whole, old, new) == cel::Value::Bool(true) {
         return None;
     }
-    let policy = wish.policy("agent");
+    let policy = protection.policy("agent");
     let worded = policy["spec"]["validations"][0]["messageExpression"].as_str().unwrap();
     match evaluate(worded, &variables, &whole, old, new) {
         cel::Value::String(text) => Some(text.to_string()),
@@ -81,7 +88,7 @@ fn judge(wish: &Wish, user: &str, groups: &[&str], request: Value, new: &Value, 
 }
 
 fn check(what: &str, user: &str, groups: &[&str], new: Value, refused: bool) {
-    let found = judge(&wish(), user, groups, json!({}), &new, &stored());
+    let found = judge(&protection(), user, groups, json!({}), &new, &stored());
     assert_eq!(found.is_some(), refused, "{what}: {found:?}");
 }
 
@@ -150,17 +157,17 @@ fn accounts_add_to_objects_and_change_nothing_of_the_manifest() {
     check("a change", ACCOUNT, &[], changes, true);
     check("a deletion", ACCOUNT, &[], Value::Null, true);
     let as_us = json!({"options": {"fieldManager": "mainstay"}});
-    let found = judge(&wish(), ACCOUNT, &[], as_us.clone(), &changed(adds), &stored());
+    let found = judge(&protection(), ACCOUNT, &[], as_us.clone(), &changed(adds), &stored());
     assert!(found.is_some(), "a change in our name");
     let moved = changed(json!({"metadata": {"labels": {SYNC_LABEL: "team.other"}}, "spec": {"replicas": 2}}));
-    assert_eq!(judge(&wish(), ACCOUNT, &[], as_us, &moved, &stored()), None, "another GitSync takes it");
+    assert_eq!(judge(&protection(), ACCOUNT, &[], as_us, &moved, &stored()), None, "another GitSync takes it");
 }
 
 #[test]
 fn what_is_not_ours_or_not_stored_is_not_judged() {
     let new = changed(json!({"spec": {"replicas": 2}}));
     let dry = json!({"dryRun": true});
-    assert_eq!(judge(&wish(), "jane", &[], dry, &new, &stored()), None, "a dry run");
+    assert_eq!(judge(&protection(), "jane", &[], dry, &new, &stored()), None, "a dry run");
     for patch in [
         json!({"metadata": {"annotations": {RECONCILE: "disabled"}}}),
         json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
@@ -172,14 +179,14 @@ fn what_is_not_ours_or_not_stored_is_not_judged() {
     ] {
         let mut old = stored();
         json_patch::merge(&mut old, &patch);
-        assert_eq!(judge(&wish(), "jane", &[], json!({}), &new, &old), None, "{patch}");
-        assert_eq!(judge(&wish(), "jane", &[], json!({}), &Value::Null, &old), None, "{patch}");
+        assert_eq!(judge(&protection(), "jane", &[], json!({}), &new, &old), None, "{patch}");
+        assert_eq!(judge(&protection(), "jane", &[], json!({}), &Value::Null, &old), None, "{patch}");
     }
 }
 
 #[test]
 fn a_refusal_says_what_to_do() {
-    let found = judge(&wish(), "jane", &[], json!({}), &Value::Null, &stored()).unwrap();
+    let found = judge(&protection(), "jane", &[], json!({}), &Value::Null, &stored()).unwrap();
     let says = "Deployment.apps shop/web is kept as it is in Git by GitSync shop/web (directory /deploy of GitRepository \
                 shop/app, main): change it there; `mainstay trace` says in which file. To change it here all the same: \
                 `mainstay pause` for Deployment.apps shop/web first, and `mainstay resume` afterwards";
@@ -189,15 +196,15 @@ fn a_refusal_says_what_to_do() {
 #[test]
 fn what_comes_from_a_spec_stays_a_text() {
     let hostile = "\" + string(request.userInfo) + \"\n'\\x";
-    let wish = Wish {
+    let protection = Protection {
         repository: hostile.to_owned(),
         reference: hostile.to_owned(),
         base_dir: format!("/{}", "ä".repeat(4000)),
-        ..wish()
+        ..protection()
     };
-    let found = judge(&wish, "jane", &[], json!({}), &Value::Null, &stored()).unwrap();
+    let found = judge(&protection, "jane", &[], json!({}), &Value::Null, &stored()).unwrap();
     assert!(found.contains("string(request.userInfo)") && !found.contains('\n') && found.len() < 1500, "{found}");
-    let policy = wish.policy("agent");
+    let policy = protection.policy("agent");
     let message = policy["spec"]["validations"][0]["message"].as_str().unwrap();
     assert!(!message.contains('\n'), "{message}");
 }
@@ -205,12 +212,12 @@ fn what_comes_from_a_spec_stays_a_text() {
 #[test]
 fn one_that_is_confined_reaches_no_further() {
     let namespaces = ["shop".to_owned(), "shop-db".to_owned()].into();
-    let binding = Wish { limit: Limit::Namespaces(namespaces), ..wish() }.binding();
+    let binding = Protection { limit: Limit::Namespaces(namespaces), ..protection() }.binding();
     let about = &binding["spec"]["matchResources"];
     let selector = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["shop", "shop-db"]}]);
     assert_eq!(about["namespaceSelector"]["matchExpressions"], selector);
     assert_eq!(about["resourceRules"][0]["scope"], "Namespaced");
-    assert_eq!(wish().binding()["spec"].get("matchResources"), None);
+    assert_eq!(protection().binding()["spec"].get("matchResources"), None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Digest, Response, Stop, WebhookCall, conditions,
-    hooks::{self, Hook, Write},
+    hooks::{self, Hook, Write, as_seen},
     policies, review,
 };
 use crate::{
@@ -144,17 +144,6 @@ fn digest(hook: &Hook, round: u8, review: &Value) -> Digest {
     }
     let identity = json!([hook.configuration.0, hook.configuration.1, hook.name, hook.mutating, round]);
     Sha256::digest(format!("{identity}{review}")).into()
-}
-
-/// The object as a webhook sees it: in the version that it asked for, or the Scale of it.
-pub(super) fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
-    if write.target.subresource == "scale" {
-        return crate::kinds::scale::of(&write.target.kind, object);
-    }
-    if kind.api_version == write.target.kind.api_version {
-        return object.clone();
-    }
-    kind.converted(object, &write.target.kind.api_version, &kind.api_version)
 }
 
 /// Changes the object as a webhook wants; whether that makes a difference.

@@ -206,3 +206,14 @@ fn matches(rule: &Value, kind: &Kind, write: &Write<'_>) -> bool {
                 && (subresource == "*" || subresource == write.target.subresource)
         })
 }
+
+/// The object as a webhook or a policy sees it: in the version that it asked for, or the Scale of it.
+pub(super) fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
+    if write.target.subresource == "scale" {
+        return crate::kinds::scale::of(&write.target.kind, object);
+    }
+    if kind.api_version == write.target.kind.api_version {
+        return object.clone();
+    }
+    kind.converted(object, &write.target.kind.api_version, &kind.api_version)
+}

@@ -8,8 +8,7 @@
 
 use super::{
     conditions::{Input, failed, holds},
-    consult::as_seen,
-    hooks::{Criteria, GROUP, Write, selected},
+    hooks::{Criteria, GROUP, Write, as_seen, selected},
     review,
 };
 use crate::{

@@ -4,8 +4,7 @@
 
 use super::{
     Scope, compile,
-    infer::{BOOL, Declared, STRING, Type, type_of},
-    policy::Wanted,
+    infer::{BOOL, Declared, STRING, Type, Wanted, type_of},
 };
 use cel::Program;
 

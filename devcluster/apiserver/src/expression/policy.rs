@@ -8,6 +8,7 @@
 use super::{
     Scope, at_field, compile,
     condition::{self, SCOPE},
+    infer::Wanted,
     located, walk,
 };
 use cel::common::ast::IdedExpr;
@@ -25,17 +26,6 @@ const NAMES: &[&[&str]] = &[
     &["object", "oldObject", "request", "namespaceObject", "authorizer", PARAMETERS],
     &["object", "oldObject", "request", "namespaceObject", "authorizer", VARIABLES, PARAMETERS],
 ];
-
-/// What an expression has to come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// Anything.
-    Any,
-    /// `true` or `false`.
-    Bool,
-    /// A text.
-    Text,
-}
 
 /// An expression in which its variables stand for themselves no more.
 #[derive(Clone, Debug)]

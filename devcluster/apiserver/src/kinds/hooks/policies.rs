@@ -7,7 +7,8 @@ use super::metadata::{NameRule, name_fault};
 use super::pod_rules::duplicate;
 use super::rules::label_selector;
 use super::webhooks::{conditions, rules};
-use crate::expression::policy::{Composition, Wanted};
+use crate::expression::infer::Wanted;
+use crate::expression::policy::Composition;
 use crate::status::Cause;
 
 /// Defaults of policies and bindings.
