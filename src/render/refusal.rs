@@ -41,6 +41,12 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("missing Resource metadata", "", "one of the documents that it names has no metadata", "give it a name"),
     ("kustomization.yaml is empty", "", "the kustomization is empty", "name what belongs to it under `resources`"),
     (
+        "socket: permission denied",
+        "",
+        "it names something of another host, which is not fetched",
+        "commit a copy, or add the repository as a submodule",
+    ),
+    (
         "must specify --enable-helm",
         "",
         "it inflates Helm charts, which is not done",
