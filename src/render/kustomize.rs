@@ -116,7 +116,10 @@ impl Kustomize {
                     Err(not_copied) => Err(vec![not_copied.problem(&shown)]),
                     Ok(root) => match run(tool, root.path(), parent(&file)).await {
                         Run::Built(documents) => Ok(documents),
-                        Run::Failed(words) => Err(vec![refusal(&shown, &root.path().to_string_lossy(), &words)]),
+                        Run::Failed(words) => Err({
+                            let files = closure.files.keys().map(String::as_str);
+                            vec![refusal(&shown, &root.path().to_string_lossy(), &words, files)]
+                        }),
                         Run::Ended(why) => Err(problem(&why, "split it")),
                         Run::Missing => Err(problem(NO_TOOL, NO_TOOL_HINT)),
                         Run::Away(error) => return Err(Error::Renderer(error)),
