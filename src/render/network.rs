@@ -22,7 +22,7 @@ pub(super) fn cut_off() -> Result<(), NotCutOff> {
 
 /// Refuses to make a socket, and rings by which the kernel would make one.
 fn filter() -> Result<BpfProgram, seccompiler::Error> {
-    let refused = [libc::SYS_socket, libc::SYS_io_uring_setup].map(|call| (i64::from(call), Vec::new()));
+    let refused = [libc::SYS_socket, libc::SYS_io_uring_setup].map(|call| (call, Vec::new()));
     let errno = libc::EACCES.unsigned_abs();
     let arch = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(BTreeMap::from(refused), SeccompAction::Allow, SeccompAction::Errno(errno), arch)?;

@@ -71,7 +71,7 @@ struct Bounds {
 /// A program that builds kustomizations, or renders charts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    program: PathBuf,
+    path: PathBuf,
     arguments: &'static [&'static str],
     bounds: Bounds,
 }
@@ -96,7 +96,7 @@ impl Program {
     pub(super) fn find(path: &OsStr, purpose: Purpose) -> Option<Self> {
         purpose.programs().iter().find_map(|(name, arguments)| {
             let mut candidates = std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
-            candidates.find(|program| is_program(program)).map(|program| Self { program, arguments, bounds: BOUNDS })
+            candidates.find(|program| is_program(program)).map(|path| Self { path, arguments, bounds: BOUNDS })
         })
     }
 
@@ -108,7 +108,7 @@ impl Program {
         arguments: &[OsString],
         variables: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
     ) -> Run {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.path);
         let (variable, value) = SOFT_MEMORY.split_once('=').unwrap_or_default();
         command
             .args(self.arguments)
@@ -125,7 +125,7 @@ impl Program {
             .kill_on_drop(true);
         let mut child = match spawn(command).await {
             Ok(child) => child,
-            Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.program.display())),
+            Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.path.display())),
         };
         if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
             && let Err(error) = confine(pid, self.bounds)
@@ -246,7 +246,7 @@ mod tests {
         assert!(writer.status().unwrap().success());
         let path = std::env::join_paths(["/nothing".into(), directory.path().to_owned()]).unwrap();
         let tool = Program { bounds, ..Program::find(&path, Purpose::Kustomize).unwrap() };
-        assert_eq!(tool.program, program);
+        assert_eq!(tool.path, program);
         assert_eq!(Program::find(&path, Purpose::Helm), None);
         let root = tempfile::tempdir().unwrap();
         let none: [(&str, &Path); 0] = [];

@@ -20,11 +20,14 @@ pub(super) fn gigabytes(count: usize, begin: &[u8], head: &[u8]) -> Vec<u8> {
     };
     let piece = compressed(&vec![0; 1 << 20]);
     let mut all = [begin, &compressed(head)].concat();
-    (0..count << 10).for_each(|_| all.extend(&piece));
+    (0..(count << 10)).for_each(|_| all.extend(&piece));
     // The last block, which is empty.
     all.extend([3, 0]);
     all
 }
+
+/// Files, the one beside them that is large, and what is said.
+type Case<'c> = (&'c [(&'c str, &'c [u8])], &'c str, &'c str);
 
 /// The id of a file of 3 GiB of zeros.
 const ZEROS: &str = "1077662767e8de998abc7dbe3649b8df9a2baf72";
@@ -39,7 +42,7 @@ fn write_zeros(world: &World) {
         b = (b + a) % 65_521;
     }
     b = (b + (3u64 << 30) % 65_521 * a) % 65_521;
-    whole.extend(u32::try_from(b << 16 | a).unwrap().to_be_bytes());
+    whole.extend(u32::try_from((b << 16) | a).unwrap().to_be_bytes());
     let path = world.remote.path().join("objects").join(&ZEROS[..2]);
     std::fs::create_dir_all(&path).unwrap();
     std::fs::write(path.join(&ZEROS[2..]), whole).unwrap();
@@ -51,7 +54,7 @@ async fn sparse_gigabytes() {
     write_zeros(&attacked.world);
     let text = template("one");
     let chart: [(&str, &[u8]); 2] = [CHART, ("app/templates/a.yaml", &text)];
-    let cases: [(&[(&str, &[u8])], &str, &str); 10] = [
+    let cases: [Case<'_>; 10] = [
         (&[], "app/big.yaml", "app/big.yaml: the file is larger than 16 MiB"),
         (&[], FILE, "app/kustomization.yaml: the kustomization is larger than 1 MiB"),
         (&[], "app/.mainstayignore", "app/.mainstayignore: the file is too large"),

@@ -30,8 +30,10 @@ async fn sops_files() {
     let end = rest.find("    lastmodified").unwrap();
     let (entry, after) = rest.split_at(end);
     let groups = |count: usize, threshold: &str| {
-        let group =
-            format!("        - age:\n{}", entry.lines().map(|line| format!("        {line}\n")).collect::<String>());
+        let group = format!(
+            "        - age:\n{}\n",
+            entry.lines().map(|line| format!("        {line}")).collect::<Vec<_>>().join("\n")
+        );
         format!("{before}    key_groups:\n{}    shamir_threshold: {threshold}\n{after}", group.repeat(count))
     };
     let empty_groups = format!("{before}    key_groups: [{}]\n{after}", "{},".repeat(1_000_000));

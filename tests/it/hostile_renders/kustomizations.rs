@@ -52,15 +52,15 @@ async fn remote_bases() {
     .map(str::to_owned)
     .to_vec();
     forms.push(own.clone());
-    let odd = forms.iter().map(|form| form.replacen("g", "G", 1).replacen("h", "H", 1)).collect::<Vec<_>>();
+    let odd = forms.iter().map(|form| form.replacen('g', "G", 1).replacen('h', "H", 1)).collect::<Vec<_>>();
     forms.extend(odd);
     // Every one is told, with its line.
-    let lines: String = forms.iter().map(|form| format!("- '{form}'\n")).collect();
+    let lines = forms.iter().map(|form| format!("- '{form}'\n")).collect::<Vec<_>>().concat();
     let said = attacked.refuses(&[(FILE, format!("resources:\n{lines}").as_bytes())], &[]).await;
     // Some are no forms in the other case, such as `Git@`; all are told of or are not there.
     let told = said.matches(ELSEWHERE).count();
     assert!(told >= 20 || said.contains("and ") && said.contains(" more"), "{told}: {said}");
-    for (number, _) in forms.iter().enumerate().take(18) {
+    for number in 0..18 {
         assert!(said.contains(&format!("{FILE}, line {}: {ELSEWHERE}", number + 2)), "{number}: {said}");
     }
     // In every field.

@@ -141,7 +141,7 @@ async fn paths_out_of_the_repository() {
         "..\\\\..\\\\x",
         "/app/kept.yaml",
     ];
-    let lines: String = paths.iter().map(|path| format!("- \"{path}\"\n")).collect();
+    let lines = paths.iter().map(|path| format!("- \"{path}\"\n")).collect::<Vec<_>>().concat();
     let mut fields = format!("resources:\n{lines}");
     for field in ["files", "envs"] {
         fields.push_str(&format!(
@@ -175,7 +175,6 @@ async fn git_directories_and_names_that_clash() {
     let mut attacked = Attacked::new().await;
     let config = attacked.world.remote.blob(b"[core]\n\tfsmonitor = touch x\n");
     let chart = attacked.world.remote.blob(CHART.1);
-    let made = attacked.world.remote.blob(&template("one"));
     let hooks = attacked.world.remote.tree_of(&[("100755", b"post-checkout", config)]);
     for (name, reason) in [
         (".git", "no repository may hold this name"),
@@ -193,11 +192,9 @@ async fn git_directories_and_names_that_clash() {
         attacked.world.remote.commit("without");
     }
     // On a disk that tells no case apart one would take the place of the other. Here both are there.
-    let other = template("two").iter().map(|byte| *byte).collect::<Vec<_>>();
-    let other = String::from_utf8(other).unwrap().replace("name: made", "name: kept");
+    let other = String::from_utf8(template("two")).unwrap().replace("name: made", "name: kept");
     attacked.world.remote.remove("app");
     attacked.stage(&[CHART, ("app/templates/a.yaml", &template("one")), ("app/templates/A.yaml", other.as_bytes())]);
     attacked.applies("both").await;
     assert_eq!((attacked.world.data("made"), attacked.world.data("kept")), ("one".into(), "two".into()));
-    let _ = made;
 }

@@ -183,10 +183,11 @@ async fn changes_behind_the_check() {
             &world,
             json!({"spec": whole, "metadata": {"annotations": {"mainstay.dev/requestedAt": number.to_string()}}}),
         );
+        let asked = json!(number.to_string());
         let tried = |w: &World| {
             let sync = w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
             sync["status"]["attemptedCommit"] == commit
-                && sync["status"]["lastHandledRequest"] == number.to_string()
+                && sync["status"]["lastHandledRequest"] == asked
                 && sync["status"]["observedGeneration"] == sync["metadata"]["generation"]
         };
         world.until_or("it was tried", tried, || format!("{number}: {}", ready(&world))).await;
