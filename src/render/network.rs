@@ -14,17 +14,17 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 #[error("the kernel does not keep the tool from the network; it needs CONFIG_SECCOMP_FILTER")]
 pub(super) struct NotCutOff(#[source] seccompiler::Error);
 
-/// Takes the network from this thread, for good, and from what it begins.
-pub(super) fn cut_off() -> Result<(), NotCutOff> {
-    let filter = filter().map_err(NotCutOff)?;
+/// Takes the network from this thread, for good, and from what it begins. `arch` is the processor, as Rust calls it.
+pub(super) fn cut_off(arch: &str) -> Result<(), NotCutOff> {
+    let filter = filter(arch).map_err(NotCutOff)?;
     seccompiler::apply_filter(&filter).map_err(NotCutOff)
 }
 
 /// Refuses to make a socket, and rings by which the kernel would make one.
-fn filter() -> Result<BpfProgram, seccompiler::Error> {
+fn filter(arch: &str) -> Result<BpfProgram, seccompiler::Error> {
     let refused = [libc::SYS_socket, libc::SYS_io_uring_setup].map(|call| (call, Vec::new()));
     let errno = libc::EACCES.unsigned_abs();
-    let arch = std::env::consts::ARCH.try_into()?;
+    let arch = arch.try_into()?;
     let filter = SeccompFilter::new(BTreeMap::from(refused), SeccompAction::Allow, SeccompAction::Errno(errno), arch)?;
     Ok(filter.try_into()?)
 }
@@ -41,7 +41,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let alone = std::thread::spawn(move || {
-            cut_off().unwrap();
+            cut_off(std::env::consts::ARCH).unwrap();
             let refused = [
                 TcpStream::connect(address).map(drop),
                 UdpSocket::bind("[::]:0").map(drop),

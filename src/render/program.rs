@@ -178,7 +178,7 @@ async fn spawn(mut command: Command) -> io::Result<Child> {
     let (runtime, (done, begun)) = (Handle::current(), oneshot::channel());
     let mut begin = move || {
         let _entered = runtime.enter();
-        cut_off().map_err(io::Error::other)?;
+        cut_off(std::env::consts::ARCH).map_err(io::Error::other)?;
         command.spawn()
     };
     // What a thread gives up it cannot have again: this one ends.
