@@ -53,6 +53,8 @@ pub struct Gauges {
     pub fetches: u64,
     /// Kustomizations that were built and charts that were rendered since the start.
     pub renders: u64,
+    /// Reconciles of GitSyncs since the start.
+    pub reconciles: u64,
     /// One row per Function.
     pub functions: Vec<function::FunctionMetrics>,
     /// Functions that were reconciled since the start.
@@ -375,6 +377,7 @@ impl Collector for AtScrape {
             ("git_lookups", "Ref lookups at Git remotes", gauges.lookups),
             ("git_fetches", "Fetches from Git remotes", gauges.fetches),
             ("renders", "Kustomizations that were built and charts that were rendered", gauges.renders),
+            ("reconciles", "Reconciles of GitSyncs, also where there was nothing to do", gauges.reconciles),
         ] {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
@@ -482,6 +485,7 @@ mod tests {
             lookups: 5,
             fetches: 1,
             renders: 2,
+            reconciles: 6,
             functions: vec![function::FunctionMetrics {
                 namespace: "shop".into(),
                 name: "hello".into(),
@@ -504,6 +508,7 @@ mod tests {
             "mainstay_leader 1",
             "mainstay_git_lookups_total 5",
             "mainstay_renders_total 2",
+            "mainstay_reconciles_total 6",
             "mainstay_function_builds_running 5",
             "mainstay_function_builds_held_up 6",
             "mainstay_function_builds_waiting 7",

@@ -71,6 +71,7 @@ pub(super) fn gauges(
         lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
         fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
         renders: context.as_ref().map_or(0, |context| context.kustomize.renders()),
+        reconciles: context.as_ref().map_or(0, |context| context.reconciles()),
         subjects: context.is_some().then(|| notifier.subjects().into_iter().collect()),
         syncs: syncs.collect(),
         functions: functions.as_ref().map(|functions| functions.metrics()).unwrap_or_default(),

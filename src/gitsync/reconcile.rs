@@ -76,6 +76,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut repositories = context.repositories.listen();
     let mut host_keys = context.source.host_keys();
     let mut registry = context.registry.listen();
+    let mut outranked = context.registry.listen_outranked();
     let mut look_now = context.look_now.subscribe();
     let mut pushed = context.pushes.subscribe(&consumer);
     let drifted = context.writer.notifier(&owner);
@@ -108,7 +109,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             changed = input.changed() => if changed.is_err() { return },
             // `reconcile` sees whether it was this one's.
             _ = repositories.changed() => {}
-            _ = registry.changed() => registry.mark_changed(),
+            _ = registry.changed(), if task.awaits_others() => registry.mark_changed(),
+            _ = outranked.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.last_seen = None,
             _ = pushed.changed() => task.pushed = *pushed.borrow_and_update(),
             _ = host_keys.changed() => task.host_keys_changed(),
@@ -225,6 +227,7 @@ impl Task {
     /// A reconcile. One that panics is an attempt that failed.
     async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
         let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
+        context.count_reconcile();
         let reconciled = caught(context.liveness.track(self.reconcile(sync))).await;
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
         // What was made of the commit may be what it panicked about.

@@ -104,6 +104,7 @@ pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
 pub struct Registry {
     rows: Mutex<HashMap<Owner, Row>>,
     changed: watch::Sender<u64>,
+    outranked: watch::Sender<u64>,
     complete: watch::Sender<bool>,
 }
 
@@ -162,7 +163,7 @@ impl Registry {
         look(&mut View { rows: &mut rows, own })
     }
 
-    /// Changes the own row and, if that made a difference, wakes all GitSyncs.
+    /// Changes the own row and, if that made a difference, wakes the GitSyncs that wait for others.
     pub fn update(&self, own: &Owner, change: impl FnOnce(&mut Row)) {
         let changed = self.with(own, |view| {
             let row = view.own();
@@ -194,14 +195,26 @@ impl Registry {
         let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
     }
 
-    /// Wakes all GitSyncs: something came that they may have waited for.
+    /// Wakes the GitSyncs that wait for others: something came that they may have waited for.
     pub fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Hears of every change.
+    /// Wakes all GitSyncs: something was taken from one that need not wait for anything.
+    pub fn notify_outranked(&self) {
+        self.notify();
+        self.outranked.send_modify(|count| *count += 1);
+    }
+
+    /// Hears of every change. With each commit every GitSync of the repository makes one: whoever waits for none of the others
+    /// listens to [`Registry::listen_outranked`] only, or a commit would wake all of them as often as there are GitSyncs.
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Hears of what is taken from GitSyncs.
+    pub fn listen_outranked(&self) -> watch::Receiver<u64> {
+        self.outranked.subscribe()
     }
 
     /// The GitSync is gone.
@@ -225,6 +238,9 @@ impl View<'_> {
     /// These objects count as ours from now on, also where a GitSync manages them that we outrank. Whether one does.
     pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) -> bool {
         let keys = keys.collect::<Vec<_>>();
+        if keys.is_empty() {
+            return false;
+        }
         let row = self.own();
         let is_confined = row.confined_to.is_some();
         let mut managed: HashSet<_> = row.managed.as_deref().cloned().unwrap_or_default();

@@ -72,6 +72,7 @@ mod functions_warnings;
 mod functions_watches;
 mod health_expressions;
 mod hostile_names;
+mod hostile_renders;
 mod hosting;
 mod ignore;
 mod image_retention;
