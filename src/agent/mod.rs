@@ -12,6 +12,7 @@ mod functions;
 pub mod health;
 mod host_keys;
 mod inputs;
+mod installation;
 mod kept;
 mod leader_label;
 mod listening;

@@ -17,7 +17,7 @@ use super::metrics::Metrics;
 use super::notify::Notifier;
 use super::shown::{Shown, gauges};
 use super::{
-    bootstrap, copies, functions, health, host_keys, inputs, leader_label, operator_settings, pins, receivers,
+    bootstrap, copies, functions, health, host_keys, inputs, installation, leader_label, operator_settings, pins, receivers,
     registry_login, repositories, retention, ssh_keys,
 };
 use crate::admission::{self, Admission, Registration};
@@ -299,6 +299,10 @@ async fn lead(
     notifier.clear_subjects();
     let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
     writer.limit_memory(settings.memory / 10 * 3);
+    let looking = installation::find(cluster, &settings.namespace, settings.pod.as_deref());
+    // Before anything can be deleted.
+    let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
+    writer.set_installation(installed);
     let drift = Drift::new(writer.clone());
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let rights = Rights { trusted, default_service_account: settings.default_service_account.clone() };

@@ -1,7 +1,7 @@
 //! [`Writer`]: the store behind its lock, the locks of the objects, and what every write needs.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use super::object_locks::{ObjectLock, ObjectLocks};
 use crate::cluster::{Cluster, Error, Regarding};
 use crate::liveness::Component;
 use crate::managed::desired::Desired;
+use crate::managed::installation::Installation;
 use crate::managed::pending::Next;
 use crate::managed::store::Store;
 use crate::notification::Message;
@@ -58,6 +59,8 @@ struct Inner {
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
     reverts: watch::Sender<Reverts>,
+    /// The Mainstay that runs here.
+    installation: OnceLock<Installation>,
     follow_ups: UnboundedSender<FollowUp>,
     started: Instant,
     liveness: Component,
@@ -79,6 +82,7 @@ impl Writer {
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
             reverts: watch::Sender::default(),
+            installation: OnceLock::new(),
             follow_ups: sender,
             started: Instant::now(),
             liveness,
@@ -101,6 +105,18 @@ impl Writer {
     /// The store, for a moment.
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
         self.0.store.lock()
+    }
+
+    /// The Mainstay that runs here is this from now on. Only the first time counts.
+    pub fn set_installation(&self, installation: Installation) {
+        // It does not change while its agent runs.
+        let _ = self.0.installation.set(installation);
+    }
+
+    /// The Mainstay that runs here.
+    pub(crate) fn installation(&self) -> &Installation {
+        static UNKNOWN: LazyLock<Installation> = LazyLock::new(Installation::default);
+        self.0.installation.get().unwrap_or(&UNKNOWN)
     }
 
     pub(super) fn liveness(&self) -> &Component {

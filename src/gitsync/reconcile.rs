@@ -17,6 +17,7 @@ use super::decryption::DecryptionSecret;
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
+use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine, depends_on};
 use super::terminating::{self, TerminatingObjects};
@@ -366,10 +367,12 @@ impl Task {
         }
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
-        if let Ok(Some(url)) = &url {
-            let branch = registry::branch(url, &sync.spec.followed_reference());
-            self.context.registry.update(&self.owner, |row| row.branch = Some(branch));
-        }
+        let branch = url.as_ref().ok().and_then(Option::as_ref).map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        self.context.registry.update(&self.owner, |row| {
+            row.branch = branch.or(row.branch.take());
+            row.reads_by = reads_by.clone().into();
+            row.takes_objects = deletes_objects(&sync.metadata);
+        });
         self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
         // What is suspended goes on with the mirror that it has.
@@ -382,6 +385,7 @@ impl Task {
         }
         if let Some(until) = suspended {
             self.context.registry.update(&self.owner, |row| row.suspended = true);
+            self.let_itself_resume(sync);
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
@@ -438,6 +442,17 @@ impl Task {
         refused.message.extend(unread::advice(&unread));
         self.set_unread(unread);
         refused
+    }
+
+    /// A GitSync that manages itself is suspended, perhaps by its own repository, and so reads no commit that ends that: from now
+    /// on whoever resumes it by hand is not reverted.
+    fn let_itself_resume(&mut self, sync: &GitSync) {
+        let (own, inventory) = (self.owner.key(), self.attempt(sync).inventory().unwrap_or_default());
+        let mut unread = self.state.unread.clone().unwrap_or_default();
+        if inventory.0.contains_key(&own) && !unread.contains_key(&own) {
+            unread.insert(own, Timestamp::now());
+            self.set_unread(unread);
+        }
     }
 
     /// The repository was read. What it could not be read with, and is as wanted now, is kept like any other object.

@@ -18,6 +18,9 @@ use tokio::sync::watch;
 use crate::object::{Key, Owner};
 use crate::source::RemoteUrl;
 
+/// The kinds that repositories are read with.
+const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitRepository"), ("", "Secret")];
+
 /// What one GitSync manages and wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -47,6 +50,10 @@ pub struct Row {
     pub outranked: HashSet<Key>,
     /// There is something in that which it has not planned for yet.
     pub has_lost: bool,
+    /// What it reads its repository with: its GitRepository, and the Secrets that they name.
+    pub reads_by: Arc<[Key]>,
+    /// Its objects go with it when it is deleted, so it is kept where it only left a repository.
+    pub takes_objects: bool,
 }
 
 /// Who wants an object besides the GitSync that manages it.
@@ -328,6 +335,23 @@ impl View<'_> {
     /// Whether another GitSync that counts for us has not said at all yet what it wants.
     pub fn others_untried(&self) -> bool {
         self.peers().any(|(_, row)| !row.tried)
+    }
+
+    /// The GitSync, ours or one that counts for us, that reads its repository with an object. Those that are `going` do so no
+    /// longer, unless they are kept because their objects would go with them.
+    pub fn reader_of(&self, key: &Key, going: &HashSet<Key>) -> Option<String> {
+        if !READ_WITH.iter().any(|(group, kind)| key.is(group, kind)) {
+            return None;
+        }
+        let own = self.rows.get(self.own);
+        let counts = |owner: &Owner, row: &Row| *owner == *self.own || row.is_peer_of(own);
+        let stays = |owner: &Owner, row: &Row| {
+            !going.contains(&owner.key()) || (row.takes_objects && *owner != *self.own)
+        };
+        let readers = self.rows.iter().filter(|(_, row)| row.reads_by.contains(key));
+        let readers = readers.filter(|(owner, row)| counts(owner, row) && stays(owner, row));
+        // The first by name, so that equal rows give equal messages.
+        readers.map(|(owner, _)| owner.to_string()).min()
     }
 
     /// Whether another GitSync has applied an object and says so in its inventory.

@@ -86,9 +86,10 @@ impl Store {
         }
     }
 
-    /// The object is gone. Whether it stays so, for it had ended with what is desired.
+    /// The object is gone. Whether it stays so: it had ended with what is desired, or is the GitSync itself, which somebody has
+    /// deleted to end its work.
     pub(crate) fn stays_absent(&mut self, key: &Key) -> bool {
-        self.objects.get_mut(key).is_some_and(|mut managed| managed.stays_absent())
+        self.objects.get_mut(key).is_some_and(|mut managed| managed.is_owner() || managed.stays_absent())
     }
 
     /// An object vanished from the watch by this version: deleted, or its label was taken off.
@@ -230,6 +231,11 @@ impl Managed {
             Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
             verdict => verdict,
         };
+        let verdict = match verdict {
+            // Whoever stops both loops stops this one, whatever the repository says.
+            Verdict::Revert if is_owner && is_suspended(live, now) => Verdict::LeaveAlone(Reason::Ignore),
+            verdict => verdict,
+        };
         match &verdict {
             Verdict::InSync => {
                 if is_newer {
@@ -245,6 +251,12 @@ impl Managed {
         }
         verdict
     }
+}
+
+/// Whether a live GitSync says that it is suspended.
+fn is_suspended(live: &Value, now: Timestamp) -> bool {
+    let until = live.pointer("/spec/suspendUntil").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
+    live.pointer("/spec/suspend") == Some(&Value::Bool(true)) || until.is_some_and(|until| until > now)
 }
 
 #[cfg(test)]
