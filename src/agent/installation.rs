@@ -14,7 +14,11 @@ pub(super) async fn find(cluster: &Cluster, namespace: &str, pod: Option<&str>) 
         Ok(Some(found)) => Installation::of_pod(namespace, &found),
         Ok(None) => Installation::in_namespace(namespace),
         Err(error) => {
-            tracing::warn!(pod, why = chain(&error), "the agent's own pod cannot be read: what it is made of is known by labels only");
+            tracing::warn!(
+                pod,
+                why = chain(&error),
+                "the agent's own pod cannot be read: what it is made of is known by labels only"
+            );
             Installation::in_namespace(namespace)
         }
     }

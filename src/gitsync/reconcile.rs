@@ -27,7 +27,7 @@ use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::{Class, caught};
-use crate::managed::{History, Policy};
+use crate::managed::{History, Policy, verdict};
 use crate::object::{Key, Owner};
 use crate::secrets::{Followed, RepositorySecrets, ValueSources};
 use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
@@ -367,7 +367,11 @@ impl Task {
         }
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
-        let branch = url.as_ref().ok().and_then(Option::as_ref).map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        let branch = url
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map(|url| registry::branch(url, &sync.spec.followed_reference()));
         self.context.registry.update(&self.owner, |row| {
             row.branch = branch.or(row.branch.take());
             row.reads_by = reads_by.clone().into();
@@ -444,12 +448,15 @@ impl Task {
         refused
     }
 
-    /// A GitSync that manages itself is suspended, perhaps by its own repository, and so reads no commit that ends that: from now
-    /// on whoever resumes it by hand is not reverted.
+    /// A GitSync that manages itself is suspended. Where its own repository says so it reads no commit that ends that: from now on
+    /// whoever resumes it by hand is not reverted.
     fn let_itself_resume(&mut self, sync: &GitSync) {
         let (own, inventory) = (self.owner.key(), self.attempt(sync).inventory().unwrap_or_default());
+        let applied = self.context.writer.desired(&own).map(|desired| desired.object.value());
+        // What the last agent applied may not be known.
+        let by_commit = applied.is_none_or(|document| verdict::is_suspended(&document, Timestamp::now()));
         let mut unread = self.state.unread.clone().unwrap_or_default();
-        if inventory.0.contains_key(&own) && !unread.contains_key(&own) {
+        if by_commit && inventory.0.contains_key(&own) && !unread.contains_key(&own) {
             unread.insert(own, Timestamp::now());
             self.set_unread(unread);
         }

@@ -345,9 +345,8 @@ impl View<'_> {
         }
         let own = self.rows.get(self.own);
         let counts = |owner: &Owner, row: &Row| *owner == *self.own || row.is_peer_of(own);
-        let stays = |owner: &Owner, row: &Row| {
-            !going.contains(&owner.key()) || (row.takes_objects && *owner != *self.own)
-        };
+        let stays =
+            |owner: &Owner, row: &Row| !going.contains(&owner.key()) || (row.takes_objects && *owner != *self.own);
         let readers = self.rows.iter().filter(|(_, row)| row.reads_by.contains(key));
         let readers = readers.filter(|(owner, row)| counts(owner, row) && stays(owner, row));
         // The first by name, so that equal rows give equal messages.
@@ -433,6 +432,36 @@ mod tests {
         assert_eq!(claim(row(&["a"], &["a"], "c1"), "release"), Claim::Held("x/other".into()));
         assert_eq!(claim(row(&["a"], &[], "c2"), "main"), Claim::Free);
         assert_eq!(claim(row(&[], &["a"], "c2"), "main"), Claim::Free);
+    }
+
+    #[test]
+    fn whoever_reads_with_an_object_holds_it_unless_it_goes_too_or_is_a_tenant() {
+        let secret = Key::new("", "Secret", Some("a"), "login");
+        let own = Owner::git_sync("x", "own");
+        let reader = |confined_to: Option<&str>, takes_objects| {
+            let registry = Registry::default();
+            let reads_by = [secret.clone()].into();
+            let confined_to = confined_to.map(Into::into);
+            registry.update(&Owner::git_sync("a", "other"), |r| {
+                *r = Row { reads_by, confined_to, takes_objects, ..Row::default() }
+            });
+            registry
+        };
+        let check = |registry: &Registry, going: &[Key]| {
+            registry.with(&own, |view| view.reader_of(&secret, &going.iter().cloned().collect()))
+        };
+        let other = [Owner::git_sync("a", "other").key()];
+        assert_eq!(check(&reader(None, false), &[]), Some("a/other".to_owned()));
+        assert_eq!(check(&reader(None, false), &other), None, "it goes, too");
+        assert_eq!(
+            check(&reader(None, true), &other),
+            Some("a/other".to_owned()),
+            "it is kept, for its objects would go with it"
+        );
+        assert_eq!(check(&reader(Some("a"), false), &[]), None, "whoever may create a GitSync could hold everything");
+        let registry = reader(None, false);
+        let another = registry.with(&own, |view| view.reader_of(&key("login"), &HashSet::new()));
+        assert_eq!(another, None, "a ConfigMap of that name");
     }
 
     #[test]

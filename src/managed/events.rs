@@ -233,7 +233,7 @@ impl Managed {
         };
         let verdict = match verdict {
             // Whoever stops both loops stops this one, whatever the repository says.
-            Verdict::Revert if is_owner && is_suspended(live, now) => Verdict::LeaveAlone(Reason::Ignore),
+            Verdict::Revert if is_owner && verdict::is_suspended(live, now) => Verdict::LeaveAlone(Reason::Ignore),
             verdict => verdict,
         };
         match &verdict {
@@ -251,12 +251,6 @@ impl Managed {
         }
         verdict
     }
-}
-
-/// Whether a live GitSync says that it is suspended.
-fn is_suspended(live: &Value, now: Timestamp) -> bool {
-    let until = live.pointer("/spec/suspendUntil").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
-    live.pointer("/spec/suspend") == Some(&Value::Bool(true)) || until.is_some_and(|until| until > now)
 }
 
 #[cfg(test)]

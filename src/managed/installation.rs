@@ -42,7 +42,8 @@ impl Installation {
 
     /// Whether an object belongs to it.
     pub fn includes(&self, key: &Key, meta: &ObjectMeta) -> bool {
-        let is_labelled = meta.labels.as_ref().and_then(|labels| labels.get(INSTALLED)).is_some_and(|v| v == INSTALLED_AS);
+        let is_labelled =
+            meta.labels.as_ref().and_then(|labels| labels.get(INSTALLED)).is_some_and(|v| v == INSTALLED_AS);
         let is_account = key.is("", "ServiceAccount") && self.account.as_deref() == Some(&*key.name);
         self.is_here(key) && (is_labelled || is_account || self.workload.as_ref() == Some(key))
     }
@@ -57,7 +58,8 @@ impl Installation {
     pub fn is_bound_by(&self, key: &Key, binding: &Value) -> bool {
         let Some(account) = self.account.as_deref().filter(|_| self.asks_for(key)) else { return false };
         let mut subjects = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
-        subjects.any(|one| one["kind"] == "ServiceAccount" && one["name"] == account && one["namespace"] == *self.namespace)
+        subjects
+            .any(|one| one["kind"] == "ServiceAccount" && one["name"] == account && one["namespace"] == *self.namespace)
     }
 
     /// What becomes of the deletion of an object, if that belongs to it as a whole or by its metadata.
@@ -139,7 +141,8 @@ mod tests {
     #[test]
     fn what_made_its_pod_and_the_account_of_that_belong_to_it_whatever_their_labels_are() {
         let (agent, none) = (agent(), ObjectMeta::default());
-        let includes = |group, kind, namespace, name| agent.includes(&Key::new(group, kind, Some(namespace), name), &none);
+        let includes =
+            |group, kind, namespace, name| agent.includes(&Key::new(group, kind, Some(namespace), name), &none);
         assert!(includes("apps", "Deployment", "home", "flux") && includes("", "ServiceAccount", "home", "syncer"));
         assert!(!includes("apps", "Deployment", "home", "other") && !includes("apps", "Deployment", "shop", "flux"));
         assert!(!includes("", "ServiceAccount", "home", "other") && !includes("", "ServiceAccount", "shop", "syncer"));
@@ -148,9 +151,7 @@ mod tests {
     #[test]
     fn what_binds_rights_to_its_account_belongs_to_it() {
         let agent = agent();
-        let binding = |name: &str, namespace: &str| {
-            json!({"subjects": [{"kind": "User", "name": "ada"}, {"kind": "ServiceAccount", "name": name, "namespace": namespace}]})
-        };
+        let binding = |name: &str, namespace: &str| json!({"subjects": [{"kind": "User", "name": "ada"}, {"kind": "ServiceAccount", "name": name, "namespace": namespace}]});
         let cluster = Key::new(RBAC, "ClusterRoleBinding", None, "x");
         assert!(agent.asks_for(&cluster) && agent.is_bound_by(&cluster, &binding("syncer", "home")));
         assert!(!agent.is_bound_by(&cluster, &binding("syncer", "shop")));

@@ -149,7 +149,8 @@ fn left_out(map: &Map<String, Value>) -> bool {
 /// live, and so in what `mainstay install` prints; it is the agent's, whatever repository that is in.
 fn asks_for_contents(map: &Map<String, Value>) -> bool {
     let inside = |field: &str, name: &str| map.get("metadata")?.get(field)?.get(name)?.as_str();
-    let is_secret = map.get("kind").is_some_and(|kind| kind == "Secret") && map.get("apiVersion").is_some_and(|v| v == "v1");
+    let is_secret =
+        map.get("kind").is_some_and(|kind| kind == "Secret") && map.get("apiVersion").is_some_and(|v| v == "v1");
     let holds_nothing = !map.contains_key("data") && !map.contains_key("stringData");
     let is_kept = inside("annotations", names::RECONCILE) == Some(names::DISABLED);
     is_secret && holds_nothing && is_kept && inside("labels", names::GENERATE).is_some()

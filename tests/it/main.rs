@@ -116,6 +116,7 @@ mod runtimes;
 mod schedules;
 mod secret_types;
 mod see_before;
+mod self_management;
 mod service_accounts;
 mod shared_remotes;
 mod sops;
