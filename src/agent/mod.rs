@@ -34,4 +34,4 @@ mod tasks;
 
 pub use error::Error;
 pub use listening::{Admit, Receive};
-pub use run::{Nudge, Settings, run};
+pub use run::{AUDIT, Nudge, Settings, run};

@@ -370,7 +370,7 @@ impl Writer {
 }
 
 /// Whether a request failed because the server has too much to do. `again`: that the object is refused is nothing new.
-fn is_overloaded(error: &Error, again: bool) -> bool {
+pub(super) fn is_overloaded(error: &Error, again: bool) -> bool {
     match error.code() {
         Some(code) => code == 429 || code > 500 || (code == 500 && !again),
         None => matches!(&*error.cause, Cause::TimedOut(_)),

@@ -16,6 +16,7 @@
 //! - [`health_rules`]: the expressions of a GitSync for the health of kinds
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
+//! - `audit`: which object is audited when
 //! - `remaining`: how an object differs that is not put back at once; `drifted`: which do, and what ends that; `lost_fields`:
 //!   what was taken from us in a live object
 //! - `summary`: what an owner's status says of its objects
@@ -34,6 +35,7 @@ pub(crate) mod additions;
 pub(crate) mod applied_configuration;
 pub(crate) mod apply_state;
 pub(crate) mod attempts;
+pub(crate) mod audit;
 mod autoscaled;
 pub(crate) mod autoscaler;
 pub(crate) mod backoff_expiry;

@@ -7,6 +7,7 @@ mod addresses;
 mod admission;
 mod admission_samples;
 mod agent_restarts;
+mod audit;
 mod autoscaled;
 mod bootstrap;
 mod build_chain;
