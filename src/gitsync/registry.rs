@@ -443,7 +443,7 @@ mod tests {
             let reads_by = [secret.clone()].into();
             let confined_to = confined_to.map(Into::into);
             registry.update(&Owner::git_sync("a", "other"), |r| {
-                *r = Row { reads_by, confined_to, takes_objects, ..Row::default() }
+                *r = Row { confined_to, reads_by, takes_objects, ..Row::default() }
             });
             registry
         };

@@ -57,7 +57,9 @@ impl Schedule {
     /// same and in their order, but whole intervals that were missed are not made up for.
     pub(crate) fn resume(self, done: Duration, now: Duration) -> Duration {
         // A clock that was put back.
-        let Some(late) = now.checked_sub(done) else { return if done - now > self.part() { now } else { done } };
+        let Some(late) = now.checked_sub(done) else {
+            return if done.saturating_sub(now) > self.part() { now } else { done };
+        };
         let missed = late.as_nanos() / self.interval.as_nanos().max(1);
         let missed = self.interval.as_nanos() * missed;
         done + Duration::from_nanos(u64::try_from(missed).unwrap_or_default())
@@ -141,7 +143,7 @@ mod tests {
         for key in keys(10_000) {
             let at = schedule.next(&key, HOUR * 7);
             assert!((HOUR * 7..HOUR * 8).contains(&at));
-            minutes[usize::try_from((at - HOUR * 7).as_secs() / 60).unwrap()] += 1;
+            minutes[usize::try_from(at.saturating_sub(HOUR * 7).as_secs() / 60).unwrap()] += 1;
         }
         // 167 on the average; a deviation of five of the binomial's is 65.
         assert!(minutes.iter().all(|count| (100..=235).contains(count)), "{minutes:?}");
@@ -154,7 +156,11 @@ mod tests {
             let first = schedule.next(&key, Duration::from_secs(123_456_789));
             assert_eq!(schedule.next(&key, first), first);
             assert_eq!(schedule.next(&key, first + Duration::from_nanos(1)), first + HOUR);
-            assert_eq!(schedule.next(&key, first - Duration::from_secs(10)), first, "a restart changes nothing");
+            assert_eq!(
+                schedule.next(&key, first.saturating_sub(Duration::from_secs(10))),
+                first,
+                "a restart changes nothing"
+            );
         }
     }
 
@@ -164,8 +170,8 @@ mod tests {
         let at = Duration::from_secs(1_000_000);
         assert_eq!(schedule.resume(at, at + HOUR / 2), at, "late ones come in their order");
         assert_eq!(schedule.resume(at, at + HOUR * 2 + HOUR / 2), at + HOUR * 2);
-        assert_eq!(schedule.resume(at, at - Duration::from_secs(1)), at);
-        assert_eq!(schedule.resume(at, at - HOUR), at - HOUR, "the clock was put back");
+        assert_eq!(schedule.resume(at, at.saturating_sub(Duration::from_secs(1))), at);
+        assert_eq!(schedule.resume(at, at.saturating_sub(HOUR)), at.saturating_sub(HOUR), "the clock was put back");
         assert_eq!(Schedule::every(Duration::ZERO), None);
     }
 
