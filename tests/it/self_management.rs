@@ -25,7 +25,7 @@ fn documents(text: &str) -> Vec<Value> {
 }
 
 fn stream(documents: &[Value]) -> String {
-    documents.iter().map(|document| format!("---\n{document}\n")).collect()
+    documents.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// What `mainstay install` prints for a GitSync `demo` of the repository at this URL.
