@@ -9,14 +9,14 @@
 //!
 //! Deliberately absent: which object is audited when (`managed::audit`, `drift`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::Writer;
+use super::audited::Audited;
 use super::edit::{few, shown_fields};
-use super::revert::{ServerLoad, is_overloaded};
+use super::load::{ServerLoad, is_overloaded};
 use crate::api::git_sync::UNKNOWN;
 use crate::api::names::MANAGER;
 use crate::cluster::{Apply, Error};
@@ -33,59 +33,6 @@ use crate::object::{Key, Owner};
 const WRITTEN_MEANWHILE: usize = 3;
 /// How long a watch may take to show a change before it counts as missed.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
-
-/// What became of an audit.
-#[derive(Clone, Debug)]
-pub(crate) enum Audited {
-    /// It is as it is known.
-    Confirmed,
-    /// It is not, and no watch had shown it. It is put back or reported now.
-    Different,
-    /// The server refuses the dry run, for this cause.
-    Refused {
-        /// For whom the object is managed.
-        owner: Owner,
-        /// Why, redacted.
-        cause: String,
-    },
-    /// The server has too much to do.
-    Unanswered(ServerLoad),
-    /// It is busy, left alone, or changed all the time.
-    Passed,
-}
-
-/// What became of all audits.
-#[derive(Debug, Default)]
-pub struct AuditCounts {
-    confirmed: AtomicU64,
-    different: AtomicU64,
-    refused: AtomicU64,
-    unanswered: AtomicU64,
-}
-
-impl AuditCounts {
-    /// How many have ended so, by the word for it.
-    pub fn all(&self) -> [(&'static str, u64); 4] {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        [
-            ("confirmed", read(&self.confirmed)),
-            ("different", read(&self.different)),
-            ("refused", read(&self.refused)),
-            ("unanswered", read(&self.unanswered)),
-        ]
-    }
-
-    fn add(&self, audited: &Audited) {
-        let count = match audited {
-            Audited::Confirmed => &self.confirmed,
-            Audited::Different => &self.different,
-            Audited::Refused { .. } => &self.refused,
-            Audited::Unanswered(_) => &self.unanswered,
-            Audited::Passed => return,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// What follows from one dry run.
 enum Answer {

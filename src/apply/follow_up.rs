@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
-use super::revert::ServerLoad;
+use super::load::ServerLoad;
 use crate::cluster::{Kind, KindId};
 use crate::object::{Key, Owner};
 

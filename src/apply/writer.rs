@@ -11,10 +11,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::audit::AuditCounts;
+use super::audited::AuditCounts;
 use super::follow_up::{FollowUp, FollowUps};
+use super::load::ServerLoad;
 use super::object_locks::{ObjectLock, ObjectLocks};
-use super::revert::ServerLoad;
 use crate::cluster::{Cluster, Error, Regarding};
 use crate::liveness::Component;
 use crate::managed::desired::Desired;

@@ -24,14 +24,14 @@ use crate::object::{Key, Owner};
 /// How long audits rest after the server had too much to do and named no time.
 const REST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
-/// The kinds of owners of which it was told that their audit is refused.
-type Told = HashSet<(Owner, KindId)>;
+/// The kinds of owners of which it was reported that their audit is refused.
+type Reported = HashSet<(Owner, KindId)>;
 
 impl Drift {
     /// Audits each object once in `interval` until `stop`; not at all where that is 0.
     pub async fn audit(self, interval: Duration, stop: CancellationToken) {
         let Some(schedule) = Schedule::every(interval) else { return stop.cancelled().await };
-        let (mut told, mut busy) = (Told::new(), 0);
+        let (mut reported, mut busy) = (Reported::new(), 0);
         let mut from = self.since_1970();
         while !stop.is_cancelled() {
             let to = from + schedule.part();
@@ -40,7 +40,7 @@ impl Drift {
                 if stop.run_until_cancelled(self.wait_until(at)).await.is_none() {
                     return;
                 }
-                let Some(is_busy) = stop.run_until_cancelled(self.audit_now(&key, &mut told)).await else { return };
+                let Some(is_busy) = stop.run_until_cancelled(self.audit_now(&key, &mut reported)).await else { return };
                 busy = if is_busy { busy + 1 } else { 0 };
                 if is_busy && stop.run_until_cancelled(tokio::time::sleep(REST.delay(busy))).await.is_none() {
                     return;
@@ -54,7 +54,7 @@ impl Drift {
     }
 
     /// Audits one object. Whether the server has too much to do.
-    async fn audit_now(&self, key: &Key, told: &mut Told) -> bool {
+    async fn audit_now(&self, key: &Key, reported: &mut Reported) -> bool {
         self.writer.yield_to_all().await;
         let audited = match caught(self.writer.audit(key)).await {
             Ok(audited) => audited,
@@ -70,9 +70,9 @@ impl Drift {
             }
             Audited::Refused { owner, cause } => {
                 let kind = self.writer.desired(key).map(|desired| desired.kind.id());
-                if kind.is_some_and(|kind| told.insert((owner.clone(), kind))) {
+                if kind.is_some_and(|kind| reported.insert((owner.clone(), kind))) {
                     let store = self.writer.store();
-                    told.retain(|(owner, _)| store.accounts.contains_key(owner));
+                    reported.retain(|(owner, _)| store.accounts.contains_key(owner));
                     drop(store);
                     self.writer.announce_audit_refused(key, &owner, cause);
                 }
