@@ -75,6 +75,8 @@ pub struct Gauges {
     pub reviews: Vec<admission::Count>,
     /// What became of images that nothing uses.
     pub retention: RetentionGauges,
+    /// Audits of objects in this term, by outcome.
+    pub audits: Vec<(&'static str, u64)>,
 }
 
 /// The gauges of one GitSync.
@@ -115,6 +117,7 @@ pub struct Metrics {
     failures: Family<Labels, Counter>,
     reverts: Family<Labels, Counter>,
     drifts: Family<Labels, Counter>,
+    missed_drifts: Family<Labels, Counter>,
     replacements: Family<Labels, Counter>,
     applies: Family<Labels, Counter>,
     builds: Family<Labels, Counter>,
@@ -142,6 +145,7 @@ impl Metrics {
         let failures = family("failures", "Attempts that failed, in whole or in part");
         let reverts = family("reverts", "Reverts of managed objects");
         let drifts = family("drifts_left", "Changes that were detected and, by policy, not reverted");
+        let missed_drifts = family("drifts_missed", "Changes that no watch had shown and an audit has found");
         let replacements = family("replacements", "Objects that were deleted to be created anew");
         let applies = family("applies", "Objects of applied commits by outcome");
         let builds = family("function_builds", "Builds of Functions by outcome");
@@ -173,6 +177,7 @@ impl Metrics {
             failures,
             reverts,
             drifts,
+            missed_drifts,
             replacements,
             applies,
             builds,
@@ -224,6 +229,7 @@ impl Metrics {
                 self.revert_latency.observe(millis / 1000.0);
             }
             Message::DriftSeen { subject, .. } => self.increment(&self.drifts, subject),
+            Message::DriftMissed { subject, .. } => self.increment(&self.missed_drifts, subject),
             Message::Replaced { subject, .. } => self.increment(&self.replacements, subject),
             Message::Failed { subject, problems, .. } => {
                 self.increment(&self.failures, subject);
@@ -258,8 +264,9 @@ impl Metrics {
     }
 
     /// The families that have one series per GitSync or Function.
-    fn per_subject(&self) -> [&Family<Labels, Counter>; 6] {
-        [&self.seen, &self.commits, &self.failures, &self.reverts, &self.drifts, &self.replacements]
+    fn per_subject(&self) -> [&Family<Labels, Counter>; 7] {
+        let [reverts, drifts, missed] = [&self.reverts, &self.drifts, &self.missed_drifts];
+        [&self.seen, &self.commits, &self.failures, reverts, drifts, missed, &self.replacements]
     }
 
     /// The text of a scrape (OpenMetrics 1.0).
@@ -393,6 +400,10 @@ impl Collector for AtScrape {
             let labels = [("type", counted.kind), ("outcome", counted.outcome)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
         }
+        let mut family = encoder.encode_descriptor("audits", "Audits of managed objects", None, kind)?;
+        for (outcome, count) in &gauges.audits {
+            ConstCounter::new(*count).encode(family.encode_family(&[("outcome", *outcome)])?)?;
+        }
         let help = "Writes that the API server asked about";
         let mut family = encoder.encode_descriptor("admission_reviews", help, None, kind)?;
         for counted in &gauges.reviews {
@@ -502,6 +513,7 @@ mod tests {
             deliveries: vec![Count { kind: "github", outcome: "woken", count: 8 }],
             reviews: vec![admission::Count { webhook: "validate-function", outcome: "denied", count: 4 }],
             retention: RetentionGauges { manifests: 3, bytes: 4096, sweeps: 2, failures: 1, last: Some(1.5) },
+            audits: vec![("confirmed", 11)],
         });
         let text = metrics.text().unwrap();
         for line in [
@@ -525,6 +537,7 @@ mod tests {
             r#"mainstay_receiver_deliveries_total{type="github",outcome="woken"} 8"#,
             r#"mainstay_admission_reviews_total{webhook="validate-function",outcome="denied"} 4"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,
+            r#"mainstay_audits_total{outcome="confirmed"} 11"#,
             "mainstay_images_removed_total 3",
             "mainstay_images_removed_bytes_total 4096",
             "mainstay_image_sweeps_total 2",

@@ -83,6 +83,7 @@ pub(super) fn gauges(
         builds_waiting: queue.waiting as u64,
         deliveries: deliveries.counts(),
         retention: shown.retention.gauges(),
+        audits: context.as_ref().map(|context| context.writer.audits().all().to_vec()).unwrap_or_default(),
         reviews: admission.map(Admission::counts).unwrap_or_default(),
     }
 }

@@ -59,6 +59,10 @@ pub const ON_DELETE: &str = "mainstay.dev/on-delete";
 pub const DELETE_OBJECTS: &str = "prune";
 /// On a GitSync: a value that differs from `status.lastHandledRequest` requests a sync now.
 pub const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
+/// Label on everything that is installed with the agent: [`INSTALLED_AS`].
+pub const INSTALLED: &str = "app.kubernetes.io/name";
+/// Value of [`INSTALLED`].
+pub const INSTALLED_AS: &str = "mainstay";
 /// Name of the definition of GitSync.
 pub const GIT_SYNC_DEFINITION: &str = "gitsyncs.mainstay.dev";
 /// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]); no other has one.

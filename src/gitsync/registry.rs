@@ -18,6 +18,9 @@ use tokio::sync::watch;
 use crate::object::{Key, Owner};
 use crate::source::RemoteUrl;
 
+/// The kinds that repositories are read with.
+const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitRepository"), ("", "Secret")];
+
 /// What one GitSync manages and wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -47,6 +50,10 @@ pub struct Row {
     pub outranked: HashSet<Key>,
     /// There is something in that which it has not planned for yet.
     pub has_lost: bool,
+    /// What it reads its repository with: its GitRepository, and the Secrets that they name.
+    pub reads_by: Arc<[Key]>,
+    /// Its objects go with it when it is deleted, so it is kept where it only left a repository.
+    pub takes_objects: bool,
 }
 
 /// Who wants an object besides the GitSync that manages it.
@@ -346,6 +353,22 @@ impl View<'_> {
         self.peers().any(|(_, row)| !row.tried)
     }
 
+    /// The GitSync, ours or one that counts for us, that reads its repository with an object. Those that are `going` do so no
+    /// longer, unless they are kept because their objects would go with them.
+    pub fn reader_of(&self, key: &Key, going: &HashSet<Key>) -> Option<String> {
+        if !READ_WITH.iter().any(|(group, kind)| key.is(group, kind)) {
+            return None;
+        }
+        let own = self.rows.get(self.own);
+        let counts = |owner: &Owner, row: &Row| *owner == *self.own || row.is_peer_of(own);
+        let stays =
+            |owner: &Owner, row: &Row| !going.contains(&owner.key()) || (row.takes_objects && *owner != *self.own);
+        let readers = self.rows.iter().filter(|(_, row)| row.reads_by.contains(key));
+        let readers = readers.filter(|(owner, row)| counts(owner, row) && stays(owner, row));
+        // The first by name, so that equal rows give equal messages.
+        readers.map(|(owner, _)| owner.to_string()).min()
+    }
+
     /// Whether another GitSync has applied an object and says so in its inventory.
     pub fn taken_elsewhere(&self, key: &Key) -> bool {
         self.others().any(|(_, row)| row.taken.as_ref().is_some_and(|taken| taken.contains(key)))
@@ -425,6 +448,36 @@ mod tests {
         assert_eq!(claim(row(&["a"], &["a"], "c1"), "release"), Claim::Held("x/other".into()));
         assert_eq!(claim(row(&["a"], &[], "c2"), "main"), Claim::Free);
         assert_eq!(claim(row(&[], &["a"], "c2"), "main"), Claim::Free);
+    }
+
+    #[test]
+    fn whoever_reads_with_an_object_holds_it_unless_it_goes_too_or_is_a_tenant() {
+        let secret = Key::new("", "Secret", Some("a"), "login");
+        let own = Owner::git_sync("x", "own");
+        let reader = |confined_to: Option<&str>, takes_objects| {
+            let registry = Registry::default();
+            let reads_by = [secret.clone()].into();
+            let confined_to = confined_to.map(Into::into);
+            registry.update(&Owner::git_sync("a", "other"), |r| {
+                *r = Row { confined_to, reads_by, takes_objects, ..Row::default() }
+            });
+            registry
+        };
+        let check = |registry: &Registry, going: &[Key]| {
+            registry.with(&own, |view| view.reader_of(&secret, &going.iter().cloned().collect()))
+        };
+        let other = [Owner::git_sync("a", "other").key()];
+        assert_eq!(check(&reader(None, false), &[]), Some("a/other".to_owned()));
+        assert_eq!(check(&reader(None, false), &other), None, "it goes, too");
+        assert_eq!(
+            check(&reader(None, true), &other),
+            Some("a/other".to_owned()),
+            "it is kept, for its objects would go with it"
+        );
+        assert_eq!(check(&reader(Some("a"), false), &[]), None, "whoever may create a GitSync could hold everything");
+        let registry = reader(None, false);
+        let another = registry.with(&own, |view| view.reader_of(&key("login"), &HashSet::new()));
+        assert_eq!(another, None, "a ConfigMap of that name");
     }
 
     #[test]
