@@ -78,7 +78,7 @@ enum Command {
     Crd,
     /// Show what is read of a directory and what not, and why; exit code 1 if something cannot be read
     Manifests(manifests::Arguments),
-    /// From a directory to a Function and back: init, apply, sync. `mainstay init function` and the like are the same
+    /// From a directory to a Function and back: init, run, apply, sync. `mainstay init function` and the like are the same
     Function(function::Arguments),
     /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. With two words,
     /// `mainstay sync function NAME`, it is about a Function: `mainstay function sync NAME`

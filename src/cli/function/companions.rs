@@ -195,16 +195,20 @@ fn api_rule_spec(config: &Config, rule: &ApiRule) -> Value {
     let everybody = || vec![AccessStrategy { handler: ALLOW.to_owned(), ..AccessStrategy::default() }];
     let strategy = |strategy: AccessStrategy| {
         let AccessStrategy { handler, config } = strategy;
-        let mut told = Map::new();
+        let mut settings = Map::new();
         let lists = [
             ("jwks_urls", config.jwks_urls),
             ("trusted_issuers", config.trusted_issuers),
             ("required_scope", config.required_scope),
         ];
-        told.extend(
+        settings.extend(
             lists.into_iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| (name.to_owned(), json!(list))),
         );
-        if told.is_empty() { json!({ "handler": handler }) } else { json!({ "handler": handler, "config": told }) }
+        if settings.is_empty() {
+            json!({ "handler": handler })
+        } else {
+            json!({ "handler": handler, "config": settings })
+        }
     };
     let path = |rule: &Rule| {
         let strategies = if rule.access_strategies.is_empty() { everybody() } else { rule.access_strategies.clone() };
@@ -235,12 +239,12 @@ fn api_rule(config: &Config, live: &Value) -> Result<ApiRule, &'static str> {
         }
         let mut strategies = Vec::new();
         for strategy in rule["accessStrategies"].as_array().into_iter().flatten() {
-            let told = &strategy["config"];
+            let settings = &strategy["config"];
             let known = ["jwks_urls", "trusted_issuers", "required_scope"];
-            if told.as_object().into_iter().flatten().any(|(name, _)| !known.contains(&name.as_str())) {
+            if settings.as_object().into_iter().flatten().any(|(name, _)| !known.contains(&name.as_str())) {
                 return Err("a strategy has other settings than jwks_urls, trusted_issuers and required_scope");
             }
-            let [jwks_urls, trusted_issuers, required_scope] = known.map(|name| texts(&told[name]));
+            let [jwks_urls, trusted_issuers, required_scope] = known.map(|name| texts(&settings[name]));
             let config = AccessConfig { jwks_urls, trusted_issuers, required_scope };
             strategies.push(AccessStrategy { handler: text_at(strategy, "/handler").to_owned(), config });
         }

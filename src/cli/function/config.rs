@@ -5,6 +5,7 @@
 //! Deliberately absent: what a Function may be. That is `function::resolve`'s, which `objects` asks.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -238,7 +239,7 @@ pub(super) struct AccessStrategy {
     pub(super) config: AccessConfig,
 }
 
-/// What a strategy is told.
+/// What a strategy is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct AccessConfig {
@@ -361,6 +362,15 @@ fn check_source(value: &mut Value, reading: &mut Reading) {
     for name in foreign.iter().filter(|name| source.get(**name).is_some()) {
         reading.wrong(&format!("source.{name}"), format!("{name} has no meaning with sourceType {kind}"));
     }
+    if let Some(runtime) = value["runtime"].as_str().and_then(runtimes::find) {
+        let named = |name: &str, default: &'static str| Path::new(source[name].as_str().unwrap_or(default)).to_owned();
+        let handler = named("sourceHandlerName", runtime.handler_file());
+        let dependencies = named("depsHandlerName", runtime.dependency_file());
+        let config = Path::new("config.yaml");
+        if handler == dependencies || handler == config || dependencies == config {
+            reading.wrong("source", "config.yaml, the handler and the dependency file are three files");
+        }
+    }
     if kind == "git" {
         if source.get("url").is_none() && source.get("repository").is_none() {
             reading.wrong("source", "url is missing");
@@ -477,6 +487,10 @@ mod tests {
             ["3:22: unsupported source svn; sourceType is inline or git"]
         );
         assert_eq!(
+            problems("name: a\nnamespace: b\nsource: {sourceType: inline, depsHandlerName: config.yaml}\n"),
+            ["3:9: config.yaml, the handler and the dependency file are three files"]
+        );
+        assert_eq!(
             problems(&format!("{head}schemaVersion: v2\n")),
             ["4:16: unexpected schema version v2; it is v0 or v1"]
         );
@@ -486,7 +500,7 @@ mod tests {
         );
         assert_eq!(
             problems(&format!("{head}env:\n- {{name: A, value: b, valueFrom: {{secretKeyRef: {{name: s}}}}}}\n")),
-            ["5:3: it has both value and valueFrom; remove one", "5:47: key is missing"]
+            ["5:3: it has both value and valueFrom; remove one", "5:49: key is missing"]
         );
         assert_eq!(
             problems(&format!("{head}apiRules:\n- rules:\n  - path: /\n")),

@@ -41,6 +41,18 @@ pub(in crate::cli) enum Error {
     Conflict { what: String, fields: Vec<FieldConflict> },
     #[error("nothing was changed: the cluster does not serve {}", .0.join(", "))]
     NotServed(Vec<String>),
+    #[error("could not run {program}")]
+    Run {
+        program: String,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("could not watch {}", path.display())]
+    Watch {
+        path: PathBuf,
+        #[source]
+        cause: notify::Error,
+    },
     #[error("{what} does not exist")]
     Missing { what: String },
 }
@@ -59,6 +71,7 @@ impl Error {
                 "triggers need Knative Eventing, subscriptions Kyma's eventing, apiRules its API gateway; install it, or remove the \
                  section from config.yaml; Functions: mainstay crd | kubectl apply -f -",
             ),
+            Self::Run { .. } => Some("Node.js with npm, or Python 3 with pip, is needed on this machine"),
             Self::Missing { .. } => Some("-n NAMESPACE looks in another namespace; kubectl get functions -A lists all"),
             _ => None,
         }

@@ -30,7 +30,8 @@ pub(super) fn text(object: &Value, format: Format) -> Result<Option<String>, Err
             let text = output::yaml(object)?;
             let is_same = serde_yaml::from_str::<Value>(&text).is_ok_and(|read| read == *object);
             let text = if is_same { text } else { output::json(object)? };
-            Ok(Some(format!("---\n{text}\n")))
+            // No line after it: a block that keeps its last line ends would have one more.
+            Ok(Some(format!("---\n{text}")))
         }
     }
 }

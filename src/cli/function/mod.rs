@@ -7,12 +7,15 @@ mod apply;
 mod companions;
 mod config;
 mod document;
+mod environment;
 pub(super) mod error;
 mod fetched;
 mod init;
 mod live;
 mod manifest;
 mod objects;
+mod process;
+mod run;
 mod shape;
 mod sync;
 mod templates;
@@ -39,6 +42,9 @@ enum Command {
     Apply(apply::Arguments),
     /// Write a Function of the cluster into a directory. The files of this Function that are there are replaced
     Sync(sync::Arguments),
+    /// Run the Function of a directory on the Node.js or Python of this machine, by the server that pods have, again whenever
+    /// a file is saved
+    Run(run::Arguments),
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
@@ -46,5 +52,6 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         Command::Init(arguments) => init::run(arguments).await,
         Command::Apply(arguments) => apply::run(arguments).await,
         Command::Sync(arguments) => sync::run(arguments).await,
+        Command::Run(arguments) => run::run(arguments).await,
     }
 }

@@ -183,7 +183,7 @@ mod tests {
             &format!("name: a\n{head}triggers: [{{source: s, type: a}}, {{source: s, type: b}}]\n"),
             "two of the kind Trigger would be named a-s; give one a `name`",
         );
-        let git = "name: a\nnamespace: default\nsource: {sourceType: git, url: 'https://me:hunter2@h/x', reference: m, baseDir: /}\n";
+        let git = "name: a\nnamespace: default\nsource: {sourceType: git, url: 'svn://me:hunter2@h/x', reference: m, baseDir: /}\n";
         let config = Config::read(git, None).unwrap();
         let wrong = objects(&config, &Code::default()).unwrap_err();
         assert!(wrong.starts_with("source.url: ") && !wrong.contains("hunter2"), "{wrong}");

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 
 /// The verbs that stand before `function`.
-const VERBS: [&str; 3] = ["init", "apply", "sync"];
+const VERBS: [&str; 4] = ["init", "apply", "sync", "run"];
 
 /// The same command in our order of words, if it may be meant so.
 pub(in crate::cli) fn in_order(arguments: &[OsString]) -> Option<Vec<OsString>> {
@@ -29,6 +29,7 @@ mod tests {
         check("mainstay init function --runtime python38", Some("mainstay function init --runtime python38"));
         check("mainstay apply function --dry-run", Some("mainstay function apply --dry-run"));
         check("mainstay sync function shop", Some("mainstay function sync shop"));
+        check("mainstay run function -p 0", Some("mainstay function run -p 0"));
         check("mainstay sync shop", None);
         check("mainstay sync -n function shop", None);
         check("mainstay function init", None);
