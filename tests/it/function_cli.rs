@@ -194,8 +194,7 @@ async fn what_a_git_sync_manages_is_changed_only_by_force_and_put_back() {
     desk.run(&apply(&config, &[])).await;
     fs::write(&config, fs::read_to_string(&config).unwrap().split("env:").next().unwrap()).unwrap();
     let printed = desk.run(&apply(&config, &["--dry-run", "-o", "yaml"])).await;
-    desk.world.remote.file("f.yaml", &printed);
-    desk.world.commit("none", "a Function").await;
+    desk.world.remote.file("f.yaml", &printed).commit("a Function");
     desk.world.sync("demo", json!({}));
     desk.world.ready("demo").await;
     assert_eq!(desk.world.function_now("hello").unwrap()["spec"].get("env"), None, "the branch decides");

@@ -510,14 +510,9 @@ mod tests {
             problems("name: a\nnamespace: b\nsource: {sourceType: git, credentialsType: x}\n"),
             [
                 "3:9: url is missing",
-                "3:44: credentialsType x is neither basic nor key",
-                "3:44: credentialsSecretName is missing"
+                "3:44: credentialsSecretName is missing",
+                "3:44: credentialsType x is neither basic nor key"
             ]
-            .map(str::to_owned)
-            .into_iter()
-            .collect::<std::collections::BTreeSet<_>>()
-            .into_iter()
-            .collect::<Vec<_>>()
         );
     }
 

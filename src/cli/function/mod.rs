@@ -38,7 +38,7 @@ enum Command {
     /// Files that are there are kept, unless --overwrite is given
     Init(init::Arguments),
     /// Apply the Function of a directory, or print it, ready to be committed. What a GitSync manages is refused, unless --force
-    /// is given
+    /// is given. Its namespace is the one of config.yaml, or of --namespace if that names none
     Apply(apply::Arguments),
     /// Write a Function of the cluster into a directory. The files of this Function that are there are replaced
     Sync(sync::Arguments),

@@ -333,7 +333,7 @@ fn value_text(value: &Value) -> String {
 }
 
 /// A scalar that every reader of YAML takes for this text.
-fn scalar(text: &str) -> String {
+pub(super) fn scalar(text: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "/._-@:+=,".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '_');
     let reserved = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
