@@ -72,13 +72,18 @@ impl Running {
     fn interrupt(mut self, room: &Path) {
         Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
-        let room = room.to_str().unwrap();
-        let left = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
-            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).contains(room)
-        });
-        assert_eq!(left.count(), 0, "no process is left");
+        assert_eq!(processes_of(room), 0, "no process is left");
     }
+}
+
+/// How many processes have this directory in their command line.
+fn processes_of(room: &Path) -> usize {
+    let room = room.to_str().unwrap();
+    let found = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(room)
+    });
+    found.count()
 }
 
 impl Drop for Running {
@@ -157,12 +162,29 @@ fn a_debugger_finds_a_node_function() {
     stream.write_all(b"GET /json/list HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").unwrap();
     // It keeps the connection.
     let mut text = String::new();
+    let ours = room.path().to_str().unwrap();
     while !text.contains("webSocketDebuggerUrl") || !text.contains("server.js") {
         let mut piece = [0; 4096];
         let read = stream.read(&mut piece).unwrap();
         assert!(read > 0, "{text}");
         text.push_str(&String::from_utf8_lossy(&piece[..read]));
     }
+    assert!(text.contains(ours), "it is this one: {text}");
     drop(stream);
     running.interrupt(room.path());
+}
+
+#[test]
+fn nothing_is_left_of_a_command_that_is_killed() {
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let mut running = Running::start(&directory, "nodejs22", "module.exports = { main: () => 1 }\n", "", &[]);
+    assert!(processes_of(room.path()) > 1);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while processes_of(room.path()) > 0 {
+        assert!(Instant::now() < end, "the Function goes on");
+        std::thread::yield_now();
+    }
 }

@@ -13,9 +13,10 @@ use super::{
     companions,
     config::{Config, Schema},
     error::Error,
+    fields::text_at,
     live,
     manifest::{self, Format},
-    objects::{Code, objects, text_at},
+    objects::{Code, objects},
     watch,
     workspace::{Workspace, read_text},
 };

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::config::{
     AccessConfig, AccessStrategy, ApiRule, Config, Filter, Rule, Schema, Service, Subscription, Trigger,
 };
-use super::objects::text_at;
+use super::fields::text_at;
 use crate::api::Function;
 
 /// A kind of such objects.

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::companions;
 use super::config::{Config, GitSource, Resource, Source, ValueFrom, Variable};
-use super::objects::{Code, text_at};
+use super::fields::text_at;
+use super::objects::Code;
 use crate::api::function::{EnvVar, Resources};
 use crate::api::git_repository::GitRepositorySpec;
 use crate::api::{Function, FunctionSpec};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::{
-    config::{Config, GitSource, Schema, Source, supported},
+    check::supported,
+    config::{Config, GitSource, Schema, Source},
     error::Error,
     templates,
     workspace::{CONFIG, Workspace},

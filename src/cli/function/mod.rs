@@ -4,17 +4,21 @@
 //! [`config`] what it says, [`objects`] and [`companions`] what becomes of that, and [`fetched`] the way back.
 
 mod apply;
+mod check;
 mod companions;
 mod config;
 mod document;
 mod environment;
 pub(super) mod error;
 mod fetched;
+mod fields;
 mod init;
 mod live;
+mod machine;
 mod manifest;
 mod objects;
 mod process;
+mod project;
 mod run;
 mod shape;
 mod sync;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::companions;
 use super::config::{Config, GitSource, Source};
+use super::fields::text_at;
 use crate::api::git_repository::AuthType;
 use crate::api::{Function, GitRepository};
 use crate::failure::chain;
@@ -63,11 +64,6 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
     }
     objects.extend(companions);
     if wrong.is_empty() { Ok(objects) } else { Err(wrong.join("\n")) }
-}
-
-/// The text at a place of an object.
-pub(super) fn text_at<'v>(object: &'v Value, pointer: &str) -> &'v str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn repository(config: &Config, git: &GitSource, url: &str) -> Value {

@@ -1,6 +1,6 @@
 //! A program on this machine, with all that it begins.
 //!
-//! Invariant: when it has been ended, nothing that it has begun in its process group is left.
+//! Invariant: when it has been ended, nothing that it has begun in its process group is left; also when this process is killed.
 
 use std::{
     io,
@@ -14,11 +14,16 @@ use tokio::process::{Child, Command};
 /// How long a program may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Kills a group when nobody holds the other end of its input any more.
+const WATCHDOG: &str = "read -r _; kill -9 -\"$0\"";
+
 /// A running process group.
 pub(super) struct Group {
     child: Child,
     pid: Pid,
     is_over: bool,
+    /// Waits for our end.
+    watchdog: Option<Child>,
 }
 
 impl Group {
@@ -27,7 +32,11 @@ impl Group {
         let child = command.stdin(Stdio::null()).process_group(0).kill_on_drop(true).spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
-        Ok(Self { child, pid, is_over: false })
+        let mut group = Self { child, pid, is_over: false, watchdog: None };
+        let mut watchdog = Command::new("sh");
+        watchdog.args(["-c", WATCHDOG, &pid.as_raw_nonzero().to_string()]).stdin(Stdio::piped());
+        group.watchdog = Some(watchdog.stderr(Stdio::null()).process_group(0).kill_on_drop(true).spawn()?);
+        Ok(group)
     }
 
     /// Waits for its end.
@@ -53,6 +62,8 @@ impl Group {
             self.is_over = true;
             // The last of them may just have ended.
             let _ = kill_process_group(self.pid, Signal::KILL);
+            // Its number may be given to another group from now on.
+            self.watchdog = None;
         }
     }
 }

@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    config::{Config, Schema, Source, supported},
+    check::supported,
+    config::{Config, Schema, Source},
     error::Error,
     fetched::{Fetched, fetched},
     live,

@@ -6,7 +6,7 @@ use futures::StreamExt as _;
 use serde_json::Value;
 
 use crate::{
-    api::function_conditions::Type,
+    api::function_conditions::{Reason, Type},
     cli::{Error, Exit, output, stop},
     cluster::{Cluster, Kind, Selection, WatchEvent},
     failure::chain,
@@ -97,7 +97,11 @@ fn progress(function: &Value, generation: i64) -> Progress {
     let is_newer = |condition: &&Value| condition["observedGeneration"].as_i64().is_some_and(|seen| seen >= generation);
     let current: Vec<_> = conditions(function).filter(is_newer).collect();
     let all_true = current.iter().all(|condition| condition["status"] == "True");
-    if current.iter().any(|condition| condition["status"] == "False") {
+    // Git is read again by itself; the GitRepository may just have been applied.
+    let is_final = |condition: &&Value| {
+        condition["status"] == "False" && condition["reason"] != Reason::SourceUpdateFailed.as_str()
+    };
+    if current.iter().any(is_final) {
         Progress::Failed
     } else if all_true && current.len() == Type::ALL.len() {
         Progress::Running
@@ -130,5 +134,7 @@ mod tests {
         check(&[(running, "True", 2), (built, "True", 2), (ready, "True", 2)], Progress::Running);
         check(&[(running, "True", 1), (built, "False", 2), (ready, "True", 2)], Progress::Failed);
         check(&[(running, "False", 3), (built, "True", 3), (ready, "True", 3)], Progress::Failed);
+        let unread = json!({"type": ready, "status": "False", "reason": "SourceUpdateFailed", "observedGeneration": 2});
+        assert_eq!(progress(&json!({"status": {"conditions": [unread]}}), 2), Progress::Waiting);
     }
 }
