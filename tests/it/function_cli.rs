@@ -60,8 +60,8 @@ impl Desk {
         directory
     }
 
-    fn resource_version(&self) -> Value {
-        self.world.function_now("hello").unwrap()["metadata"]["resourceVersion"].clone()
+    fn generation(&self) -> Value {
+        self.world.function_now("hello").unwrap()["metadata"]["generation"].clone()
     }
 }
 
@@ -112,11 +112,11 @@ async fn a_directory_becomes_a_function_and_the_function_the_same_directory() {
         assert_eq!(written[handler.file_name().unwrap().to_str().unwrap()], fs::read_to_string(&handler).unwrap());
         let third = desk.sync("third").await;
         assert_eq!(files(&third), written);
-        let before = desk.resource_version();
+        let before = desk.generation();
         for directory in [&first, &second, &third] {
             assert_eq!(desk.run(&apply(&config(directory), &[])).await, "- Function - hello unchanged\n");
         }
-        assert_eq!(desk.resource_version(), before);
+        assert_eq!(desk.generation(), before);
         let own = files(&first);
         desk.sync("first").await;
         assert_eq!(files(&first), own, "what already says so stays as it was");

@@ -231,10 +231,9 @@ impl Applying<'_> {
                 output::print(&format!("X {kind} - {name} can't be applied\n"))?;
             }
             let answer = answer?;
-            let version = |object: &Value| text_at(object, "/metadata/resourceVersion").to_owned();
             let outcome = match &target.live {
                 None => "created",
-                Some(live) if version(live) == version(&answer) => "unchanged",
+                Some(live) if written(live) == written(&answer) => "unchanged",
                 Some(_) => "updated",
             };
             print(&target.object, self.arguments.output, outcome, Moment::After)?;
@@ -315,6 +314,18 @@ impl Applying<'_> {
         }
         Ok(())
     }
+}
+
+/// An object without what others report in it, and who wrote what.
+fn written(object: &Value) -> Value {
+    let mut written = object.clone();
+    if let Some(fields) = written.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = written.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|name, _| name != "resourceVersion" && name != "managedFields");
+    }
+    written
 }
 
 /// Whether an object was applied by this command for the Function with this UID, and by no GitSync.

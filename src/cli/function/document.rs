@@ -75,11 +75,10 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     let mut document = None;
     while let Some((event, mark)) = reader.next()? {
         match event {
-            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
             Event::DocumentStart(..) if document.is_some() => {
                 return Err(Problem::new(mark, "there is a second document; a configuration is one"));
             }
-            Event::DocumentStart(..) => {}
+            Event::StreamStart | Event::StreamEnd | Event::DocumentStart(..) | Event::DocumentEnd => {}
             event => document = Some(reader.node(event, mark)?),
         }
     }

@@ -37,7 +37,7 @@ pub(in crate::cli) enum Error {
     Text(#[source] serde_json::Error),
     #[error("nothing was changed: {what} is managed by the GitSync {sync}, which would change it back")]
     Managed { what: String, sync: String },
-    #[error("nothing was changed: {what} belongs to others in part:\n{}", .fields.iter().map(|one| format!("  {} is of {}", one.field, one.manager)).collect::<Vec<_>>().join("\n"))]
+    #[error("{what} belongs to others in part:\n{}", .fields.iter().map(|one| format!("  {} is of {}", one.field, one.manager)).collect::<Vec<_>>().join("\n"))]
     Conflict { what: String, fields: Vec<FieldConflict> },
     #[error("nothing was changed: the cluster does not serve {}", .0.join(", "))]
     NotServed(Vec<String>),

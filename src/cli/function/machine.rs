@@ -90,7 +90,7 @@ impl<'a> Machine<'a> {
             (false, _) => {}
             (true, Language::NodeJs) => _ = command.arg(format!("--inspect={INSPECTOR}")),
             (true, Language::Python) => {
-                _ = command.args(["-X", "frozen_modules=off", "-m", "debugpy", "--listen", DEBUGPY])
+                _ = command.args(["-X", "frozen_modules=off", "-m", "debugpy", "--listen", DEBUGPY]);
             }
         }
         command.arg(self.room.join("server").join(script)).current_dir(folder);

@@ -130,9 +130,11 @@ mod tests {
         let config = Config::read(text, None).unwrap();
         let code = Code { source: "module.exports = { main: () => 'hi' }\n".into(), dependencies: String::new() };
         let shown = match objects(&config, &code) {
-            Ok(objects) => {
-                objects.iter().map(|object| format!("---\n{}", serde_yaml::to_string(object).unwrap())).collect()
-            }
+            Ok(objects) => objects
+                .iter()
+                .map(|object| format!("---\n{}", serde_yaml::to_string(object).unwrap()))
+                .collect::<Vec<_>>()
+                .concat(),
             Err(wrong) => wrong,
         };
         assert_eq!(shown, expected);

@@ -193,7 +193,7 @@ impl Reading {
                 }
                 number.map(Value::from)
             }
-            (Shape::Texts, Content::List(items)) => self.items(items, &Shape::Text, path),
+            (Shape::Texts, Content::List(items)) => Some(self.items(items, &Shape::Text, path)),
             (Shape::Pairs, Content::Map(fields)) => {
                 let pairs = fields.iter().filter_map(|field| {
                     let path = format!("{path}.{}", printable(&field.name));
@@ -202,7 +202,7 @@ impl Reading {
                 Some(Value::Object(pairs.collect()))
             }
             (Shape::Object(rows), Content::Map(_)) => self.object(node, rows, path).map(Value::Object),
-            (Shape::List(rows), Content::List(items)) => self.items(items, &Shape::Object(rows), path),
+            (Shape::List(rows), Content::List(items)) => Some(self.items(items, &Shape::Object(rows), path)),
             (shape, _) => {
                 let expected = match shape {
                     Shape::Text => "a text",
@@ -216,7 +216,7 @@ impl Reading {
         }
     }
 
-    fn items(&mut self, items: &[Node], shape: &Shape, path: &str) -> Option<Value> {
+    fn items(&mut self, items: &[Node], shape: &Shape, path: &str) -> Value {
         let items = items.iter().enumerate().filter_map(|(at, item)| {
             let path = format!("{path}[{at}]");
             if item.content == Content::Null {
@@ -224,7 +224,7 @@ impl Reading {
             }
             self.value(item, shape, &path)
         });
-        Some(Value::Array(items.collect()))
+        Value::Array(items.collect())
     }
 
     fn object(&mut self, node: &Node, rows: &[Row], path: &str) -> Option<Map<String, Value>> {
@@ -352,7 +352,7 @@ pub(super) fn scalar(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
             c if crate::object::is_unprintable(c) && c > '\u{ffff}' => {
-                quoted.push_str(&format!("\\U{:08X}", u32::from(c)))
+                quoted.push_str(&format!("\\U{:08X}", u32::from(c)));
             }
             c if crate::object::is_unprintable(c) => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
             c => quoted.push(c),
