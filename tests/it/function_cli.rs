@@ -353,21 +353,14 @@ async fn files_of_something_else_are_not_replaced() {
     let desk = Desk::new().await;
     let first = desk.init("first", &[]).await;
     desk.run(&apply(&config(&first), &[])).await;
-    let sync = |directory: &str, more: &[&str]| {
-        let line = ["function", "sync", "hello", "-n", NAMESPACE, "--dir", directory];
-        [&line[..], more].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let strings = |line: &Vec<String>| line.iter().map(|word| word.to_owned()).collect::<Vec<_>>();
     let other = desk.path("other");
     fs::create_dir(&other).unwrap();
     fs::write(format!("{other}/handler.js"), "mine").unwrap();
-    let line = strings(&sync(&other, &[]));
-    let line: Vec<_> = line.iter().map(String::as_str).collect();
-    let refused = desk.refused(&line).await;
+    let sync = ["function", "sync", "hello", "-n", NAMESPACE, "--dir", &other];
+    let refused = desk.refused(&sync).await;
     assert!(refused.contains(&format!("nothing was written: handler.js in {other} would be lost")), "{refused}");
     assert_eq!(files(&other).len(), 1);
-    let line = sync(&other, &["--overwrite"]);
-    desk.run(&line.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    desk.run(&[&sync[..], &["--overwrite"]].concat()).await;
     assert_eq!(files(&other), files(&first));
 
     // A workspace of this Function is brought to what the cluster has, where its files are.

@@ -56,7 +56,8 @@ impl Running {
     }
 
     fn listening(&mut self) {
-        self.port = self.line("Listening on").trim().rsplit([' ', ':']).next().unwrap().to_owned();
+        let line = self.line("Listening on");
+        line.trim().rsplit(' ').next().unwrap().clone_into(&mut self.port);
     }
 
     fn get(&self) -> String {
