@@ -99,6 +99,8 @@ pub const BOOTSTRAP_KEY: &str = "objects.yaml";
 pub const BOOTSTRAPPED: &str = "mainstay.dev/bootstrapped";
 /// On [`BOOTSTRAP`], while some objects are refused: the digest, and which of them were created.
 pub const BOOTSTRAPPING: &str = "mainstay.dev/bootstrapping";
+/// Field manager of what `mainstay function apply` applies.
+pub const FUNCTION_MANAGER: &str = "mainstay-function";
 /// Field manager of what is created from [`BOOTSTRAP`].
 pub const INSTALL_MANAGER: &str = "mainstay-install";
 /// ConfigMap in the agent's namespace with the keys of SSH hosts.

@@ -40,6 +40,8 @@ mod first_hour;
 mod forgeries;
 mod full_registries;
 mod function_children;
+mod function_cli;
+mod function_run;
 mod function_samples;
 mod functions;
 mod functions_autoscaled;
