@@ -28,6 +28,7 @@
 //!   do about a change), revert backoffs; in memory, and as an inventory in ConfigMaps
 //! - [`apply`]: the one writer of managed objects: applies, adoption, reverts, prune
 //! - [`propagation`]: registry and package logins of the agent's namespace are copied to the others
+//! - [`prevention`]: admission policies that have the API server refuse hand edits of what a GitSync manages
 //! - [`drift`]: watches managed objects and decides what must be reverted
 //! - [`gitsync`]: decides what of a commit is applied and pruned, and when; the controller of GitSyncs
 //! - [`runtimes`]: the language runtimes of Functions
@@ -88,6 +89,7 @@
 //! | every write to a managed object | [`apply`]: `put.rs` and `revert.rs` (both apply through `server_side.rs`), `replace.rs`, `prune.rs`, `replicas.rs` |
 //! | by whose rights objects are read and written | [`Writer::acting_for`](apply::Writer::acting_for), `gitsync/rights.rs` |
 //! | what cannot be changed is deleted and created anew | `apply/replace.rs`, as [`managed::replacement`] allows |
+//! | what nobody may change by hand | [`prevention`], as `gitsync/prevented.rs` wants it |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |
 //! | field ownership projection | [`managed::projection`] |
 //! | revert backoff | [`managed::revert_backoff`]; every other backoff is a [`failure::Backoff`] |
@@ -140,6 +142,7 @@ pub mod managed;
 pub mod manifest;
 pub mod notification;
 pub mod object;
+pub mod prevention;
 pub mod propagation;
 pub mod receiver;
 pub mod registry;

@@ -83,7 +83,7 @@ impl Work for Syncs {
 
     fn complete(&self) {
         self.context.source.all_registered(ConsumerKind::GitSync);
-        self.context.registry.set_complete();
+        self.context.set_complete();
         self.known.send_replace(true);
     }
 

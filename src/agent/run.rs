@@ -31,6 +31,7 @@ use crate::gitsync::{Context, Rights};
 use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
+use crate::prevention;
 use crate::receiver::{self, Deliveries};
 use crate::render::{Helm, Kustomize};
 use crate::secrets::Secrets;
@@ -354,6 +355,11 @@ async fn lead(
     let watching = repositories::follow(repositories, context.writer.clone(), notifier.clone(), seen, stop.clone());
     tasks.spawn(async move {
         watching.await;
+        Ok(())
+    });
+    let preventing = prevention::keep(Arc::clone(&context.prevention), context.writer.clone(), stop.clone());
+    tasks.spawn(async move {
+        preventing.await;
         Ok(())
     });
     let component = liveness.component("the watch of GitSyncs");

@@ -19,6 +19,8 @@ pub enum Type {
     Drifted,
     /// A new commit waits for a window.
     Frozen,
+    /// Hand edits of managed objects are refused.
+    Prevented,
     /// The host key of a GitRepository was pinned at first use.
     HostKeyPinned,
 }
@@ -34,6 +36,7 @@ impl Type {
             Self::Contended => "Contended",
             Self::Drifted => "Drifted",
             Self::Frozen => "Frozen",
+            Self::Prevented => "Prevented",
             Self::HostKeyPinned => "HostKeyPinned",
         }
     }
@@ -108,6 +111,12 @@ pub enum Reason {
     WindowClosed,
     /// No window does.
     WindowOpen,
+    /// The API server refuses hand edits.
+    Prevented,
+    /// The API server cannot do that.
+    NotSupported,
+    /// Somebody else has an object of the name that the agent needs.
+    NameConflict,
     /// Deliveries to a Receiver are accepted.
     Receiving,
     /// The Secret of a Receiver, or its token, is missing.

@@ -65,6 +65,14 @@ pub struct GitSyncSpec {
     /// owner references, and what is ignored.
     #[serde(default)]
     pub additions: bool,
+    /// Whether the API server refuses hand edits of managed objects, by a ValidatingAdmissionPolicy that the agent makes and
+    /// removes (Kubernetes 1.30 or newer). People may then neither delete them nor change anything of them but `mainstay.dev/…`
+    /// annotations, subresources, and what `kubectl rollout restart` sets; ServiceAccounts may add to them, and change nothing
+    /// that is in the manifest. Exempt are the agent, `serviceAccountName`, the cluster's own controllers, dry runs, objects
+    /// under break glass (`mainstay pause`), and everything while the GitSync is suspended. A GitSync that may not touch
+    /// everything prevents nothing outside of its namespaces.
+    #[serde(default)]
+    pub prevent: bool,
     /// Fields that are left to others: not applied, not compared and not reverted. A new object is created with the values of
     /// its manifest. At most 50, with 500 paths together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -458,7 +466,8 @@ pub struct GitSyncStatus {
     /// The last commit that was applied outside of the windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_override: Option<WindowOverride>,
-    /// Conditions: Ready, Reconciling, Stalled, Healthy, Contended, Drifted and, if there are windows, Frozen.
+    /// Conditions: Ready, Reconciling, Stalled, Healthy, Contended, Drifted, Frozen if there are windows, and Prevented with
+    /// `spec.prevent`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,

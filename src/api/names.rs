@@ -16,6 +16,13 @@ pub const SYNC_LABEL: &str = "mainstay.dev/sync";
 /// Label on inventory ConfigMaps: the same value as [`SYNC_LABEL`] has on the objects that they list.
 pub const INVENTORY_LABEL: &str = "mainstay.dev/inventory";
 
+/// Label on the ValidatingAdmissionPolicy and the binding of a GitSync with `spec.prevent`: the value that [`SYNC_LABEL`] has on
+/// the objects that they protect.
+pub const PREVENTION_LABEL: &str = "mainstay.dev/prevention";
+
+/// Annotation in the template of a workload that `kubectl rollout restart` sets.
+pub const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+
 /// Prefix of the annotations below, which the drift loop never reverts on a live object.
 pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
 /// `disabled` on a live object stops both loops for it (break glass).

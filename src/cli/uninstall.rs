@@ -1,7 +1,7 @@
 //! `mainstay uninstall`: removes the agent from a cluster; the objects that it has applied stay.
 //!
 //! Invariant: no object that came from a repository is deleted, and nothing waits for an agent that is gone: finalizers are
-//! removed with the GitSyncs, and a namespace or definition that is still in use is kept and named.
+//! removed with the GitSyncs, no policy is left that refuses changes, and a namespace or definition that is still in use is kept and named.
 //!
 //! The order matters: GitSyncs are deleted while an agent can still remove label and ownership from their objects; then
 //! the agent is stopped; then its roles, its definitions and its namespace are deleted.
@@ -156,7 +156,8 @@ impl Uninstall<'_> {
     async fn perform(&self, installed: &Installed) -> Result<(), Error> {
         self.delete_syncs(installed.is_led).await?;
         self.stop_agent().await?;
-        // From here on, no agent removes finalizers.
+        // From here on, no agent removes finalizers, nor makes policies anew.
+        self.delete_policies().await?;
         self.delete_syncs(false).await?;
         self.delete_keys_and_repositories().await?;
         self.delete_registry().await?;
@@ -230,6 +231,14 @@ impl Uninstall<'_> {
 
     async fn delete_sync(&self, kind: &Kind, sync: &ObjectMeta, without_agent: bool) -> Result<(), Error> {
         let (namespace, name) = (sync.namespace.as_deref(), sync.name.as_deref().unwrap_or_default());
+        if is_protected(sync) {
+            // One that a GitSync manages may be protected from whoever deletes it, unless it is under break glass.
+            let glass = json!({"metadata": {"annotations": {names::RECONCILE: names::DISABLED}}});
+            match self.cluster.patch_merge(kind, namespace, name, Part::Main, &glass).await {
+                Err(error) if error.is_not_found() => return Ok(()),
+                patched => patched.map(drop)?,
+            }
+        }
         let finalizers: Vec<&String> = sync.finalizers.iter().flatten().collect();
         let held = finalizers.iter().any(|finalizer| *finalizer == names::FINALIZER);
         let mut metadata = json!({});
@@ -349,6 +358,18 @@ impl Uninstall<'_> {
         Ok(())
     }
 
+    /// Deletes the policies by which hand edits were refused that the agent has left behind, and their bindings first.
+    async fn delete_policies(&self) -> Result<(), Error> {
+        for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+            let Some(kind) = self.cluster.kind(WEBHOOKS, kind).await? else { continue };
+            for found in self.list(&kind, Selection::with_label(names::PREVENTION_LABEL)).await? {
+                let may_go = |meta: &ObjectMeta| was_written_by(meta, names::AGENT_MANAGER);
+                self.delete(&kind, None, found.name.as_deref().unwrap_or_default(), may_go).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes our definitions that have no objects.
     async fn delete_definitions(&self) -> Result<(), Error> {
         let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
@@ -421,6 +442,13 @@ fn namespaced_name(meta: &ObjectMeta) -> String {
 
 fn is_ours(meta: &ObjectMeta) -> bool {
     meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == LABEL)
+}
+
+/// Whether a GitSync manages it, and it is not under break glass.
+fn is_protected(meta: &ObjectMeta) -> bool {
+    let is_managed = meta.labels.iter().flatten().any(|(key, _)| key == names::SYNC_LABEL);
+    let mut annotations = meta.annotations.iter().flatten();
+    is_managed && !annotations.any(|(key, value)| key == names::RECONCILE && value == names::DISABLED)
 }
 
 fn prunes_on_deletion(meta: &ObjectMeta) -> bool {

@@ -42,6 +42,7 @@ mod served;
 mod service_account;
 mod watch;
 mod watch_decoder;
+mod whoami;
 
 pub use apply::{Apply, Part, Persistence};
 pub use capabilities::Capabilities;

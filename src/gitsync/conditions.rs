@@ -1,4 +1,5 @@
-//! What the conditions of a GitSync say after an attempt: Ready, Reconciling, Stalled, Healthy, Contended, Drifted and Frozen.
+//! What the conditions of a GitSync say after an attempt: Ready, Reconciling, Stalled, Healthy, Contended, Drifted, Frozen and
+//! Prevented.
 //!
 //! Deliberately absent: the rest of the status.
 
@@ -14,6 +15,7 @@ use crate::api::git_sync::{DriftReason, Drifted, Failure};
 use crate::failure::Class;
 use crate::managed::Summary;
 use crate::object::{printable, printable_lines};
+use crate::prevention::State;
 
 /// What Ready says of a commit that came over `git://`.
 const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
@@ -136,6 +138,39 @@ impl Conditions<'_> {
         } else if facts.windows || conditions::status(self.all, Type::Frozen).is_some() {
             self.set(Type::Frozen, "False", Reason::WindowOpen, "");
         }
+    }
+
+    /// What becomes of `spec.prevent`; without it, there is no such condition.
+    pub(super) fn prevention(&mut self, facts: &Facts<'_>) {
+        if !facts.prevent {
+            self.all.retain(|condition| condition.type_ != Type::Prevented.as_str());
+            return;
+        }
+        let is_suspended = matches!(facts.outcome, Outcome::Suspended { .. });
+        let (status, reason, message) = match facts.prevention {
+            None if is_suspended => {
+                ("False", Reason::Suspended, "hand edits are not refused while the GitSync is suspended".to_owned())
+            }
+            None => ("Unknown", Reason::Progressing, "nothing was applied yet".to_owned()),
+            // A new agent has not seen the policy yet.
+            Some(State::Pending)
+                if conditions::status(self.all, Type::Prevented).is_some_and(|c| c.status == "True") =>
+            {
+                return;
+            }
+            Some(State::Pending) => ("Unknown", Reason::Progressing, "the policy is being made".to_owned()),
+            Some(State::Prevented) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
+            Some(State::NotServed) => {
+                let what = "this API server has no ValidatingAdmissionPolicies (Kubernetes has them from 1.30 on)";
+                ("False", Reason::NotSupported, format!("{what}, so hand edits are not refused; they are reverted"))
+            }
+            Some(State::NameTaken(name)) => {
+                let what = format!("{name} is there already, and not from Mainstay, so hand edits are not refused");
+                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync another name"))
+            }
+            Some(State::Failed(why)) => ("False", Reason::ApplyFailed, format!("hand edits are not refused: {why}")),
+        };
+        self.set(Type::Prevented, status, reason, &message);
     }
 
     pub(super) fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {

@@ -20,6 +20,7 @@ use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
 use crate::object::{Key, Owner};
+use crate::prevention::Prevention;
 use crate::render::{Helm, Kustomize};
 use crate::secrets::Secrets;
 use crate::source::{Pushes, Repositories, SkippedTrees, Source, thread_time};
@@ -60,6 +61,8 @@ pub struct Context {
     pub helm: Helm,
     /// Whose GitSyncs have whose rights.
     pub rights: Rights,
+    /// Whose objects nobody changes by hand.
+    pub prevention: Arc<Prevention>,
     /// Called with every message; must not block.
     pub announce: Box<Announce>,
     /// Notifies when every remote is to be looked up now.
@@ -113,6 +116,7 @@ impl Context {
             skipped: Arc::new(SkippedTrees::new(manifest::reads)),
             limits: manifest::Limits::new(thread_time),
             rights,
+            prevention: Arc::default(),
             kustomize,
             helm,
             announce: Box::new(announce),
@@ -135,6 +139,7 @@ impl Context {
         let confined_to = self.is_confined(namespace).then(|| namespace.into());
         self.registry.enter(owner, label(namespace, name), confined_to);
         self.dependencies.enter(owner);
+        self.prevention.enter(owner);
     }
 
     /// A GitSync is there that cannot be read: nobody knows what it wants.
@@ -147,6 +152,13 @@ impl Context {
     pub fn leave(&self, owner: &Owner) {
         self.registry.remove(owner);
         self.dependencies.remove(owner);
+        self.prevention.remove(owner);
+    }
+
+    /// Every GitSync that there is has entered.
+    pub fn set_complete(&self) {
+        self.registry.set_complete();
+        self.prevention.set_complete();
     }
 
     /// Whether another GitSync than `owner` wants an object now, or may want it: it goes to that one and is not deleted.

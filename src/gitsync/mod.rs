@@ -11,7 +11,7 @@
 //! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
-//!   [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes
+//!   [`prevented`] is what nobody may change by hand, [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes
 //! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]; [`urgency`]
 //!   says how soon it is written
 //!
@@ -50,6 +50,7 @@ mod overlay_fields;
 mod perform;
 pub mod placement;
 pub mod plan;
+mod prevented;
 #[expect(clippy::disallowed_methods, reason = "windows and deletions are judged at a time")]
 mod preview;
 mod previewed;

@@ -11,7 +11,7 @@ use crate::api::git_sync::{Failure, Terminating, WindowOverride};
 use crate::failure::{Class, chain};
 use crate::managed::{Listed, Summary};
 use crate::secrets::Known;
-use crate::{cluster, render, source};
+use crate::{cluster, prevention, render, source};
 
 /// How the last attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +117,10 @@ pub struct Facts<'a> {
     pub refused_permission: Option<&'a str>,
     /// Objects that left and are still being deleted; `None` when nobody has looked yet.
     pub terminating: Option<&'a Listed<Terminating>>,
+    /// Whether hand edits are to be prevented.
+    pub prevent: bool,
+    /// What has become of that; `None` if it is not done now.
+    pub prevention: Option<&'a prevention::State>,
 }
 
 impl Facts<'_> {

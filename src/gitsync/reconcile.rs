@@ -17,6 +17,7 @@ use super::decryption::DecryptionSecret;
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
+use super::prevented;
 use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine, depends_on};
@@ -82,6 +83,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut pushed = context.pushes.subscribe(&consumer);
     let drifted = context.writer.notifier(&owner);
     let dependencies = context.dependencies.listen(&owner);
+    let prevention = context.prevention.listen(&owner);
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
@@ -117,6 +119,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = host_keys.changed() => task.host_keys_changed(),
             () = drifted.notified() => task.objects_changed(),
             () = dependencies.notified() => task.dependencies_changed(),
+            // The status says so.
+            () = prevention.notified() => {}
             () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
             () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
@@ -276,6 +280,7 @@ impl Task {
             let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
             self.after(sync, attempted, began);
             self.run_again(sync).await;
+            self.want_prevention(sync);
             self.postpone_untried(now);
         }
         self.report(sync).await;
@@ -349,6 +354,15 @@ impl Task {
             self.state.failed.retry_all(Instant::now());
         }
         Ok(())
+    }
+
+    /// What is prevented from now on.
+    fn want_prevention(&mut self, sync: &GitSync) {
+        let inventory = self.attempt(sync).inventory();
+        let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
+        if let Some(wanted) = wanted {
+            self.context.prevention.want(&self.owner, wanted);
+        }
     }
 
     /// Makes an attempt. `None`: nothing was to do.

@@ -92,6 +92,7 @@ impl Task {
         let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let summary = self.context.writer.summary(&self.owner);
+        let prevention = self.context.prevention.state(&self.owner);
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
@@ -109,6 +110,8 @@ impl Task {
             window_override: self.state.window_override.as_ref(),
             terminating: terminating.as_ref(),
             refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
+            prevent: sync.spec.prevent,
+            prevention: prevention.as_ref(),
         };
         let new = status::after(&old, &facts, Timestamp::now());
         let ready = crate::api::conditions::status(&new.conditions, Type::Ready);

@@ -100,6 +100,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
     conditions.contention(summary);
     conditions.drift(facts);
     conditions.freeze(facts);
+    conditions.prevention(facts);
     conditions.ready(facts, &kept);
     status
 }
@@ -166,6 +167,8 @@ mod tests {
             wait: Some(Duration::from_secs(60)),
             windows: false,
             unprotected: false,
+            prevent: false,
+            prevention: None,
             window_override: None,
             terminating: None,
             refused_permission: None,
@@ -232,6 +235,8 @@ mod tests {
             wait: None,
             windows: false,
             unprotected: false,
+            prevent: false,
+            prevention: None,
             window_override: None,
             terminating: None,
             refused_permission: None,
@@ -272,6 +277,8 @@ mod tests {
             wait: None,
             windows: false,
             unprotected: false,
+            prevent: false,
+            prevention: None,
             window_override: None,
             terminating: None,
             refused_permission: None,

@@ -18,7 +18,7 @@ use super::desired::Desired;
 use super::fields::{Fields, applied_by, readable, subtract};
 use super::ownership::moved;
 use super::projection::{Difference, child, quoted};
-use crate::api::names::{ANNOTATION_PREFIX, MANAGER};
+use crate::api::names::{ANNOTATION_PREFIX, MANAGER, RESTARTED_AT};
 
 /// Field managers of tools that people use.
 const TOOLS: [&str; 11] = [
@@ -36,8 +36,6 @@ const TOOLS: [&str; 11] = [
 ];
 /// How the names of others begin: each command of `kubectl` has one, such as `kubectl-edit`.
 const KUBECTL: &str = "kubectl-";
-/// What `kubectl rollout restart` sets.
-const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Whether people's tools added something to a live object, which is given as it is viewed.
 pub(crate) fn are_in(desired: &Desired, view: &Value) -> bool {

@@ -199,6 +199,8 @@ fn decide(case: &Case) -> String {
             unprotected: false,
             window_override: None,
             terminating: None,
+            prevent: false,
+            prevention: None,
             refused_permission: None,
             rerun: None,
         };

@@ -99,6 +99,7 @@ mod ownership;
 mod panics;
 mod permissions;
 mod pinning;
+mod prevent;
 mod private_example;
 mod private_https;
 mod private_matrix;

@@ -154,6 +154,11 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
         let agent = shell.agent("agent").await;
         server.authorize(&shell.run(&format!("mainstay identity -n {HOME}")).await.out);
         shell.run(&format!("mainstay sync -n {HOME}")).await;
+        // Changes of its objects are refused.
+        shell
+            .run(&format!("kubectl patch gitsync shop -n {HOME} --type=merge -p '{{\"spec\":{{\"prevent\":true}}}}'"))
+            .await;
+        shell.run(&format!("kubectl wait gitsync shop -n {HOME} --for=condition=Prevented --timeout=60s")).await;
         // Its objects would go with it, so it has a finalizer.
         shell.run(&format!("kubectl annotate gitsync shop -n {HOME} mainstay.dev/on-delete=prune")).await;
         let finalizer = format!("kubectl get gitsync shop -n {HOME} -o yaml | grep mainstay.dev/git-sync");
@@ -199,6 +204,8 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
             "kubectl get crd functions.serverless.kyma-project.io".to_owned(),
             "kubectl get clusterrole mainstay-agent".to_owned(),
             "kubectl get clusterrolebinding mainstay-applies".to_owned(),
+            format!("kubectl get validatingadmissionpolicybinding mainstay-{HOME}.shop"),
+            format!("kubectl get validatingadmissionpolicy mainstay-{HOME}.shop"),
         ];
         for get in gone {
             shell.until(&format!("! {get} 2> error && grep -q NotFound error")).await;

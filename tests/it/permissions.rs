@@ -89,7 +89,8 @@ async fn the_agent_needs_no_more_than_its_own_role_for_functions_and_its_bookkee
     registry["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "sweep", "image": "mainstay"}]);
     world.create(DEPLOYMENTS.0, DEPLOYMENTS.1, NAMESPACE, registry);
     world.remote.file("map.yaml", config_map("map", "1")).commit("one");
-    world.synced(json!({})).await;
+    world.synced(json!({"prevent": true})).await;
+    world.condition_is("demo", "Prevented", "True").await;
     world.function("hello", inline("module.exports = { main: () => 'hi' }"));
     world.runs("hello").await;
     let noted = |w: &World| w.get("v1", "configmaps", "mainstay-image-retention").is_some();

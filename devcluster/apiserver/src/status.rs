@@ -27,6 +27,7 @@ impl std::fmt::Display for GroupResource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cause {
     /// Machine-readable: `FieldValueRequired`, `FieldValueInvalid`, `FieldManagerConflict`, ….
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// For people; for field causes, without the field's path.
     pub message: String,

@@ -39,6 +39,7 @@ mod objects;
 mod patches;
 mod permissions;
 mod pod_parts;
+mod policies;
 mod proxies;
 mod quotas;
 mod refusals;

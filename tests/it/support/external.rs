@@ -61,6 +61,7 @@ struct Connection {
     /// Synchronous calls of a test are carried out here, whatever the test's own runtime does.
     runtime: Runtime,
     admin: Api,
+    config: Config,
     agent: Config,
     turns: Arc<Semaphore>,
 }
@@ -95,6 +96,14 @@ impl External {
     /// Does something as a field manager.
     pub(crate) fn call(self, manager: &str, call: Call) -> Result<Value, Status> {
         self.wait(async |api| api.call(manager, call).await)
+    }
+
+    /// Does something as a user who may do everything.
+    pub(crate) fn call_as(self, user: &str, manager: &str, call: Call) -> Result<Value, Status> {
+        let mut config = self.0.config.clone();
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned()]);
+        self.wait(async |_| Api(client(config)).call(manager, call).await)
     }
 
     /// The objects of a kind; none of a kind that is not served.
@@ -149,16 +158,17 @@ impl Connection {
     fn open(path: &std::path::Path) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let file = Kubeconfig::read_from(path).unwrap_or_else(|error| panic!("{KUBECONFIG}: {error}"));
-        let (admin, agent) = on(&runtime, async || {
+        let (admin, own, agent) = on(&runtime, async || {
             let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
             config.default_retry = false;
             config.read_timeout = None;
             let admin = Api(client(config.clone()));
             let token = admin.prepare().await;
+            let own = config.clone();
             config.auth_info = serde_json::from_value::<AuthInfo>(json!({"token": token})).unwrap();
-            (admin, config)
+            (admin, own, config)
         });
-        Self { runtime, admin, agent, turns: Arc::new(Semaphore::new(1)) }
+        Self { runtime, admin, config: own, agent, turns: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -353,6 +363,17 @@ impl Api {
             let path = path_of("admissionregistration.k8s.io/v1", resource, "", super::admission::NAME, "");
             if self.get(&path).await.is_some_and(|live| !live["metadata"]["labels"][SCAFFOLDING].is_null()) {
                 let _ = self.ask(Method::DELETE, &path, "application/json", Vec::new()).await;
+            }
+        }
+        // Policies of GitSyncs of these tests: they would refuse the deletion of what those have applied.
+        for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
+            let collection = path_of("admissionregistration.k8s.io/v1", resource, "", "", "");
+            for policy in self.list(&collection, "admissionregistration.k8s.io/v1").await {
+                let name = policy["metadata"]["name"].as_str().unwrap();
+                if name.starts_with(&format!("mainstay-{NAMESPACE}")) {
+                    let _ =
+                        self.ask(Method::DELETE, &format!("{collection}/{name}"), "application/json", Vec::new()).await;
+                }
             }
         }
         let outcomes = path_of("v1", "configmaps", "kube-system", OUTCOMES, "");

@@ -37,8 +37,8 @@ pub(crate) struct Gate {
     levers: Arc<FaultInjection>,
     /// The token that every request bears; none: the administrator asks.
     token: Arc<Mutex<Option<String>>>,
-    /// The text that stands for something deep in answers.
-    deep: Arc<Mutex<Option<String>>>,
+    /// A text in answers, and what stands in its place.
+    replaced: Arc<Mutex<Option<(String, String)>>>,
     /// Requests that were answered with 401 or 403.
     forbidden: Arc<Mutex<Vec<String>>>,
     /// Verb, resource and name (empty: any) of requests at which whoever waits for the answer panics, once each.
@@ -83,7 +83,7 @@ impl Default for Gate {
             heard: Arc::default(),
             levers: Arc::default(),
             token: Arc::default(),
-            deep: Arc::default(),
+            replaced: Arc::default(),
             forbidden: Arc::default(),
             panics: Arc::default(),
             interferences: Arc::default(),
@@ -122,14 +122,19 @@ impl Gate {
     /// In answers that begin from now on, where a value is this text, there are 200 levels instead: deeper than parsers go, and far
     /// from as deep as servers allow.
     pub(crate) fn deepen(&self, text: &str) {
-        *self.deep.lock() = Some(format!("\"{text}\""));
+        let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
+        *self.replaced.lock() = Some((format!("\"{text}\""), deep));
     }
 
-    fn deepened(&self, answer: Response<Answer>) -> Response<Answer> {
-        let Some(text) = self.deep.lock().clone() else { return answer };
-        let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
+    /// In answers that begin from now on, where a value is this text, there is another one: the agent never sees it.
+    pub(crate) fn hide(&self, text: &str) {
+        *self.replaced.lock() = Some((format!("\"{text}\""), "\"Hidden\"".to_owned()));
+    }
+
+    fn with_replaced(&self, answer: Response<Answer>) -> Response<Answer> {
+        let Some((text, other)) = self.replaced.lock().clone() else { return answer };
         let replace = move |data: Bytes| match std::str::from_utf8(&data) {
-            Ok(whole) if whole.contains(&text) => Bytes::from(whole.replace(&text, &deep)),
+            Ok(whole) if whole.contains(&text) => Bytes::from(whole.replace(&text, &other)),
             _ => data,
         };
         answer.map(|body| body.map_frame(move |frame| frame.map_data(&replace)).boxed_unsync())
@@ -326,7 +331,7 @@ impl Service<Request<Body>> for Gated {
                 drop(shuts);
                 return std::future::pending().await;
             }
-            let answer = answer.map(|answer| gate.deepened(answer));
+            let answer = answer.map(|answer| gate.with_replaced(answer));
             let Some(heard) = heard else { return answer };
             answer.map(|answer| {
                 answer.map(|body| {

@@ -58,6 +58,18 @@ impl TestServer {
         }
     }
 
+    /// Does something as a user who may do everything, and is not the agent.
+    pub(crate) fn call_as(&self, user: &str, manager: &str, call: Call) -> Result<Value, Status> {
+        match self {
+            Self::Embedded(server) => {
+                let mut who = Caller::new(manager);
+                user.clone_into(&mut who.user.name);
+                server.call(&who, call)
+            }
+            Self::External(external) => external.call_as(user, manager, call),
+        }
+    }
+
     /// An object.
     pub(crate) fn object(&self, api_version: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         match self {

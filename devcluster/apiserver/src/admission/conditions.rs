@@ -1,9 +1,9 @@
-//! Match conditions: expressions that say whether a webhook is asked about a write at all.
+//! Match conditions: expressions that say whether a webhook is asked about a write at all, or a policy judges it.
 //!
 //! Invariant: one condition that is false is enough, whatever becomes of the others; a condition that cannot be evaluated
-//! counts as the failure policy of its webhook says.
+//! counts as the failure policy of its webhook or policy says.
 //!
-//! Deliberately absent: the fields of `namespaceObject`, which a real server does not tell conditions of webhooks either.
+//! Deliberately absent: the fields of `namespaceObject`, which a real server does not tell conditions either.
 
 use super::{authorizer, hooks::Hook};
 use crate::{
@@ -25,61 +25,98 @@ pub(super) fn hold(
     target: &Target,
     request: &Value,
 ) -> Result<bool, Status> {
-    let mut failures = Vec::new();
-    for condition in hook.value["matchConditions"].as_array().into_iter().flatten() {
-        let expression = text(condition, "/expression").trim();
-        match evaluate(server, settings, target, request, expression) {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(why) => failures.push(format!("expression '{expression}' resulted in error: {why}")),
-        }
+    let namespace = json!({});
+    let input = Input::new(server, settings, target, request, &namespace);
+    match holds(&input, &hook.value["matchConditions"]) {
+        Ok(held) => Ok(held),
+        Err(_) if !hook.must_answer() => Ok(false),
+        Err(why) => Err(Status::forbidden(&target.kind.group_resource(), text(request, "/name"), &why)),
     }
-    if failures.is_empty() || !hook.must_answer() {
-        return Ok(failures.is_empty());
-    }
-    let why = if let [one] = failures.as_slice() { one.clone() } else { format!("[{}]", failures.join(", ")) };
-    Err(Status::forbidden(&target.kind.group_resource(), text(request, "/name"), &why))
 }
 
-fn evaluate(
-    server: &Server,
-    settings: &Settings,
-    target: &Target,
-    request: &Value,
-    expression: &str,
-) -> Result<bool, String> {
-    let program = compile(expression, SCOPE)?;
-    let mut parsed = program.expression().clone();
-    walk::name_selection(&mut parsed, "authorizer", "requestResource");
-    let mut rest = request.clone();
-    let (object, old) = match rest.as_object_mut() {
-        Some(rest) => (rest.remove("object"), rest.remove("oldObject")),
-        None => (None, None),
-    };
-    let absent: Vec<&str> = [("object", &object), ("oldObject", &old)]
-        .into_iter()
-        .filter(|(_, value)| value.as_ref().is_none_or(Value::is_null))
-        .map(|(name, _)| name)
-        .collect();
-    let mut context = Context::with_env(ENVIRONMENT.clone());
-    // An absent object has no fields.
-    let known = |value: Option<Value>| value_of(&value.unwrap_or_default());
-    context.add_variable_from_value("object", known(object));
-    context.add_variable_from_value("oldObject", known(old));
-    context.add_variable_from_value("request", value_of(&rest));
-    context.add_variable_from_value("namespaceObject", value_of(&json!({})));
-    let place = Place::Resource {
-        group: target.kind.group.clone(),
-        resource: target.kind.plural.clone(),
-        subresource: target.subresource.clone(),
-        namespace: text(request, "/namespace").to_owned(),
-        name: text(request, "/name").to_owned(),
-    };
-    authorizer::add(&mut context, server, &settings.user, place).map_err(|error| error.to_string())?;
-    match context.resolve(&parsed) {
-        Ok(cel::Value::Bool(held)) => Ok(held),
-        Ok(_) => Err("no such overload".to_owned()),
-        Err(error) => Err(missing(&error, &parsed, &absent).unwrap_or_else(|| explain(&error))),
+/// Whether all of these conditions hold; what is wrong with them when that cannot be said.
+pub(super) fn holds(input: &Input<'_>, conditions: &Value) -> Result<bool, String> {
+    let mut failures = Vec::new();
+    for condition in conditions.as_array().into_iter().flatten() {
+        let expression = text(condition, "/expression").trim();
+        let held = compile(expression, SCOPE).and_then(|program| input.evaluate(program.expression()));
+        match held {
+            Ok(cel::Value::Bool(true)) => {}
+            Ok(cel::Value::Bool(false)) => return Ok(false),
+            Ok(_) => failures.push(failed(expression, "no such overload")),
+            Err(why) => failures.push(failed(expression, &why)),
+        }
+    }
+    match failures.as_slice() {
+        [] => Ok(true),
+        [one] => Err(one.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
+    }
+}
+
+/// What is said of an expression that could not be evaluated.
+pub(super) fn failed(expression: &str, why: &str) -> String {
+    format!("expression '{expression}' resulted in error: {why}")
+}
+
+/// What expressions about a write are evaluated with.
+pub(super) struct Input<'a> {
+    server: &'a Server,
+    settings: &'a Settings,
+    target: &'a Target,
+    request: Value,
+    object: Value,
+    old: Value,
+    namespace: &'a Value,
+}
+
+impl<'a> Input<'a> {
+    /// Of the request of an AdmissionReview, and what is told of its namespace.
+    pub(super) fn new(
+        server: &'a Server,
+        settings: &'a Settings,
+        target: &'a Target,
+        request: &Value,
+        namespace: &'a Value,
+    ) -> Self {
+        let mut request = request.clone();
+        let (object, old) = match request.as_object_mut() {
+            Some(request) => (request.remove("object"), request.remove("oldObject")),
+            None => (None, None),
+        };
+        let (object, old) = (object.unwrap_or_default(), old.unwrap_or_default());
+        Self { server, settings, target, request, object, old, namespace }
+    }
+
+    /// What an expression comes to; fails in the words of a real server.
+    pub(super) fn evaluate(&self, expression: &IdedExpr) -> Result<cel::Value, String> {
+        let mut parsed = expression.clone();
+        walk::name_selection(&mut parsed, "authorizer", "requestResource");
+        let mut context = Context::with_env(ENVIRONMENT.clone());
+        // An absent object has no fields.
+        context.add_variable_from_value("object", value_of(&self.object));
+        context.add_variable_from_value("oldObject", value_of(&self.old));
+        context.add_variable_from_value("request", value_of(&self.request));
+        context.add_variable_from_value("namespaceObject", value_of(self.namespace));
+        let (server, user) = (self.server, &self.settings.user);
+        authorizer::add(&mut context, server, user, self.place()).map_err(|error| error.to_string())?;
+        let absent: Vec<&str> = [("object", &self.object), ("oldObject", &self.old)]
+            .into_iter()
+            .filter(|(_, value)| value.is_null())
+            .map(|(name, _)| name)
+            .collect();
+        let evaluated = context.resolve(&parsed);
+        evaluated.map_err(|error| missing(&error, &parsed, &absent).unwrap_or_else(|| explain(&error)))
+    }
+
+    fn place(&self) -> Place {
+        Place::Resource {
+            group: self.target.kind.group.clone(),
+            resource: self.target.kind.plural.clone(),
+            subresource: self.target.subresource.clone(),
+            namespace: text(&self.request, "/namespace").to_owned(),
+            name: text(&self.request, "/name").to_owned(),
+        }
     }
 }
 

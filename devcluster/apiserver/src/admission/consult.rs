@@ -1,9 +1,9 @@
-//! Where a write meets the webhooks: their answers change it or refuse it.
+//! Where a write meets the webhooks and the policies: what they say changes it or refuses it.
 
 use super::{
     Answer, Digest, Response, Stop, WebhookCall, conditions,
-    hooks::{self, Hook, Write},
-    review,
+    hooks::{self, Hook, Write, as_seen},
+    policies, review,
 };
 use crate::{
     kinds::table::Kind,
@@ -60,7 +60,7 @@ pub(crate) fn mutate(
     Ok(changed)
 }
 
-/// Lets the validating webhooks judge a write.
+/// Lets the policies, and then the validating webhooks, judge a write.
 pub(crate) fn validate(
     server: &Server,
     settings: &Settings,
@@ -70,6 +70,7 @@ pub(crate) fn validate(
     if !settings.admit {
         return Ok(());
     }
+    policies::judge(server, settings, write, object)?;
     let mut asked = Vec::new();
     for hook in hooks::all(server, false) {
         if let Some(kind) = hooks::concerned(server, &hook, write, object)? {
@@ -117,7 +118,7 @@ fn webhook_call(
 ) -> WebhookCall {
     let seen = |object: Option<&Value>| object.map_or(Value::Null, |object| as_seen(write, kind, object));
     let (object, old) = (seen(object), seen(write.old));
-    let review = review::request(settings, hook, write, kind, object, old);
+    let review = review::of(settings, hook, write, kind, object, old);
     WebhookCall {
         digest: digest(hook, round, &review),
         client: hook.value["clientConfig"].clone(),
@@ -143,17 +144,6 @@ fn digest(hook: &Hook, round: u8, review: &Value) -> Digest {
     }
     let identity = json!([hook.configuration.0, hook.configuration.1, hook.name, hook.mutating, round]);
     Sha256::digest(format!("{identity}{review}")).into()
-}
-
-/// The object as a webhook sees it: in the version that it asked for, or the Scale of it.
-fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
-    if write.target.subresource == "scale" {
-        return crate::kinds::scale::of(&write.target.kind, object);
-    }
-    if kind.api_version == write.target.kind.api_version {
-        return object.clone();
-    }
-    kind.converted(object, &write.target.kind.api_version, &kind.api_version)
 }
 
 /// Changes the object as a webhook wants; whether that makes a difference.

@@ -4,7 +4,7 @@
 //! and blocks the caller's until the answers are there. A webhook that is served by the very runtime thread that is
 //! blocked so can only time out.
 
-use super::{Answer, Stop, WebhookCall, call, hooks};
+use super::{Answer, Stop, WebhookCall, call, hooks, policies};
 use crate::{
     server::Server,
     status::Status,
@@ -32,8 +32,10 @@ enum Next<T> {
 impl<'a> Course<'a> {
     fn new(server: &'a Server, settings: &Settings) -> Self {
         let mut settings = settings.clone();
-        settings.admit = hooks::any(server);
-        if settings.admit {
+        let webhooks = hooks::any(server);
+        settings.admit = webhooks || policies::any(server);
+        settings.warned = Arc::default();
+        if webhooks {
             // Generated values must be the same each time that the write is computed.
             settings.uid = Some(metadata::new_uid());
             settings.seed = Some(fastrand::u64(..));
@@ -52,6 +54,13 @@ impl<'a> Course<'a> {
             }
             Err(Stop::Ask(webhook_calls)) => Next::Ask(webhook_calls),
         }
+    }
+
+    /// What webhooks and policies want the client to be warned of.
+    fn all_warnings(self) -> Vec<String> {
+        let mut warnings = self.warnings;
+        warnings.append(&mut self.settings.warned.lock());
+        warnings
     }
 
     fn learn(&mut self, webhook_calls: Vec<WebhookCall>, answers: Vec<Answer>) {
@@ -80,7 +89,7 @@ pub(crate) async fn admitted<T>(
     let mut course = Course::new(server, settings);
     loop {
         match course.step(&mut attempt) {
-            Next::Done(outcome) => return (outcome, course.warnings),
+            Next::Done(outcome) => return (outcome, course.all_warnings()),
             Next::Ask(webhook_calls) => {
                 let answers = ask_all(course.server, &webhook_calls).await;
                 course.learn(webhook_calls, answers);

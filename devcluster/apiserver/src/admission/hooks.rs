@@ -11,7 +11,8 @@ use crate::{
 use serde_json::Value;
 use std::sync::Arc;
 
-const GROUP: &str = "admissionregistration.k8s.io";
+/// The group of webhook configurations and policies.
+pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// One webhook.
 #[derive(Clone, Debug)]
@@ -41,6 +42,17 @@ impl Hook {
 /// Whether there is any webhook.
 pub(crate) fn any(server: &Server) -> bool {
     ["mutating", "validating"].iter().any(|kind| server.store().count(&storage(kind)) > 0)
+}
+
+/// What says which writes something is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Criteria<'a> {
+    /// `objectSelector`, `namespaceSelector` and `matchPolicy` are fields of it.
+    pub(crate) selectors: &'a Value,
+    /// A list of rules, of which one has to match.
+    pub(crate) rules: &'a Value,
+    /// A list of rules, of which none may match.
+    pub(crate) excluded: &'a Value,
 }
 
 fn storage(kind: &str) -> String {
@@ -93,8 +105,19 @@ pub(crate) fn concerned(
     write: &Write<'_>,
     object: Option<&Value>,
 ) -> Result<Option<Arc<Kind>>, Status> {
+    let criteria = Criteria { selectors: &hook.value, rules: &hook.value["rules"], excluded: &Value::Null };
+    selected(server, criteria, write, object)
+}
+
+/// The kind in whose version a write meets criteria; `None` when it does not.
+pub(crate) fn selected(
+    server: &Server,
+    criteria: Criteria<'_>,
+    write: &Write<'_>,
+    object: Option<&Value>,
+) -> Result<Option<Arc<Kind>>, Status> {
     let kind = &write.target.kind;
-    // Webhook configurations themselves are exempt, so that they can always be repaired.
+    // Webhook configurations and policies themselves are exempt, so that they can always be repaired.
     if kind.group == GROUP {
         return Ok(None);
     }
@@ -102,21 +125,33 @@ pub(crate) fn concerned(
     let labels = |object: Option<&Value>| {
         object.filter(|object| object["metadata"].is_object()).map(|object| object["metadata"]["labels"].clone())
     };
-    let selector = &hook.value["objectSelector"];
-    let selected = |object| labels(object).is_some_and(|labels| selects(selector, &labels));
-    if !is_empty(selector) && !selected(object) && !selected(write.old) {
+    let selector = &criteria.selectors["objectSelector"];
+    let is_selected = |object| labels(object).is_some_and(|labels| selects(selector, &labels));
+    if !is_empty(selector) && !is_selected(object) && !is_selected(write.old) {
         return Ok(None);
     }
-    let rules = || hook.value["rules"].as_array().into_iter().flatten();
-    let mut found = rules().any(|rule| matches(rule, kind, write)).then(|| kind.clone());
-    if found.is_none() && hook.value["matchPolicy"] == "Equivalent" {
-        let table = server.table();
-        let others: Vec<&Arc<Kind>> =
-            table.iter().filter(|k| k.storage == kind.storage && k.api_version != kind.api_version).collect();
-        found = rules().find_map(|rule| others.iter().find(|other| matches(rule, other, write))).map(|k| (*k).clone());
+    let is_equivalent = criteria.selectors["matchPolicy"] == "Equivalent";
+    if matching(server, criteria.excluded, is_equivalent, write).is_some() {
+        return Ok(None);
     }
-    let Some(found) = found else { return Ok(None) };
-    Ok(in_selected_namespace(server, hook, write, object)?.then_some(found))
+    let Some(found) = matching(server, criteria.rules, is_equivalent, write) else { return Ok(None) };
+    Ok(in_selected_namespace(server, criteria.selectors, write, object)?.then_some(found))
+}
+
+/// The kind in whose version one of these rules matches a write: its own, or another one of the same objects.
+fn matching(server: &Server, rules: &Value, is_equivalent: bool, write: &Write<'_>) -> Option<Arc<Kind>> {
+    let kind = &write.target.kind;
+    let rules = || rules.as_array().into_iter().flatten();
+    if rules().any(|rule| matches(rule, kind, write)) {
+        return Some(kind.clone());
+    }
+    if !is_equivalent {
+        return None;
+    }
+    let table = server.table();
+    let others: Vec<&Arc<Kind>> =
+        table.iter().filter(|k| k.storage == kind.storage && k.api_version != kind.api_version).collect();
+    rules().find_map(|rule| others.iter().find(|other| matches(rule, other, write))).map(|k| (*k).clone())
 }
 
 fn is_empty(selector: &Value) -> bool {
@@ -130,11 +165,11 @@ fn is_empty(selector: &Value) -> bool {
 
 fn in_selected_namespace(
     server: &Server,
-    hook: &Hook,
+    selectors: &Value,
     write: &Write<'_>,
     object: Option<&Value>,
 ) -> Result<bool, Status> {
-    let selector = &hook.value["namespaceSelector"];
+    let selector = &selectors["namespaceSelector"];
     if is_empty(selector) || write.namespace().is_empty() {
         return Ok(true);
     }
@@ -159,7 +194,9 @@ fn matches(rule: &Value, kind: &Kind, write: &Write<'_>) -> bool {
         _ => true,
     };
     let mut resources = rule["resources"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let names = rule["resourceNames"].as_array().filter(|names| !names.is_empty());
     scope
+        && names.is_none_or(|names| names.iter().any(|name| name == write.target.name.as_str()))
         && any("operations", write.operation)
         && any("apiGroups", &kind.group)
         && any("apiVersions", &kind.version)
@@ -168,4 +205,15 @@ fn matches(rule: &Value, kind: &Kind, write: &Write<'_>) -> bool {
             (resource == "*" || resource == kind.plural)
                 && (subresource == "*" || subresource == write.target.subresource)
         })
+}
+
+/// The object as a webhook or a policy sees it: in the version that it asked for, or the Scale of it.
+pub(super) fn as_seen(write: &Write<'_>, kind: &Kind, object: &Value) -> Value {
+    if write.target.subresource == "scale" {
+        return crate::kinds::scale::of(&write.target.kind, object);
+    }
+    if kind.api_version == write.target.kind.api_version {
+        return object.clone();
+    }
+    kind.converted(object, &write.target.kind.api_version, &kind.api_version)
 }

@@ -1,4 +1,4 @@
-//! Admission webhooks: other programs change and judge writes before they are stored.
+//! Admission: policies and other programs (webhooks) change and judge writes before they are stored.
 //!
 //! A verb computes a write and comes to the place where a webhook has its say. It has the answer among those that were
 //! given to it, or it stops with the [`WebhookCall`]. Nothing is held meanwhile: [`drive`] asks, outside of every lock, and
@@ -7,11 +7,12 @@
 //!
 //! [`hooks`] reads configurations and says which of them a write concerns, [`conditions`] evaluates what they say about
 //! that as expressions, [`consult`] applies the answers, [`review`] writes and reads AdmissionReviews, [`call`] sends them.
+//! [`policies`] are judged on the spot.
 //!
 //! Invariant: a request asks the same webhook the same question once.
 //! Invariant: nothing is stored as long as a question is open.
 //!
-//! Deliberately absent: webhooks that convert versions.
+//! Deliberately absent: webhooks that convert versions, and policies that change writes.
 
 mod authorizer;
 #[expect(clippy::disallowed_methods, reason = "it opens connections, with a deadline")]
@@ -22,6 +23,7 @@ pub(crate) mod consult;
 pub(crate) mod drive;
 pub(crate) mod hooks;
 mod kept;
+pub(crate) mod policies;
 mod review;
 mod trust;
 

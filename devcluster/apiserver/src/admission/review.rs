@@ -13,14 +13,15 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 /// The AdmissionReview of a write, without its uid.
-pub(super) fn request(
-    settings: &Settings,
-    hook: &Hook,
-    write: &Write<'_>,
-    kind: &Kind,
-    object: Value,
-    old: Value,
-) -> Value {
+pub(super) fn of(settings: &Settings, hook: &Hook, write: &Write<'_>, kind: &Kind, object: Value, old: Value) -> Value {
+    let accepted = hook.value["admissionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let version = accepted.into_iter().find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
+    let request = request(settings, write, kind, object, old);
+    json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
+}
+
+/// The request of an AdmissionReview, without its uid.
+pub(super) fn request(settings: &Settings, write: &Write<'_>, kind: &Kind, object: Value, old: Value) -> Value {
     let target = write.target;
     let kind_of = |kind: &Kind| {
         let part = kind.subresource(&target.subresource);
@@ -55,9 +56,7 @@ pub(super) fn request(
     put("oldObject", old);
     put("dryRun", settings.dry_run.into());
     put("options", options(settings, write));
-    let accepted = hook.value["admissionReviewVersions"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let version = accepted.into_iter().find(|v| matches!(*v, "v1" | "v1beta1")).unwrap_or("v1");
-    json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
+    Value::Object(request)
 }
 
 fn options(settings: &Settings, write: &Write<'_>) -> Value {

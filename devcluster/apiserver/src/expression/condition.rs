@@ -4,8 +4,9 @@
 
 use super::{
     Scope, compile,
-    infer::{BOOL, Declared, STRING, Type, type_of},
+    infer::{BOOL, Declared, STRING, Type, Wanted, type_of},
 };
+use cel::Program;
 
 /// The variables of a condition.
 pub(crate) const SCOPE: Scope<'_> = Scope {
@@ -28,20 +29,32 @@ pub(crate) const SCOPE: Scope<'_> = Scope {
 
 /// Why an expression is no condition.
 pub(crate) fn check(expression: &str) -> Result<(), String> {
-    let program = compile(expression, SCOPE)?;
+    check_type(expression, &compile(expression, SCOPE)?, Wanted::Bool)
+}
+
+/// Why an expression about a write does not come to what is wanted of it.
+pub(super) fn check_type(source: &str, program: &Program, wanted: Wanted) -> Result<(), String> {
     let declared = Declared { variable, field, function };
-    match type_of(expression, &program, declared)? {
-        BOOL | Type::Unknown => Ok(()),
-        other => Err(format!("must evaluate to bool but got {}", other.spelled())),
+    let found = type_of(source, program, declared)?;
+    let (fits, wanted) = match wanted {
+        Wanted::Any => return Ok(()),
+        Wanted::Bool => (found == BOOL, "bool"),
+        Wanted::Text => (found == STRING, "string"),
+    };
+    if fits || found == Type::Unknown {
+        return Ok(());
     }
+    Err(format!("must evaluate to {wanted} but got {}", found.spelled()))
 }
 
 fn variable(name: &str) -> Option<Type> {
     Some(match name {
-        "object" | "oldObject" => Type::Dyn,
+        "object" | "oldObject" | "params" => Type::Dyn,
         "request" => Type::Object("kubernetes.AdmissionRequest"),
         "namespaceObject" => Type::Object("kubernetes.Namespace"),
         "authorizer" => Type::Object("kubernetes.authorization.Authorizer"),
+        // What they are is known to the expressions that declare them.
+        "variables" => Type::Unknown,
         _ => return None,
     })
 }

@@ -28,6 +28,17 @@ pub(crate) enum Type {
     Unknown,
 }
 
+/// What an expression has to come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Anything.
+    Any,
+    /// `true` or `false`.
+    Bool,
+    /// A text.
+    Text,
+}
+
 /// `bool`.
 pub(crate) const BOOL: Type = Type::Plain("bool");
 const INT: Type = Type::Plain("int");

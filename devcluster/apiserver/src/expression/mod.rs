@@ -1,4 +1,5 @@
-//! Expressions of the Common Expression Language, for rules of definitions and match conditions of webhooks.
+//! Expressions of the Common Expression Language, for rules of definitions, match conditions of webhooks and
+//! policies.
 //!
 //! [`compile`] parses an expression and refuses what it does not know; [`infer`] says which type it has, as far as that
 //! can be said without a declaration of the objects; [`walk`] visits its parts.
@@ -10,6 +11,7 @@
 
 pub(crate) mod condition;
 pub(crate) mod infer;
+pub(crate) mod policy;
 pub(crate) mod walk;
 
 use cel::{Env, ExecutionError, Program, Value, extensions, objects::Key};

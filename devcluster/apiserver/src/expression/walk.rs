@@ -54,17 +54,39 @@ pub(crate) fn selected(expression: &IdedExpr, variables: &[&str]) -> Option<Stri
     found
 }
 
+/// The fields that are selected from a variable, in the order in which they come, each once.
+pub(crate) fn selections(expression: &IdedExpr, variable: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    collect_selections(expression, variable, &mut found);
+    found
+}
+
+fn collect_selections(expression: &IdedExpr, variable: &str, found: &mut Vec<String>) {
+    if let Expr::Select(select) = &expression.expr
+        && select.operand.expr == Expr::Ident(variable.to_owned())
+        && !found.contains(&select.field)
+    {
+        found.push(select.field.clone());
+    }
+    visit_parts(&expression.expr, &mut |part| collect_selections(part, variable, found));
+}
+
 /// Makes every selection of `field` from the variable `object` a variable of its own, named `object.field`.
 pub(crate) fn name_selection(expression: &mut IdedExpr, object: &str, field: &str) {
+    replace_selection(expression, object, field, &Expr::Ident(format!("{object}.{field}")));
+}
+
+/// Puts something in the place of every selection of `field` from the variable `object`.
+pub(crate) fn replace_selection(expression: &mut IdedExpr, object: &str, field: &str, with: &Expr) {
     if let Expr::Select(select) = &expression.expr
         && !select.test
         && select.field == field
         && select.operand.expr == Expr::Ident(object.to_owned())
     {
-        expression.expr = Expr::Ident(format!("{object}.{field}"));
+        expression.expr = with.clone();
         return;
     }
-    let each = |part: &mut IdedExpr| name_selection(part, object, field);
+    let each = |part: &mut IdedExpr| replace_selection(part, object, field, with);
     match &mut expression.expr {
         Expr::Call(call) => {
             call.target.iter_mut().for_each(|target| each(target));

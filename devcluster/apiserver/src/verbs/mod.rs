@@ -40,6 +40,7 @@ use crate::{
     store::{Key, Stored, serialise},
 };
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -105,10 +106,12 @@ pub struct Settings {
     pub(crate) generated: bool,
     /// The options of the write, as they are sent to webhooks.
     pub(crate) options: serde_json::Map<String, Value>,
-    /// Whether webhooks are asked.
+    /// Whether webhooks and policies are asked.
     pub(crate) admit: bool,
     /// The answers of webhooks.
     pub(crate) answers: Answers,
+    /// What policies want the client to be warned of.
+    pub(crate) warned: Arc<Mutex<Vec<String>>>,
 }
 
 impl Settings {

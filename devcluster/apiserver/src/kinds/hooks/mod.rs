@@ -23,6 +23,7 @@ pub(crate) mod metadata;
 mod pod;
 mod pod_parts;
 mod pod_rules;
+mod policies;
 mod quantity;
 mod rules;
 mod service;
@@ -121,6 +122,9 @@ pub fn default(api_version: &str, kind: &str, object: &mut Value) {
             object.drop_zero(&["globalDefault", "description"]);
         }
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => cluster::default_definition(object),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding") => {
+            policies::default(kind, object);
+        }
         ("admissionregistration.k8s.io/v1", _) => webhooks::default(kind, object),
         _ => {}
     }
@@ -142,7 +146,9 @@ pub fn prepare_create(api_version: &str, kind: &str, object: &mut Value, allocat
             workloads::prepare_create(kind, object);
         }
         ("batch/v1", "Job") => job::prepare_create(object),
-        ("v1", "ResourceQuota") | ("batch/v1", "CronJob") => initial(object, json!({})),
+        ("v1", "ResourceQuota")
+        | ("batch/v1", "CronJob")
+        | ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => initial(object, json!({})),
         ("networking.k8s.io/v1", "Ingress") => initial(object, json!({"loadBalancer": {}})),
         ("policy/v1", "PodDisruptionBudget") => {
             initial(object, json!({}));
@@ -178,6 +184,7 @@ fn has_status(api_version: &str, kind: &str) -> bool {
         "apps/v1" => kind != "ControllerRevision",
         "batch/v1" | "autoscaling/v1" | "autoscaling/v2" | "policy/v1" | "apiextensions.k8s.io/v1" => true,
         "networking.k8s.io/v1" => kind == "Ingress",
+        "admissionregistration.k8s.io/v1" => kind == "ValidatingAdmissionPolicy",
         _ => false,
     }
 }
@@ -293,6 +300,10 @@ pub fn validate(api_version: &str, kind: &str, object: &Value, old: Option<&Valu
         ("coordination.k8s.io/v1", "Lease") => cluster::validate_lease(object, more),
         ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration") => {
             webhooks::validate(object, more);
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => policies::validate(object, more),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            policies::validate_binding(object, more);
         }
         _ => {}
     }

@@ -44,7 +44,7 @@ pub(super) fn validate(object: &Value, causes: &mut Vec<Cause>) {
             let why = "should be a domain with at least three segments separated by dots";
             causes.push(Cause::invalid(format!("{field}.name"), &name.into(), why));
         }
-        rules(hook, &field, causes);
+        rules(&hook["rules"], &format!("{field}.rules"), causes);
         choices(hook, &field, causes);
         client(&hook["clientConfig"], &format!("{field}.clientConfig"), causes);
         conditions(hook, &format!("{field}.matchConditions"), causes);
@@ -168,7 +168,7 @@ fn versions(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn conditions(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
+pub(super) fn conditions(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
     let conditions = items(hook, &["matchConditions"]);
     if conditions.len() > CONDITIONS {
         let why = format!("Too many: {}: must have at most {CONDITIONS} items", conditions.len());
@@ -196,10 +196,10 @@ fn conditions(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn rules(hook: &Value, field: &str, causes: &mut Vec<Cause>) {
+pub(super) fn rules(list: &Value, field: &str, causes: &mut Vec<Cause>) {
     const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    for (index, rule) in items(hook, &["rules"]).iter().enumerate() {
-        let field = format!("{field}.rules[{index}]");
+    for (index, rule) in items(list, &[]).iter().enumerate() {
+        let field = format!("{field}[{index}]");
         for (list, others) in
             [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")]
         {

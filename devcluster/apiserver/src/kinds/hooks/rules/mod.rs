@@ -69,7 +69,7 @@ fn is_none(value: &Value) -> bool {
 }
 
 /// A selector of labels; false when it can select nothing because it makes no sense.
-fn label_selector(path: &str, selector: &Value, causes: &mut Vec<Cause>) -> bool {
+pub(in crate::kinds::hooks) fn label_selector(path: &str, selector: &Value, causes: &mut Vec<Cause>) -> bool {
     let before = causes.len();
     labels(&format!("{path}.matchLabels"), &selector["matchLabels"], causes);
     for (index, expression) in items(selector, &["matchExpressions"]).iter().enumerate() {
