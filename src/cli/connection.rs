@@ -77,7 +77,7 @@ impl Connection {
 
     /// The namespace of the command.
     pub(super) fn namespace(&self, cluster: &Cluster) -> String {
-        self.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned())
+        self.namespace.clone().unwrap_or_else(|| cluster.default_namespace())
     }
 }
 

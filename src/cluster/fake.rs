@@ -46,7 +46,8 @@ pub(super) fn cluster() -> (Cluster, Server) {
 pub(super) async fn stream() -> (Pipe, Body) {
     let (cluster, mut server) = cluster();
     let request = Request::get("/").body(Body::empty()).expect("a request");
-    let (response, pipe) = tokio::join!(cluster.0.unary.send(request), async { server.next().await.stream() });
+    let client = cluster.client(Verb::Get);
+    let (response, pipe) = tokio::join!(client.send(request), async { server.next().await.stream() });
     (pipe, response.expect("an answer").into_body())
 }
 

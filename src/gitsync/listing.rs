@@ -40,7 +40,7 @@ pub async fn listing(cluster: &Cluster, sync: &GitSync) -> Result<Listing, Error
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name, uid) = (text(&sync.metadata.namespace), text(&sync.metadata.name), text(&sync.metadata.uid));
     let label = label(&namespace, &name);
-    let owner = InventoryOwner { namespace: &namespace, name: &name, uid: &uid, label: &label };
+    let owner = InventoryOwner { namespace: &namespace, name: &name, uid: &uid, label: &label, home: None };
     let maps = read_config_maps(cluster, &owner).await?;
     if maps.is_empty() {
         return Ok(Listing::Missing);

@@ -117,6 +117,8 @@ pub struct Facts<'a> {
     pub refused_permission: Option<&'a str>,
     /// Objects that left and are still being deleted; `None` when nobody has looked yet.
     pub terminating: Option<&'a Listed<Terminating>>,
+    /// The other cluster that the objects are in.
+    pub cluster: Option<&'a str>,
 }
 
 impl Facts<'_> {

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::abroad::{abroad, unfollowed};
 use super::attempt::{Attempt, SyncState};
 use super::context::{Context, git_syncs};
 use super::decryption::DecryptionSecret;
@@ -49,7 +50,7 @@ const AT_ONCE: usize = 16;
 
 /// A preview of one GitSync.
 pub struct Preview {
-    context: Context,
+    context: Arc<Context>,
     sync: GitSync,
     owner: Owner,
     label: Arc<str>,
@@ -140,15 +141,6 @@ impl Preview {
         let liveness = Liveness::default();
         // Nobody follows up on what is not written.
         let (writer, _) = Writer::new(cluster, liveness.component("dry runs"), |_| {});
-        let policy = Policy {
-            drift: sync.spec.drift,
-            additions: sync.spec.additions,
-            suspended: false,
-            confined: false,
-            acts_as: None,
-        };
-        writer.set_policy(&owner, policy, History::default());
-        writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
         // What the flags of the agent confine is not known here.
         let rights = Rights { trusted: vec![namespace.clone()], default_service_account: None };
         let context = Context::new(
@@ -161,7 +153,16 @@ impl Preview {
             renderers,
             liveness.component("the preview"),
             |_| {},
+            unfollowed,
         );
+        let context = match abroad(&context, &sync).await? {
+            Some(other) => other,
+            None => Arc::new(context),
+        };
+        let policy =
+            Policy { drift: sync.spec.drift, additions: sync.spec.additions, suspended: false, confined: false, acts_as: None };
+        context.writer.set_policy(&owner, policy, History::default());
+        context.writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
         context.enter(&owner, &namespace, &name);
         let state = SyncState { values, decryption, ..SyncState::default() };
         let label = label(&namespace, &name);
@@ -185,7 +186,7 @@ impl Preview {
     /// # Errors
     /// It cannot be opened so.
     pub async fn remote(&self, repository: &GitRepository) -> Result<(Remote, Option<String>), NoPreview> {
-        let (cluster, namespace) = (self.context.writer.cluster(), self.owner.resource().namespace());
+        let (cluster, namespace) = (&self.context.home, self.owner.resource().namespace());
         let known = RepositoryData::read(cluster, namespace, &repository.spec).await;
         let (remote, trusted) = remote_of(repository, &known, self.context.source.egress(namespace))?;
         Ok((remote, trusted.err().map(|refused| refused.message)))

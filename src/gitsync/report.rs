@@ -13,6 +13,7 @@ use super::conditions;
 use super::contents::Contents;
 use super::context::git_syncs;
 use super::outcome::Outcome;
+use super::place::Place;
 use super::reconcile::Task;
 use super::status;
 use super::terminating::TerminatingObjects;
@@ -109,8 +110,18 @@ impl Task {
             window_override: self.state.window_override.as_ref(),
             terminating: terminating.as_ref(),
             refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
+            cluster: self.cluster_id(sync),
         };
-        let new = status::after(&old, &facts, Timestamp::now());
+        let mut new = status::after(&old, &facts, Timestamp::now());
+        if matches!(self.place, Place::Nowhere) {
+            // Nothing is known of the objects: what was is not made up anew.
+            new = GitSyncStatus {
+                observed_generation: new.observed_generation,
+                last_handled_request: new.last_handled_request,
+                conditions: new.conditions,
+                ..old.clone()
+            };
+        }
         let ready = crate::api::conditions::status(&new.conditions, Type::Ready);
         self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
         let is_applied = matches!(outcome, Outcome::Applied { failures, .. } if failures.is_empty());
@@ -210,8 +221,7 @@ impl Task {
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
         let patch = status::patch(old, &new);
-        let cluster = self.context.writer.cluster();
-        match cluster.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
+        match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);
                 self.grace = None;

@@ -1,0 +1,43 @@
+//! For commands, which run outside of the agent: the cluster that the objects of a GitSync are in, by the rights of whoever may
+//! read its Secret.
+//!
+//! Invariant: what is in another cluster is never looked for in this one.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::clusters::{Begun, SecretKey};
+use super::context::Context;
+use super::outcome::{Refused, is_usable};
+use super::place::{parsed, plain_http, wrong};
+use crate::api::GitSync;
+use crate::apply::Writer;
+use crate::cluster::Cluster;
+use crate::liveness::Liveness;
+use crate::object::Owner;
+use crate::secrets::Known;
+
+/// The context of another cluster, as a Secret leads there now; `None`: the objects are in the cluster of the GitSync.
+///
+/// # Errors
+/// The Secret may not be read or cannot be used, or that cluster does not answer.
+pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<Arc<Context>>, Refused> {
+    let Some(secret) = sync.spec.kube_config.as_ref().map(|config| &config.secret_ref) else { return Ok(None) };
+    let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+    let owner = Owner::git_sync(namespace, sync.metadata.name.as_deref().unwrap_or_default());
+    let known = Known::secret(&context.home, namespace, &secret.name).await;
+    is_usable(&secret.name, "kubeconfig", &known)?;
+    let Known::Data(contents) = known else { return Ok(None) };
+    // Whoever runs a command may connect to whatever that person can reach.
+    let by = parsed(&contents, secret.key.as_deref(), plain_http(true)).map_err(|why| wrong(&secret.name, &why))?;
+    let of = SecretKey { namespace: namespace.to_owned(), name: secret.name.clone(), key: secret.key.clone() };
+    let engine = context.clusters.engine(context, &owner, &of, &Arc::new(by)).await?;
+    Ok(Some(Arc::clone(&engine.context)))
+}
+
+/// A writer whose writes nobody follows up.
+pub(super) fn unfollowed(cluster: Cluster) -> Begun {
+    let (writer, _) = Writer::new(cluster, Liveness::default().component("dry runs"), |_| {});
+    Begun { writer, running: Box::new(()), over: CancellationToken::new() }
+}
