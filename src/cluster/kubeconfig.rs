@@ -59,10 +59,15 @@ const OF_CLUSTER: [(&str, Option<&str>); 8] = [
     ("tls-server-name", None),
     ("disable-compression", None),
     ("extensions", None),
-    ("certificate-authority", Some("it names a file; put the certificate itself into certificate-authority-data (base64)")),
+    (
+        "certificate-authority",
+        Some("it names a file; put the certificate itself into certificate-authority-data (base64)"),
+    ),
     (
         "insecure-skip-tls-verify",
-        Some("anybody on the way could take the credentials; put the server's CA into certificate-authority-data instead"),
+        Some(
+            "anybody on the way could take the credentials; put the server's CA into certificate-authority-data instead",
+        ),
     ),
     ("proxy-url", Some("the agent connects to clusters without a proxy; take it out")),
 ];
@@ -105,12 +110,18 @@ impl Kubeconfig {
         // The parser's own words would quote what it read.
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));
         let whole: Value = serde_yaml::from_slice(content).map_err(|error| {
-            format!("is no valid YAML{}; paste the output of `kubectl config view --raw --minify`", place(&error).unwrap_or_default())
+            format!(
+                "is no valid YAML{}; paste the output of `kubectl config view --raw --minify`",
+                place(&error).unwrap_or_default()
+            )
         })?;
-        let whole = whole.as_object().ok_or("is no kubeconfig: it has to be a mapping with clusters, users and contexts")?;
-        let current = text(whole, "", "current-context")?.ok_or("current-context: is missing; name the context to use")?;
+        let whole =
+            whole.as_object().ok_or("is no kubeconfig: it has to be a mapping with clusters, users and contexts")?;
+        let current =
+            text(whole, "", "current-context")?.ok_or("current-context: is missing; name the context to use")?;
         let (at, context) = named(whole, "contexts", "context", current, "current-context")?;
-        let cluster = text(&context, &at, "cluster")?.ok_or_else(|| format!("{at}.cluster: is missing; name a cluster"))?;
+        let cluster =
+            text(&context, &at, "cluster")?.ok_or_else(|| format!("{at}.cluster: is missing; name a cluster"))?;
         let user = text(&context, &at, "user")?.ok_or_else(|| format!("{at}.user: is missing; name a user"))?;
         let (of_cluster, cluster) = named(whole, "clusters", "cluster", cluster, &format!("{at}.cluster"))?;
         let (of_user, user) = named(whole, "users", "user", user, &format!("{at}.user"))?;
@@ -203,11 +214,14 @@ fn allowed(map: &Map<String, Value>, place: &str, known: &[(&str, Option<&str>)]
 }
 
 fn server(cluster: &Map<String, Value>, place: &str, plain: PlainHttp) -> Result<Uri, String> {
-    let text = text(cluster, place, "server")?.ok_or_else(|| format!("{place}.server: is missing; give the URL of the API server"))?;
+    let text = text(cluster, place, "server")?
+        .ok_or_else(|| format!("{place}.server: is missing; give the URL of the API server"))?;
     let wrong = |why: &str| format!("{place}.server: {why}");
     // A host that only looks like a known one would be sent the credentials.
     if !text.is_ascii() || text.contains(['@', '?', '#', '%', '\\']) {
-        return Err(wrong("is no URL of an API server; write https://host:port, without a user, a query or letters of other scripts"));
+        return Err(wrong(
+            "is no URL of an API server; write https://host:port, without a user, a query or letters of other scripts",
+        ));
     }
     let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| wrong("is no URL; write https://host:port"))?;
     match uri.scheme_str() {
@@ -250,14 +264,159 @@ fn identity(user: &Map<String, Value>, place: &str) -> Result<Option<(String, Se
     let (certificate, key) = ("client-certificate-data", "client-key-data");
     let (chain, private) = match (decoded(user, place, certificate)?, decoded(user, place, key)?) {
         (None, None) => return Ok(None),
-        (Some(_), None) => return Err(format!("{place}.{key}: is missing; the key of the client certificate belongs there")),
-        (None, Some(_)) => return Err(format!("{place}.{certificate}: is missing; the certificate of the key belongs there")),
+        (Some(_), None) => {
+            return Err(format!("{place}.{key}: is missing; the key of the client certificate belongs there"));
+        }
+        (None, Some(_)) => {
+            return Err(format!("{place}.{certificate}: is missing; the certificate of the key belongs there"));
+        }
         (Some(chain), Some(private)) => (chain, private),
     };
-    let chain_der = certificates(&chain).ok_or_else(|| format!("{place}.{certificate}: holds no certificate in PEM format"))?;
+    let chain_der =
+        certificates(&chain).ok_or_else(|| format!("{place}.{certificate}: holds no certificate in PEM format"))?;
     let private_der = PrivateKeyDer::from_pem_slice(&private)
         .map_err(|_| format!("{place}.{key}: holds no private key in PEM format (without a passphrase)"))?;
     CertifiedKey::from_der(chain_der, private_der, &rustls::crypto::ring::default_provider())
         .map_err(|_| format!("{place}.{key}: cannot be used with the certificate in {certificate}"))?;
     Ok(Some((STANDARD.encode(&chain), Secret::new(STANDARD.encode(&private)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "canary-secret-value";
+
+    fn kubeconfig(cluster: &str, user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: it\nclusters:\n- name: other\n  cluster: {{server: \
+             \"https://192.0.2.9\"}}\n- name: it\n  cluster: {{{cluster}}}\nusers:\n- name: it\n  user: {{{user}}}\ncontexts:\n- name: \
+             it\n  context: {{cluster: it, user: it, namespace: shop}}\n"
+        )
+    }
+
+    const SERVER: &str = "server: 'https://api.example.org:6443'";
+    const TOKEN: &str = "token: canary-secret-value";
+
+    fn refusal(text: &str) -> String {
+        let refused = Kubeconfig::parse(text.as_bytes(), PlainHttp::Refused).unwrap_err();
+        assert!(!refused.contains(SECRET), "{refused}");
+        refused
+    }
+
+    fn check(cluster: &str, user: &str, expected: &str) {
+        let refused = refusal(&kubeconfig(cluster, user));
+        assert!(refused.starts_with(expected), "{refused}\n{expected}");
+    }
+
+    #[test]
+    fn reads_the_server_and_the_credentials_of_the_current_context() {
+        let read = Kubeconfig::parse(kubeconfig(SERVER, TOKEN).as_bytes(), PlainHttp::Refused).unwrap();
+        assert_eq!(read.address(), ("api.example.org", 6443));
+        assert_eq!(read.token.as_ref().map(|token| &**token.expose()), Some(SECRET));
+        assert_eq!(format!("{read:?}"), "Kubeconfig { server: https://api.example.org:6443/, .. }");
+        let bare = kubeconfig("server: 'https://[2001:db8::1]'", TOKEN);
+        assert_eq!(Kubeconfig::parse(bare.as_bytes(), PlainHttp::Refused).unwrap().address(), ("2001:db8::1", 443));
+        let unset = format!("{SERVER}, insecure-skip-tls-verify: false, proxy-url: '', certificate-authority: null");
+        assert!(Kubeconfig::parse(kubeconfig(&unset, TOKEN).as_bytes(), PlainHttp::Refused).is_ok());
+    }
+
+    #[test]
+    fn whatever_would_run_a_program_read_a_file_or_go_another_way_is_refused_by_its_name() {
+        for (field, value) in [
+            ("exec", "{command: sh}"),
+            ("auth-provider", "{name: gcp}"),
+            ("tokenFile", "/var/run/secrets/token"),
+            ("client-certificate", "/a"),
+            ("client-key", "/a"),
+            ("username", "canary-secret-value"),
+            ("password", "canary-secret-value"),
+            ("as", "system:admin"),
+            ("as-uid", "x"),
+            ("as-groups", "['system:masters']"),
+            ("as-user-extra", "{a: [b]}"),
+        ] {
+            check(SERVER, &format!("{TOKEN}, {field}: {value}"), &format!("users[0].user.{field}: is not allowed: "));
+        }
+        for (field, value) in
+            [("certificate-authority", "/a"), ("insecure-skip-tls-verify", "true"), ("proxy-url", "'http://x'")]
+        {
+            let fields = format!("{SERVER}, {field}: {value}");
+            check(&fields, TOKEN, &format!("clusters[1].cluster.{field}: is not allowed: "));
+        }
+        check(
+            SERVER,
+            &format!("{TOKEN}, something-new: canary-secret-value"),
+            "users[0].user.something-new: is not known, and not allowed",
+        );
+    }
+
+    #[test]
+    fn says_where_something_is_missing_or_wrong() {
+        check("server: 'http://api.example.org'", TOKEN, "clusters[1].cluster.server: has to begin with https://");
+        check(
+            "server: 'https://user:canary-secret-value@x'",
+            TOKEN,
+            "clusters[1].cluster.server: is no URL of an API server",
+        );
+        check("server: 'https://аpi.example.org'", TOKEN, "clusters[1].cluster.server: is no URL of an API server");
+        check("server: 'https://'", TOKEN, "clusters[1].cluster.server: ");
+        check("server: [1]", TOKEN, "clusters[1].cluster.server: has to be a text");
+        check("", TOKEN, "clusters[1].cluster.server: is missing");
+        check(SERVER, "", "users[0].user: has no credentials");
+        check(SERVER, "token: 'two words'", "users[0].user.token: is no token");
+        check(
+            SERVER,
+            "client-key-data: Y2FuYXJ5LXNlY3JldC12YWx1ZQ==",
+            "users[0].user.client-certificate-data: is missing",
+        );
+        check(SERVER, "client-certificate-data: '***'", "users[0].user.client-certificate-data: is not base64");
+        let both = "client-certificate-data: Y2E=, client-key-data: Y2FuYXJ5LXNlY3JldC12YWx1ZQ==";
+        check(SERVER, both, "users[0].user.client-certificate-data: holds no certificate");
+        let authority = format!("{SERVER}, certificate-authority-data: Y2E=");
+        check(&authority, TOKEN, "clusters[1].cluster.certificate-authority-data: holds no certificate");
+        for (text, expected) in [
+            ("", "is no kubeconfig"),
+            ("canary-secret-value", "is no kubeconfig"),
+            ("a: [canary-secret-value", "is no valid YAML"),
+            ("clusters: []", "current-context: is missing"),
+            ("current-context: it", "contexts: is missing"),
+            ("current-context: it\ncontexts: []", "current-context: contexts has no entry with the name \"it\""),
+            (
+                "current-context: it\ncontexts: [{name: it}, {name: it}]",
+                "current-context: contexts has more than one entry",
+            ),
+            ("current-context: it\ncontexts: [{name: it}]", "contexts[0].context: is missing"),
+            (
+                "current-context: it\ncontexts: [{name: it, context: {user: it}}]",
+                "contexts[0].context.cluster: is missing",
+            ),
+        ] {
+            let refused = refusal(text);
+            assert!(refused.starts_with(expected), "{refused}\n{expected}");
+        }
+    }
+
+    #[test]
+    fn a_kubeconfig_that_is_made_to_harm_costs_little() {
+        let long = format!("a: {}", "x".repeat(MAX_BYTES));
+        assert!(refusal(&long).starts_with("has more than 256 KiB"));
+        let bomb = (0..40).fold("a0: &a0 [x]\n".to_owned(), |text, n| {
+            let next = n + 1;
+            format!("{text}a{next}: &a{next} [*a{n}, *a{n}, *a{n}, *a{n}]\n")
+        });
+        let deep = "[".repeat(100_000);
+        for text in [&bomb, &deep] {
+            let begun = std::time::Instant::now();
+            assert!(refusal(text).starts_with("is no valid YAML"));
+            assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+        }
+    }
+
+    #[test]
+    fn without_tls_only_where_local_things_are_allowed() {
+        let text = kubeconfig("server: 'http://127.0.0.1:8001'", TOKEN);
+        assert!(Kubeconfig::parse(text.as_bytes(), PlainHttp::Allowed).is_ok());
+        assert!(Kubeconfig::parse(text.as_bytes(), PlainHttp::Refused).is_err());
+    }
 }

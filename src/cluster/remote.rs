@@ -87,7 +87,8 @@ impl Cluster {
         let (host, port) = kubeconfig.address();
         // The connector asks nobody about what is an address already.
         if host.parse::<IpAddr>().is_ok() {
-            let refused = |why| Error::new(Attempt::Connect, Target::Cluster, Cause::Unreachable(Box::new(NoAddress(why))));
+            let refused =
+                |why| Error::new(Attempt::Connect, Target::Cluster, Cause::Unreachable(Box::new(NoAddress(why))));
             addresses(host.to_owned(), port).await.map_err(refused)?;
         }
         let config = config(kubeconfig);

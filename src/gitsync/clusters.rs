@@ -40,7 +40,7 @@ pub(super) struct SecretKey {
 
 /// Another cluster, or the agent's own as one of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaceId {
+pub(super) struct PlaceId {
     /// The uid of its namespace `kube-system`.
     pub(super) id: String,
     /// The same of the agent's own cluster; `None` if it is that one.
@@ -195,7 +195,12 @@ impl Clusters {
                  its Deployment), or let GitSyncs of one cluster share a Secret",
                 of.name
             );
-            return Err(Refused { class: Class::NotReady, reason: Reason::MemoryExhausted, message, retry_after: None });
+            return Err(Refused {
+                class: Class::NotReady,
+                reason: Reason::MemoryExhausted,
+                message,
+                retry_after: None,
+            });
         }
         let is_home = id == *own;
         let registry = if is_home { Arc::clone(&home.registry) } else { self.registry(&id) };
@@ -218,7 +223,10 @@ pub(super) fn unreached(of: &SecretKey, error: &Error) -> Refused {
     let (class, message) = match (&*error.cause, error.class()) {
         (Cause::Refused(_), Class::Denied) if error.code() == Some(401) => {
             let todo = "put new ones into it";
-            (Class::Denied, format!("the cluster does not accept the credentials in Secret {name} (spec.kubeConfig): {todo}"))
+            (
+                Class::Denied,
+                format!("the cluster does not accept the credentials in Secret {name} (spec.kubeConfig): {todo}"),
+            )
         }
         (Cause::Refused(_), Class::Denied) => {
             let needed = "they need the right to get the namespace kube-system, by whose uid clusters are told apart";

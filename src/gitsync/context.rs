@@ -172,7 +172,11 @@ impl Context {
     /// No ServiceAccount can have the name.
     pub(super) fn account(&self, sync: &GitSync) -> Result<Option<ServiceAccount>, Refused> {
         // The default one stands for the agent's own rights, which count in its own cluster only.
-        if self.is_elsewhere() && sync.spec.service_account_name.is_none() { Ok(None) } else { self.rights.account(sync) }
+        if self.is_elsewhere() && sync.spec.service_account_name.is_none() {
+            Ok(None)
+        } else {
+            self.rights.account(sync)
+        }
     }
 
     /// What a GitSync may touch in this cluster, as far as the agent says.

@@ -247,7 +247,11 @@ impl InventoryOwner<'_> {
             (None, None) if is_owned => Whose::Ours,
             (None, None) => Whose::Nobodys,
             (Some(home), Some(theirs)) if home == theirs => {
-                if annotation(GIT_SYNC_UID) == Some(self.uid) { Whose::Ours } else { Whose::Nobodys }
+                if annotation(GIT_SYNC_UID) == Some(self.uid) {
+                    Whose::Ours
+                } else {
+                    Whose::Nobodys
+                }
             }
             (_, Some(theirs)) => Whose::Foreign(theirs),
             // Of the Mainstay that is in the cluster itself.
@@ -341,9 +345,11 @@ pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Resul
     Ok(parts.join().map_or(Found::Damaged, Found::Whole))
 }
 
-/// The ConfigMaps of an inventory, and at most one more than are read.
+/// The ConfigMaps of an inventory, and at most one more than are read; those of another cluster's GitSync are left out.
 pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
-    config_maps_of(cluster, owner).take(MOST_SHARDS + 1).try_collect().await
+    let own = config_maps_of(cluster, owner)
+        .try_filter(|map| std::future::ready(matches!(owner.judge(&meta_of(map)), Whose::Ours)));
+    own.take(MOST_SHARDS + 1).try_collect().await
 }
 
 fn config_maps_of<'a>(

@@ -81,9 +81,10 @@ mod urgency;
 mod values;
 pub mod windows;
 
+pub use abroad::{Abroad, other_cluster};
 pub use clusters::Begun;
 pub use context::{Context, Input, SyncFacts};
-pub use listing::{Listed, Listing, listing};
+pub use listing::{Listed, Listing, listing, listing_in};
 pub use placement::label;
 pub use preview::{Changes, NoPreview, Preview, Revision};
 pub use previewed::{Fate, Previewed};

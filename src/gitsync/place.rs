@@ -70,7 +70,8 @@ impl FollowedKubeconfig {
         let known = followed.known().await;
         is_usable(&secret.name, "kubeconfig", &known)?;
         let Known::Data(contents) = known else { return Ok(None) };
-        let is_same = |(before, key, _): &(Arc<Contents>, Option<String>, Parsed)| *before == contents && *key == secret.key;
+        let is_same =
+            |(before, key, _): &(Arc<Contents>, Option<String>, Parsed)| *before == contents && *key == secret.key;
         let parsed = match self.parsed.take().filter(is_same) {
             Some((_, _, parsed)) => parsed,
             None => parsed(&contents, secret.key.as_deref(), plain).map(Arc::new),

@@ -16,13 +16,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::abroad::{abroad, unfollowed};
+use super::abroad::{Abroad, abroad, unfollowed};
 use super::attempt::{Attempt, SyncState};
 use super::context::{Context, git_syncs};
 use super::decryption::DecryptionSecret;
-use super::listing::{Listing, listing};
+use super::listing::{Listing, listing_in};
 use super::observe::remote_of;
 use super::outcome::Refused;
+use super::place::as_known_in;
 use super::placement::label;
 use super::plan::{self, Expect, Live, Observed, Plan, Step, Why};
 use super::previewed::{Fate, Previewed, between, changed};
@@ -159,11 +160,17 @@ impl Preview {
             Some(other) => other,
             None => Arc::new(context),
         };
-        let policy =
-            Policy { drift: sync.spec.drift, additions: sync.spec.additions, suspended: false, confined: false, acts_as: None };
+        let policy = Policy {
+            drift: sync.spec.drift,
+            additions: sync.spec.additions,
+            suspended: false,
+            confined: false,
+            acts_as: None,
+        };
         context.writer.set_policy(&owner, policy, History::default());
         context.writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
         context.enter(&owner, &namespace, &name);
+        let sync = as_known_in(&sync, context.place.as_ref().map(|place| &*place.id)).into_owned();
         let state = SyncState { values, decryption, ..SyncState::default() };
         let label = label(&namespace, &name);
         Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
@@ -404,6 +411,14 @@ impl Preview {
         }))
     }
 
+    /// Whether the objects of another GitSync are in the same cluster, as far as that is written in it.
+    fn is_beside(&self, other: &GitSync) -> bool {
+        match &self.context.place {
+            None => other.spec.kube_config.is_none(),
+            Some(place) => other.status.as_ref().and_then(|status| status.cluster.as_ref()) == Some(&place.id),
+        }
+    }
+
     /// Learns what the other GitSyncs manage whose labels are on what was seen; what cannot be known of them.
     async fn know_others(&self, cluster: &Cluster, seen: impl Iterator<Item = &Value>) -> Option<String> {
         let now = Timestamp::now();
@@ -413,16 +428,20 @@ impl Preview {
         if labels.is_empty() {
             return None;
         }
-        let mut list = cluster.list(&Arc::new(git_syncs()), Selection::default());
+        let mut list = self.context.home.list(&Arc::new(git_syncs()), Selection::default());
         while let Some(other) = list.next().await {
             let listed = async {
                 let Ok(other) = serde_json::from_value::<GitSync>(other?) else { return Ok(None) };
                 let text = |text: &Option<String>| text.clone().unwrap_or_default();
                 let (namespace, name) = (text(&other.metadata.namespace), text(&other.metadata.name));
-                if !labels.contains(&*label(&namespace, &name)) {
+                if !labels.contains(&*label(&namespace, &name)) || !self.is_beside(&other) {
                     return Ok(None);
                 }
-                let Listing::Whole(listed) = listing(cluster, &other).await? else { return Ok(None) };
+                let abroad = Abroad {
+                    cluster: cluster.clone(),
+                    home: self.context.place.as_ref().and_then(|place| place.home.clone()),
+                };
+                let Listing::Whole(listed) = listing_in(&abroad, &other).await? else { return Ok(None) };
                 Ok::<_, Error>(Some((namespace, name, listed)))
             };
             match listed.await {

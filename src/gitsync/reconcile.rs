@@ -221,7 +221,9 @@ enum Next {
 /// Where the objects are of a GitSync that the agent comes to know.
 fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
     let sync = input.borrow().clone();
-    match sync.filter(|sync| sync.spec.kube_config.is_some() || sync.status.as_ref().is_some_and(|s| s.cluster.is_some())) {
+    match sync
+        .filter(|sync| sync.spec.kube_config.is_some() || sync.status.as_ref().is_some_and(|s| s.cluster.is_some()))
+    {
         None => (Place::Home, Arc::clone(home)),
         Some(sync) => (Place::Nowhere, nowhere(home, &home.clusters, &sync)),
     }

@@ -80,7 +80,12 @@ impl Names {
     }
 
     /// The addresses of a host, in the resolver's order.
-    pub(in crate::source) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
+    pub(in crate::source) async fn find(
+        &self,
+        tenant: &Tenant,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
         let found = match self.known.get(host) {
             Some(known) => Ok(vec![SocketAddr::new(*known, port)]),
