@@ -11,6 +11,7 @@ use kube::client::Body;
 use serde_json::Value;
 
 use super::connect::Cluster;
+use super::count::Verb;
 
 type Pieces = mpsc::UnboundedReceiver<Result<Frame<Bytes>, std::io::Error>>;
 type Answer = Result<Response<StreamBody<Pieces>>, std::io::Error>;

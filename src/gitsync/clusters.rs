@@ -63,8 +63,8 @@ pub(super) struct Engine {
     pub(super) of: SecretKey,
     /// The kubeconfig that is connected by.
     by: Mutex<Arc<Kubeconfig>>,
-    /// For whom its memory is counted.
-    counted: Owner,
+    /// Its memory is counted as long as this is there.
+    _counted: Counted,
     over: CancellationToken,
     _running: Box<dyn Send + Sync>,
 }
@@ -84,11 +84,40 @@ pub(super) struct Clusters {
     slots: Mutex<HashMap<SecretKey, Arc<tokio::sync::Mutex<Slot>>>>,
     registries: Mutex<HashMap<String, Arc<Registry>>>,
     home: tokio::sync::OnceCell<String>,
+    /// Clusters whose memory is counted for a GitSync.
+    counts: Arc<Mutex<HashMap<Owner, usize>>>,
 }
 
-impl Drop for Engine {
+/// Memory that is counted for a GitSync, which may be the first of several clusters one after the other.
+struct Counted {
+    owner: Owner,
+    writer: Writer,
+    all: Arc<Mutex<HashMap<Owner, usize>>>,
+}
+
+impl Counted {
+    /// `None`: there is none left.
+    fn new(owner: &Owner, writer: &Writer, all: &Arc<Mutex<HashMap<Owner, usize>>>) -> Option<Self> {
+        let mut counts = all.lock();
+        let count = counts.get(owner).copied().unwrap_or_default() + 1;
+        if !writer.keep_in_memory(owner, Part::Cluster, count * EACH) {
+            return None;
+        }
+        counts.insert(owner.clone(), count);
+        Some(Self { owner: owner.clone(), writer: writer.clone(), all: Arc::clone(all) })
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.context.writer.keep_in_memory(&self.counted, Part::Cluster, 0);
+        let mut counts = self.all.lock();
+        let count = counts.get(&self.owner).copied().unwrap_or_default().saturating_sub(1);
+        self.writer.keep_in_memory(&self.owner, Part::Cluster, count * EACH);
+        if count > 0 {
+            counts.insert(self.owner.clone(), count)
+        } else {
+            counts.remove(&self.owner)
+        };
     }
 }
 
@@ -111,6 +140,7 @@ impl Clusters {
             slots: Mutex::default(),
             registries: Mutex::default(),
             home: tokio::sync::OnceCell::new(),
+            counts: Arc::default(),
         }
     }
 
@@ -189,7 +219,7 @@ impl Clusters {
             return Ok(engine);
         }
         let own = self.home.get_or_try_init(|| home.home.id()).await?;
-        if !home.writer.keep_in_memory(owner, Part::Cluster, EACH) {
+        let Some(counted) = Counted::new(owner, &home.writer, &self.counts) else {
             let message = format!(
                 "there is no memory left for the cluster of Secret {} (spec.kubeConfig); give the agent more memory (limits.memory of \
                  its Deployment), or let GitSyncs of one cluster share a Secret",
@@ -201,7 +231,7 @@ impl Clusters {
                 message,
                 retry_after: None,
             });
-        }
+        };
         let is_home = id == *own;
         let registry = if is_home { Arc::clone(&home.registry) } else { self.registry(&id) };
         let place = PlaceId { home: (!is_home).then(|| own.clone()), id };
@@ -210,7 +240,7 @@ impl Clusters {
             context: Arc::new(home.elsewhere(writer, registry, Some(place))),
             of: of.clone(),
             by: Mutex::new(Arc::clone(by)),
-            counted: owner.clone(),
+            _counted: counted,
             over,
             _running: running,
         }))

@@ -97,15 +97,19 @@ impl Attempt<'_> {
     /// Lets go of the objects of a GitSync that had no finalizer and is gone, as far as that can be done now. Where the
     /// server said so itself (`deleted`), they go with it if that was asked for: perhaps just before, so that it came to
     /// no finalizer.
-    pub(super) async fn farewell(&mut self, deleted: bool) {
+    ///
+    /// # Errors
+    /// Why some of them could not be let go of.
+    pub(super) async fn farewell(&mut self, deleted: bool) -> Result<(), Refused> {
         let objects = if deleted && deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
+        let mut left = Ok(());
         for attempt in 0..TRIES {
             if attempt > 0 {
                 tokio::time::sleep(WAIT * 2u32.pow(attempt - 1)).await;
             }
             let last = attempt + 1 == TRIES;
             match self.say_farewell(if last { Objects::Release } else { objects }).await {
-                Ok(End::Done) => return,
+                Ok(End::Done) => return Ok(()),
                 Ok(End::Waiting) => {}
                 Err(refused) => {
                     tracing::warn!(
@@ -113,9 +117,11 @@ impl Attempt<'_> {
                         why = refused.message,
                         "objects could not be let go"
                     );
+                    left = Err(refused);
                 }
             }
         }
+        left
     }
 
     async fn say_farewell(&mut self, objects: Objects) -> Result<End, Refused> {

@@ -318,14 +318,20 @@ impl Task {
     async fn end(&mut self, sync: &GitSync) -> Next {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.context.source.set_remote(&self.consumer, None);
-        let placed = self.settle_place(sync).await;
+        let placed = match self.settle_place(sync).await {
+            // Where the objects are is known, and what that is reached with may do for this last time.
+            Err(_) if !matches!(self.place, Place::Nowhere) => Ok(()),
+            placed => placed,
+        };
         let seen = as_known_in(sync, self.cluster_id(sync)).into_owned();
         if !has_finalizer(sync) {
             // By a name that no account can have, nothing was ever applied.
-            match placed.and_then(|()| self.settle_policy(sync)) {
-                Ok(()) => self.attempt(&seen).farewell(true).await,
-                Err(refused) if self.is_elsewhere(sync) => self.say_left(self.cluster_id(sync), &refused.message),
-                Err(_) => {}
+            let left = match placed.and_then(|()| self.settle_policy(sync)) {
+                Ok(()) => self.attempt(&seen).farewell(true).await.err(),
+                Err(refused) => Some(refused),
+            };
+            if let Some(refused) = left.filter(|_| !matches!(self.place, Place::Home)) {
+                self.say_left(self.cluster_id(sync), &refused.message);
             }
             return Next::Over;
         }
@@ -356,15 +362,15 @@ impl Task {
         }
     }
 
-    /// Whether the objects are, or are to be, in another cluster.
-    fn is_elsewhere(&self, sync: &GitSync) -> bool {
-        sync.spec.kube_config.is_some() || self.cluster_id(sync).is_some()
-    }
-
     /// How long the end of a GitSync waits for its objects in another cluster: that may be gone for ever, and nobody would be left
     /// to take the finalizer off. `None`: for as long as it takes.
     fn left_to_wait(&self, sync: &GitSync) -> Option<Duration> {
-        let since = sync.metadata.deletion_timestamp.as_ref().filter(|_| self.is_elsewhere(sync))?;
+        let is_away = match &self.place {
+            Place::Home => false,
+            Place::Nowhere => true,
+            Place::Elsewhere(engine) => engine.context.writer.cluster().is_in_trouble(),
+        };
+        let since = sync.metadata.deletion_timestamp.as_ref().filter(|_| is_away)?;
         let passed = Timestamp::now().duration_since(since.0).unsigned_abs();
         Some(sync.spec.timeout.0.saturating_sub(passed))
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::support::canary;
 use crate::support::logs;
 use crate::support::ownership::LABEL;
+use crate::support::program::Program;
 use crate::support::world::{NAMESPACE, World, config_map, free_address, git_sync};
 
 /// What opens the other cluster, and is shown nowhere.
@@ -564,4 +565,64 @@ async fn a_git_sync_waits_for_one_whose_objects_are_in_another_cluster() {
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
     world.ready("then").await;
     assert_eq!((other.data("a"), world.data("b"), world.data("a")), ("1".into(), "1".into(), "absent".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
+    let (mut world, mut other) = applied(json!({})).await;
+    let program = Program::of(&world).await;
+    let (_, tree, notes) = program.run(&["tree", "demo", "-n", NAMESPACE]).await;
+    assert!(
+        tree.contains("ConfigMap mainstay-tests/a") && tree.contains("ConfigMap mainstay-tests/b"),
+        "{tree}{notes}"
+    );
+    let (_, status, _) = program.run(&["status", "demo", "-n", NAMESPACE]).await;
+    let system = other.server.object("v1", "namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
+    assert!(status.contains(&format!("another one, by Secret other, {}", system.as_str().unwrap())), "{status}");
+    world.remote.file("a.yaml", &config_map("a", "3")).commit("two");
+    let repository = world.remote.path().display().to_string();
+    let diff = ["diff", "demo", "-n", NAMESPACE, "--revision", "main", "--repository", &repository];
+    let (code, diff, error) = program.run(&diff).await;
+    assert!(code == 1 && diff.contains("ConfigMap mainstay-tests/a") && !diff.contains("created"), "{diff}{error}");
+    world.create(
+        "v1",
+        "configmaps",
+        NAMESPACE,
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+    );
+    let (code, _, error) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
+    assert!(code != 0 && error.contains("the objects of mainstay-tests/demo are in another cluster"), "{error}");
+    other.close();
+    let (_, tree, error) = program.run(&["tree", "demo", "-n", NAMESPACE]).await;
+    let said = format!("{tree}{error}");
+    assert!(
+        said.contains(
+            "the objects of GitSync.mainstay.dev mainstay-tests/demo are in another cluster and are not shown"
+        ),
+        "{said}"
+    );
+    assert!(!said.contains(CANARY));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_let_go_of_where_they_are_when_their_git_sync_cannot_go_where_it_should() {
+    let (mut world, other) = worlds().await;
+    world.remote.file("a.yaml", &config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    world.sync("there", to("other"));
+    world.ready("there").await;
+    world.change("demo", to("nobody")).await;
+    world.condition_is("demo", "Ready", "False SpecInvalid: Secret nobody").await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
+    world.until("it is kept where it is", |w| w.data("a") == "1").await;
+    // As `kubectl delete -f` does it: the Secret goes first.
+    world.delete("v1", "secrets", "other");
+    world.condition_is("there", "Ready", "False SpecInvalid: Secret other with the kubeconfig does not exist").await;
+    other.edit("a", "edited");
+    world.until("the last credentials do as long as the agent has them", |_| other.data("a") == "1").await;
+    world.delete(SYNCS.0, SYNCS.1, "demo");
+    world.delete(SYNCS.0, SYNCS.1, "there");
+    let own = |w: &World| w.get("v1", "configmaps", "a").unwrap()["metadata"]["labels"][LABEL].clone();
+    world.until("both have let go", |w| own(w).is_null() && other.label("a").is_null()).await;
+    assert_eq!((world.data("a"), other.data("a")), ("1".into(), "1".into()));
 }
