@@ -22,6 +22,8 @@ use crate::object::{Secret, printable};
 
 /// Longest kubeconfig, in bytes. One with the CAs of a hundred clusters has that.
 const MAX_BYTES: usize = 256 << 10;
+/// Brackets in a kubeconfig. The parser looks at all that are open for each one that opens.
+const MAX_BRACKETS: usize = 10_000;
 /// Characters of a name that a message shows.
 const SHOWN: usize = 80;
 
@@ -106,6 +108,9 @@ impl Kubeconfig {
     pub fn parse(content: &[u8], plain: PlainHttp) -> Result<Self, String> {
         if content.len() > MAX_BYTES {
             return Err(format!("has more than {} KiB; leave only the cluster in it that is meant", MAX_BYTES >> 10));
+        }
+        if content.iter().filter(|byte| matches!(byte, b'[' | b'{')).count() > MAX_BRACKETS {
+            return Err(format!("has more than {MAX_BRACKETS} brackets; leave only the cluster in it that is meant"));
         }
         // The parser's own words would quote what it read.
         let place = |error: &serde_yaml::Error| error.location().map(|at| format!(" (line {})", at.line()));
@@ -405,11 +410,16 @@ mod tests {
             let next = n + 1;
             format!("{text}a{next}: &a{next} [*a{n}, *a{n}, *a{n}, *a{n}]\n")
         });
-        let deep = "[".repeat(100_000);
-        for text in [&bomb, &deep] {
+        let deep = ["[", "{", "- ", "? "].map(|opening| opening.repeat(MAX_BYTES / opening.len()));
+        let nested = "[".repeat(MAX_BRACKETS);
+        for text in deep.iter().chain([&bomb, &nested]) {
             let begun = std::time::Instant::now();
-            assert!(refusal(text).starts_with("is no valid YAML"));
-            assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+            let refused = refusal(text);
+            assert!(
+                refused.starts_with("is no valid YAML") || refused.starts_with("has more than 10000 brackets"),
+                "{refused}"
+            );
+            assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{refused}");
         }
     }
 
