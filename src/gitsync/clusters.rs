@@ -127,6 +127,11 @@ impl Engine {
         self.context.place.as_ref().map_or("", |place| &place.id)
     }
 
+    /// It is not what its Secret leads to any more.
+    pub(super) fn retire(&self) {
+        self.over.cancel();
+    }
+
     /// Whether it goes on following drift.
     pub(super) fn is_alive(&self) -> bool {
         !self.over.is_cancelled()

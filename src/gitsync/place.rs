@@ -167,10 +167,14 @@ impl Task {
         let Some((of, by)) = self.kubeconfig.of(&home.secrets, sync, plain).await? else {
             return self.go_home(sync).await;
         };
-        let engine = home.clusters.engine(&home, &self.owner, &of, &by).await?;
-        let cluster = engine.context.writer.cluster();
-        if cluster.is_in_trouble() {
-            cluster.id().await.map_err(|error| unreached(&of, &error))?;
+        let mut engine = home.clusters.engine(&home, &self.owner, &of, &by).await?;
+        if engine.context.writer.cluster().is_in_trouble() {
+            let id = engine.context.writer.cluster().id().await.map_err(|error| unreached(&of, &error))?;
+            if id != engine.id() {
+                // At the same address, and with the same credentials, there is another cluster now.
+                engine.retire();
+                engine = home.clusters.engine(&home, &self.owner, &of, &by).await?;
+            }
         }
         self.go_to(sync, engine).await
     }

@@ -590,8 +590,9 @@ async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
         NAMESPACE,
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
     );
-    let (code, _, error) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
-    assert!(code != 0 && error.contains("the objects of mainstay-tests/demo are in another cluster"), "{error}");
+    let (_, trace, error) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
+    assert!(trace.contains("mainstay-tests/demo are in another cluster"), "{trace}{error}");
+    assert!(!trace.contains("managed by"), "{trace}");
     other.close();
     let (_, tree, error) = program.run(&["tree", "demo", "-n", NAMESPACE]).await;
     let said = format!("{tree}{error}");
@@ -625,4 +626,40 @@ async fn objects_are_let_go_of_where_they_are_when_their_git_sync_cannot_go_wher
     let own = |w: &World| w.get("v1", "configmaps", "a").unwrap()["metadata"]["labels"][LABEL].clone();
     world.until("both have let go", |w| own(w).is_null() && other.label("a").is_null()).await;
     assert_eq!((world.data("a"), other.data("a")), ("1".into(), "1".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_secrets_that_lead_to_one_cluster_lead_to_the_same_objects() {
+    let (world, other) = applied(json!({})).await;
+    world.set_secret("again", json!({"value": other.kubeconfig(CANARY)}));
+    world.sync("second", to("again"));
+    world.condition_is("second", "Ready", "False OwnershipConflict").await;
+    let failure = world.failure("second", "ConfigMap mainstay-tests/a");
+    assert!(failure.contains("mainstay-tests/demo"), "{failure}");
+    let before = other.server.object("v1", "configmaps", NAMESPACE, "a").unwrap()["metadata"].clone();
+    world.change("demo", to("again")).await;
+    world.ready("demo").await;
+    let after = other.server.object("v1", "configmaps", NAMESPACE, "a").unwrap()["metadata"].clone();
+    assert_eq!((&after["uid"], &after["labels"][LABEL]), (&before["uid"], &before["labels"][LABEL]));
+    assert_eq!(after["resourceVersion"], before["resourceVersion"], "nothing was written");
+    other.edit("a", "edited");
+    world.until("it is put back", |_| other.data("a") == "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_was_made_anew_at_the_same_address_is_another_one() {
+    let (mut world, mut other) = applied(json!({"interval": "1s"})).await;
+    other.close();
+    world.condition_is("demo", "Ready", "False ClusterUnavailable").await;
+    let first = world.status("demo")["cluster"].clone();
+    other.server = Cluster::new(Options::default());
+    other.server.start_controllers();
+    other.open(CANARY).await;
+    world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
+    world.until("everything is applied again", |_| other.data("a") == "1" && other.data("b") == "1").await;
+    world.ready("demo").await;
+    assert_ne!(world.status("demo")["cluster"], first);
+    world.remote.remove("b.yaml");
+    world.commit("demo", "two").await;
+    world.until("what left is gone", |_| other.data("b") == "absent").await;
 }
