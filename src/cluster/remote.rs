@@ -65,16 +65,12 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        match &self.instead {
-            Some(addresses) => {
-                let found = addresses(name.as_str().to_owned(), 0);
-                Box::pin(async move { found.await.map(Vec::into_iter).map_err(|why| NoAddress(why).into()) })
-            }
-            None => {
-                let found = self.system.call(name);
-                Box::pin(async move { Ok(found.await?.collect::<Vec<_>>().into_iter()) })
-            }
+        if let Some(addresses) = &self.instead {
+            let found = addresses(name.as_str().to_owned(), 0);
+            return Box::pin(async move { found.await.map(Vec::into_iter).map_err(|why| NoAddress(why).into()) });
         }
+        let found = self.system.call(name);
+        Box::pin(async move { Ok(found.await?.collect::<Vec<_>>().into_iter()) })
     }
 }
 

@@ -242,24 +242,16 @@ impl InventoryOwner<'_> {
     /// Whose a ConfigMap with our label is.
     fn judge<'m>(&self, meta: &'m ObjectMeta) -> Whose<'m> {
         let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| Some(&**all.get(name)?));
-        let is_owned = meta.owner_references.iter().flatten().any(|one| one.uid == self.uid);
-        match (self.home, annotation(HOME_CLUSTER)) {
-            (None, None) if is_owned => Whose::Ours,
-            (None, None) => Whose::Nobodys,
-            (Some(home), Some(theirs)) if home == theirs => {
-                if annotation(GIT_SYNC_UID) == Some(self.uid) {
-                    Whose::Ours
-                } else {
-                    Whose::Nobodys
-                }
-            }
-            (_, Some(theirs)) => Whose::Foreign(theirs),
+        let mut owners = meta.owner_references.iter().flatten();
+        let is_ours = match (self.home, annotation(HOME_CLUSTER)) {
+            (None, None) => owners.any(|one| one.uid == self.uid),
+            (Some(home), Some(theirs)) if home == theirs => annotation(GIT_SYNC_UID) == Some(self.uid),
+            (_, Some(theirs)) => return Whose::Foreign(theirs),
             // Of the Mainstay that is in the cluster itself.
-            (Some(_), None) if meta.owner_references.iter().flatten().any(|one| one.kind == "GitSync") => {
-                Whose::Foreign(ITSELF)
-            }
-            (Some(_), None) => Whose::Nobodys,
-        }
+            (Some(_), None) if owners.any(|one| one.kind == "GitSync") => return Whose::Foreign(ITSELF),
+            (Some(_), None) => false,
+        };
+        if is_ours { Whose::Ours } else { Whose::Nobodys }
     }
 
     /// The ConfigMap of a shard and of where its objects are, with its name.

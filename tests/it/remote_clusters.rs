@@ -34,13 +34,23 @@ impl Other {
         other
     }
 
+    /// Serves it without TLS and tokens: whatever cluster is served so, the same kubeconfig leads there.
+    async fn open_to_all(&mut self) -> String {
+        self.serve(None).await;
+        plain(&format!("http://{}", self.address), "token: x")
+    }
+
     /// Serves it, with this token and a new certificate, where it was served before.
     async fn open(&mut self, token: &str) {
+        self.serve(Some(token)).await;
+    }
+
+    async fn serve(&mut self, token: Option<&str>) {
         self.serving = None;
         let end = tokio::time::Instant::now() + Duration::from_secs(10);
         // The port is free once the last connections have ended.
         let serving = loop {
-            match self.server.serve(self.address, Some(token.to_owned())).await {
+            match self.server.serve(self.address, token.map(str::to_owned)).await {
                 Ok(serving) => break serving,
                 Err(error) if tokio::time::Instant::now() > end => panic!("{error}"),
                 Err(_) => tokio::task::yield_now().await,
@@ -649,13 +659,15 @@ async fn two_secrets_that_lead_to_one_cluster_lead_to_the_same_objects() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_was_made_anew_at_the_same_address_is_another_one() {
     let (mut world, mut other) = applied(json!({"interval": "1s"})).await;
+    let kubeconfig = other.open_to_all().await;
+    world.set_secret("other", json!({"value": kubeconfig}));
+    world.ready("demo").await;
     other.close();
     world.condition_is("demo", "Ready", "False ClusterUnavailable").await;
     let first = world.status("demo")["cluster"].clone();
     other.server = Cluster::new(Options::default());
     other.server.start_controllers();
-    other.open(CANARY).await;
-    world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
+    assert_eq!(other.open_to_all().await, kubeconfig, "the Secret has nothing new to say");
     world.until("everything is applied again", |_| other.data("a") == "1" && other.data("b") == "1").await;
     world.ready("demo").await;
     assert_ne!(world.status("demo")["cluster"], first);
