@@ -118,7 +118,7 @@ async fn worlds() -> (World, Other) {
 /// The same with the GitSync `demo`, which has applied `a` and `b` there.
 async fn applied(spec: Value) -> (World, Other) {
     let (mut world, other) = worlds().await;
-    world.remote.file("a.yaml", &config_map("a", "1")).file("b.yaml", &config_map("b", "1")).commit("one");
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
     let mut whole = to("other");
     json_patch::merge(&mut whole, &spec);
     world.synced(whole).await;
@@ -134,7 +134,7 @@ async fn everything_of_a_git_sync_happens_in_the_cluster_that_its_secret_leads_t
     world.until("it is put back", |_| other.data("a") == "1").await;
     other.call("b", Action::Delete(DeleteOptions::default()));
     world.until("it is created again", |_| other.data("b") == "1").await;
-    world.remote.file("a.yaml", &config_map("a", "2")).remove("b.yaml");
+    world.remote.file("a.yaml", config_map("a", "2")).remove("b.yaml");
     world.commit("demo", "two").await;
     world.until("what left is gone", |_| other.data("b") == "absent").await;
     assert_eq!(other.data("a"), "2");
@@ -230,8 +230,8 @@ async fn a_cluster_that_never_answers_delays_nobody_else() {
         }
     });
     world.set_secret("silent", json!({"value": plain(&format!("http://{address}"), "token: x")}));
-    world.remote.file("own/a.yaml", &config_map("a", "1")).file("own/b.yaml", &config_map("b", "1"));
-    world.remote.file("there/a.yaml", &config_map("a", "2")).commit("one");
+    world.remote.file("own/a.yaml", config_map("a", "1")).file("own/b.yaml", config_map("b", "1"));
+    world.remote.file("there/a.yaml", config_map("a", "2")).commit("one");
     let mut spec = to("silent");
     spec["baseDir"] = json!("there");
     world.sync("silent", spec);
@@ -257,7 +257,7 @@ fn plain(server: &str, user: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_cannot_be_used_is_refused_with_what_to_do() {
     let mut world = World::new().await;
-    world.remote.file("a.yaml", &config_map("a", "1")).commit("one");
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.sync("demo", to("other"));
     world.start();
     world.condition_is("demo", "Ready", "False SpecInvalid: Secret other with the kubeconfig does not exist").await;
@@ -319,7 +319,7 @@ async fn a_secret_that_leads_to_another_cluster_leaves_everything_in_the_first_o
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_stay_and_are_nobodys_in_a_cluster_that_a_git_sync_leaves() {
     let (mut world, other) = worlds().await;
-    world.remote.file("a.yaml", &config_map("a", "1")).commit("one");
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
     let label = |w: &World| w.get("v1", "configmaps", "a").unwrap()["metadata"]["labels"][LABEL].clone();
     assert!(!label(&world).is_null());
@@ -341,7 +341,7 @@ async fn objects_stay_and_are_nobodys_in_a_cluster_that_a_git_sync_leaves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_git_sync_that_is_deleted_lets_go_of_its_objects_or_takes_them_with_it() {
     let (mut world, other) = worlds().await;
-    world.remote.file("stays/a.yaml", &config_map("a", "1")).file("goes/b.yaml", &config_map("b", "1"));
+    world.remote.file("stays/a.yaml", config_map("a", "1")).file("goes/b.yaml", config_map("b", "1"));
     let mut goes: Value = serde_json::from_str(&git_sync("goes", "goes")).unwrap();
     goes["metadata"]["namespace"] = json!(NAMESPACE);
     goes["spec"]["kubeConfig"] = to("other")["kubeConfig"].clone();
@@ -360,7 +360,7 @@ async fn a_git_sync_that_is_deleted_lets_go_of_its_objects_or_takes_them_with_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_gone_for_ever_keeps_no_git_sync_from_being_deleted() {
     let (mut world, mut other) = worlds().await;
-    world.remote.file("goes/b.yaml", &config_map("b", "1")).commit("one");
+    world.remote.file("goes/b.yaml", config_map("b", "1")).commit("one");
     let mut goes: Value = serde_json::from_str(&git_sync("goes", "goes")).unwrap();
     goes["metadata"]["namespace"] = json!(NAMESPACE);
     goes["spec"]["kubeConfig"] = to("other")["kubeConfig"].clone();
@@ -381,7 +381,7 @@ async fn two_clusters_whose_git_syncs_have_one_name_do_not_share_a_third_one() {
     let (world, other) = applied(json!({})).await;
     let mut second = World::new().await;
     second.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
-    second.remote.file("a.yaml", &config_map("a", "9")).commit("one");
+    second.remote.file("a.yaml", config_map("a", "9")).commit("one");
     second.sync("demo", to("other"));
     second.start();
     let home = world.server.object("v1", "namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
@@ -397,8 +397,8 @@ async fn a_secret_that_leads_back_fights_with_nobody() {
     let mut world = World::new().await;
     let serving = world.server.embedded().serve(free_address(), Some(CANARY.to_owned())).await.unwrap();
     world.set_secret("self", json!({"value": serving.kubeconfig(Some(CANARY))}));
-    world.remote.file("a/a.yaml", &config_map("a", "1")).file("b/b.yaml", &config_map("b", "1"));
-    world.remote.file("both/a.yaml", &config_map("a", "2")).file("both/c.yaml", &config_map("c", "2")).commit("one");
+    world.remote.file("a/a.yaml", config_map("a", "1")).file("b/b.yaml", config_map("b", "1"));
+    world.remote.file("both/a.yaml", config_map("a", "2")).file("both/c.yaml", config_map("c", "2")).commit("one");
     let through = |directory: &str| json!({"baseDir": directory, "kubeConfig": to("self")["kubeConfig"]});
     world.sync("there", through("b"));
     world.synced(json!({"baseDir": "a"})).await;
@@ -455,11 +455,11 @@ fn ready_of(world: &World, namespace: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_apply_to_clusters_of_their_own_and_know_nothing_of_each_other() {
     let (mut world, first, second) = (World::new().await, Other::new().await, Other::new().await);
-    world.remote.file("one/a.yaml", &config_map("a", "1")).file("two/a.yaml", &config_map("a", "2"));
+    world.remote.file("one/a.yaml", config_map("a", "1")).file("two/a.yaml", config_map("a", "2"));
     // Elsewhere than in a namespace of its name: what it may touch, that cluster says.
     let in_default =
         |name: &str, value: &str| config_map(name, value).replace("metadata:\n", "metadata:\n  namespace: default\n");
-    world.remote.file("one/d.yaml", &in_default("d", "1")).file("two/d.yaml", &in_default("d", "2")).commit("one");
+    world.remote.file("one/d.yaml", in_default("d", "1")).file("two/d.yaml", in_default("d", "2")).commit("one");
     for (team, directory, other) in [("mainstay-tests-one", "one", &first), ("mainstay-tests-two", "two", &second)] {
         let mut spec = to("mine");
         spec["baseDir"] = json!(directory);
@@ -522,7 +522,7 @@ async fn a_service_account_is_one_of_the_other_cluster() {
     other.server.start_controllers();
     other.open(CANARY).await;
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
-    world.remote.file("a.yaml", &config_map("a", "1")).commit("one");
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     let mut spec = to("other");
     spec["serviceAccountName"] = json!("deployer");
     spec["interval"] = json!("1s");
@@ -564,7 +564,7 @@ async fn a_service_account_is_one_of_the_other_cluster() {
 async fn a_git_sync_waits_for_one_whose_objects_are_in_another_cluster() {
     let (mut world, mut other) = worlds().await;
     other.close();
-    world.remote.file("first/a.yaml", &config_map("a", "1")).file("then/b.yaml", &config_map("b", "1")).commit("one");
+    world.remote.file("first/a.yaml", config_map("a", "1")).file("then/b.yaml", config_map("b", "1")).commit("one");
     let mut first = to("other");
     (first["baseDir"], first["interval"]) = (json!("first"), json!("1s"));
     world.sync("first", first);
@@ -589,7 +589,7 @@ async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
     let (_, status, _) = program.run(&["status", "demo", "-n", NAMESPACE]).await;
     let system = other.server.object("v1", "namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
     assert!(status.contains(&format!("another one, by Secret other, {}", system.as_str().unwrap())), "{status}");
-    world.remote.file("a.yaml", &config_map("a", "3")).commit("two");
+    world.remote.file("a.yaml", config_map("a", "3")).commit("two");
     let repository = world.remote.path().display().to_string();
     let diff = ["diff", "demo", "-n", NAMESPACE, "--revision", "main", "--repository", &repository];
     let (code, diff, error) = program.run(&diff).await;
@@ -618,7 +618,7 @@ async fn commands_look_into_the_other_cluster_or_say_that_they_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_let_go_of_where_they_are_when_their_git_sync_cannot_go_where_it_should() {
     let (mut world, other) = worlds().await;
-    world.remote.file("a.yaml", &config_map("a", "1")).commit("one");
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
     world.sync("there", to("other"));
     world.ready("there").await;
