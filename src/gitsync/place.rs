@@ -134,7 +134,7 @@ pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, Gi
 }
 
 /// Whether there may be objects of a GitSync, by its status.
-fn has_objects(sync: &GitSync) -> bool {
+pub(super) fn has_objects(sync: &GitSync) -> bool {
     sync.status.as_ref().is_some_and(|status| {
         status.applied_commit.is_some() || status.attempted_commit.is_some() || status.objects > 0
     })

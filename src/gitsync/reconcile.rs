@@ -16,7 +16,7 @@ use super::context::{Context, Input, SyncFacts};
 use super::decryption::DecryptionSecret;
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
-use super::place::{FollowedKubeconfig, Place, as_known_in, nowhere};
+use super::place::{FollowedKubeconfig, Place, as_known_in, has_objects, nowhere};
 use super::placement::label;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine, depends_on};
@@ -49,7 +49,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         home: Arc::clone(&context),
         context: Arc::clone(&at),
         place,
-        kubeconfig: FollowedKubeconfig::default(),
+        kubeconfig: Box::default(),
         owner: owner.clone(),
         state: SyncState::default(),
         secrets: RepositorySecrets::default(),
@@ -148,7 +148,7 @@ pub(super) struct Task {
     pub(super) context: Arc<Context>,
     pub(super) place: Place,
     /// The Secret that leads to it.
-    pub(super) kubeconfig: FollowedKubeconfig,
+    pub(super) kubeconfig: Box<FollowedKubeconfig>,
     pub(super) owner: Owner,
     pub(super) consumer: Consumer,
     pub(super) label: Arc<str>,
@@ -330,7 +330,7 @@ impl Task {
                 Ok(()) => self.attempt(&seen).farewell(true).await.err(),
                 Err(refused) => Some(refused),
             };
-            if let Some(refused) = left.filter(|_| !matches!(self.place, Place::Home)) {
+            if let Some(refused) = left.filter(|_| !matches!(self.place, Place::Home) && has_objects(sync)) {
                 self.say_left(self.cluster_id(sync), &refused.message);
             }
             return Next::Over;
@@ -351,7 +351,9 @@ impl Task {
             Err(refused) => {
                 let left = self.left_to_wait(sync);
                 if left == Some(Duration::ZERO) && self.attempt(sync).set_finalizer(false).await.is_ok() {
-                    self.say_left(self.cluster_id(sync), &refused.message);
+                    if has_objects(sync) {
+                        self.say_left(self.cluster_id(sync), &refused.message);
+                    }
                     return Next::Over;
                 }
                 self.refuse(&refused, Duration::from_secs(60));
