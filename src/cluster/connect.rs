@@ -10,6 +10,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Uri;
@@ -18,15 +19,16 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tower::{BoxError, ServiceBuilder};
 
 use super::count::{Requests, Verb};
 use super::discover::Discovery;
 use super::error::{Attempt, Cause, Error, Target};
-use super::remote::{Resolver, Trouble};
+
 use super::request::transport;
+use super::resolver::Resolver;
 use super::service_account::ServiceAccount;
 use super::watch::Unstreamed;
 
@@ -70,8 +72,8 @@ pub(super) struct Clients {
 pub(super) struct Inner {
     /// Others with other credentials.
     pub(super) clients: RwLock<Clients>,
-    /// What came of the last request.
-    pub(super) trouble: Mutex<Trouble>,
+    /// The last request was not answered, or only by saying that the credentials are not valid.
+    in_trouble: AtomicBool,
     pub(super) requests: Requests,
     pub(super) discovery: Discovery,
     pub(super) unstreamed: Unstreamed,
@@ -113,7 +115,7 @@ impl Cluster {
     pub(super) fn of_clients(clients: Clients, pages: usize) -> Self {
         let inner = Inner {
             clients: RwLock::new(clients),
-            trouble: Mutex::default(),
+            in_trouble: AtomicBool::new(false),
             requests: Requests::default(),
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
@@ -142,6 +144,15 @@ impl Cluster {
     /// The namespace of the kubeconfig's context or of the pod, else `default`.
     pub fn default_namespace(&self) -> String {
         self.0.clients.read().unary.default_namespace().to_owned()
+    }
+
+    /// Whether the last request was not answered, or only by saying that the credentials are not valid.
+    pub fn is_in_trouble(&self) -> bool {
+        self.0.in_trouble.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_in_trouble(&self, is_so: bool) {
+        self.0.in_trouble.store(is_so, Ordering::Relaxed);
     }
 
     pub(super) fn client(&self, verb: Verb) -> Client {

@@ -18,7 +18,6 @@ use super::count::Verb;
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
 use super::refusal::{Denial, Refusal};
-use super::remote::Trouble;
 
 /// Deadline of a request, from sending it to the last byte of its answer. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
@@ -140,7 +139,7 @@ impl Cluster {
             read_body(response.into_body(), most).await.map_err(|cause| call.failed(cause))
         };
         let Ok(answer) = tokio::time::timeout(DEADLINE, answer).await else {
-            self.note_answer(Trouble(true));
+            self.set_in_trouble(true);
             return Err(call.failed(Cause::TimedOut(DEADLINE)));
         };
         answer
@@ -158,7 +157,7 @@ impl Cluster {
         self.0.requests.add(call.verb, &call.resource);
         let response = client.send(request).await;
         let is_heard = response.as_ref().is_ok_and(|response| response.status() != StatusCode::UNAUTHORIZED);
-        self.note_answer(Trouble(!is_heard));
+        self.set_in_trouble(!is_heard);
         let response = response.map_err(|error| call.failed(transport(error)))?;
         if response.status().is_success() {
             return Ok(response);

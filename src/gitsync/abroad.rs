@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use super::clusters::{Begun, SecretKey};
 use super::context::Context;
 use super::outcome::{Refused, is_usable};
-use super::place::{parsed, plain_http, wrong};
-use super::preview::NoPreview;
+use super::whereabouts::{parsed, plain_http, wrong};
 use crate::api::GitSync;
 use crate::apply::Writer;
-use crate::cluster::{Addresses, Cluster, Kubeconfig};
+use crate::cluster::{Addresses, Cluster, Error, Kubeconfig};
+use crate::failure::chain;
 use crate::liveness::Liveness;
 use crate::object::Owner;
 use crate::secrets::Known;
@@ -26,7 +26,7 @@ use crate::secrets::Known;
 pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<Arc<Context>>, Refused> {
     let Some((of, by)) = kubeconfig(&context.home, sync).await? else { return Ok(None) };
     let owner = Owner::git_sync(&of.namespace, sync.metadata.name.as_deref().unwrap_or_default());
-    let engine = context.clusters.engine(context, &owner, &of, &by).await?;
+    let engine = context.engine(&owner, &of, &by).await?;
     Ok(Some(Arc::clone(&engine.context)))
 }
 
@@ -43,6 +43,23 @@ async fn kubeconfig(home: &Cluster, sync: &GitSync) -> Result<Option<(SecretKey,
     Ok(Some((of, Arc::new(by))))
 }
 
+/// Why another cluster is not looked at, with what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreached(String);
+
+impl From<Refused> for Unreached {
+    fn from(refused: Refused) -> Self {
+        Self(refused.message)
+    }
+}
+
+impl From<Error> for Unreached {
+    fn from(error: Error) -> Self {
+        Self(chain(&error))
+    }
+}
+
 /// Another cluster, for commands.
 #[derive(Clone, Debug)]
 pub struct Abroad {
@@ -56,7 +73,7 @@ pub struct Abroad {
 ///
 /// # Errors
 /// The Secret may not be read or cannot be used, or that cluster does not answer.
-pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abroad>, NoPreview> {
+pub async fn other_cluster(home: &Cluster, sync: &GitSync) -> Result<Option<Abroad>, Unreached> {
     let Some((_, by)) = kubeconfig(home, sync).await? else { return Ok(None) };
     let addresses: Addresses = Arc::new(|host, port| {
         Box::pin(async move {

@@ -17,7 +17,6 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::context::Context;
 use super::outcome::Refused;
 use super::registry::Registry;
 use crate::api::conditions::Reason;
@@ -26,6 +25,7 @@ use crate::cluster::{Addresses, Cause, Cluster, Error, Kubeconfig};
 use crate::failure::{Class, chain};
 use crate::managed::Part;
 use crate::object::Owner;
+use crate::source::Source;
 
 /// Memory of what is kept of a cluster, and of a few connections, in bytes.
 const EACH: usize = 512 << 10;
@@ -58,8 +58,11 @@ pub struct Begun {
 }
 
 /// A cluster in use.
-pub(super) struct Engine {
-    pub(super) context: Arc<Context>,
+pub(super) struct Engine<C> {
+    /// What its GitSyncs share.
+    pub(super) context: Arc<C>,
+    pub(super) place: PlaceId,
+    pub(super) cluster: Cluster,
     pub(super) of: SecretKey,
     /// The kubeconfig that is connected by.
     by: Mutex<Arc<Kubeconfig>>,
@@ -70,18 +73,31 @@ pub(super) struct Engine {
 }
 
 /// What is known of the cluster of one Secret.
-#[derive(Default)]
-struct Slot {
-    engine: Weak<Engine>,
+struct Slot<C> {
+    engine: Weak<Engine<C>>,
     /// What was tried last in vain, when that ended, and what came of it.
     failed: Option<(Arc<Kubeconfig>, Instant, Refused)>,
 }
 
-/// All of them.
-pub(super) struct Clusters {
+impl<C> Default for Slot<C> {
+    fn default() -> Self {
+        Self { engine: Weak::new(), failed: None }
+    }
+}
+
+/// The agent's own cluster, from which the others are connected to.
+pub(super) struct Home<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) source: &'a Source,
+    pub(super) writer: &'a Writer,
+    pub(super) registry: &'a Arc<Registry>,
+}
+
+/// All of them, each with what its GitSyncs share.
+pub(super) struct Clusters<C> {
     begin: Box<dyn Fn(Cluster) -> Begun + Send + Sync>,
     /// Locked while it is connected to.
-    slots: Mutex<HashMap<SecretKey, Arc<tokio::sync::Mutex<Slot>>>>,
+    slots: Mutex<HashMap<SecretKey, Arc<tokio::sync::Mutex<Slot<C>>>>>,
     registries: Mutex<HashMap<String, Arc<Registry>>>,
     home: tokio::sync::OnceCell<String>,
     /// Clusters whose memory is counted for a GitSync.
@@ -121,10 +137,10 @@ impl Drop for Counted {
     }
 }
 
-impl Engine {
+impl<C> Engine<C> {
     /// Which cluster it is.
     pub(super) fn id(&self) -> &str {
-        self.context.place.as_ref().map_or("", |place| &place.id)
+        &self.place.id
     }
 
     /// It is not what its Secret leads to any more.
@@ -138,7 +154,7 @@ impl Engine {
     }
 }
 
-impl Clusters {
+impl<C> Clusters<C> {
     pub(super) fn new(begin: impl Fn(Cluster) -> Begun + Send + Sync + 'static) -> Self {
         Self {
             begin: Box::new(begin),
@@ -159,10 +175,10 @@ impl Clusters {
         Arc::clone(registries.entry(id.to_owned()).or_default())
     }
 
-    fn slot(&self, of: &SecretKey) -> Arc<tokio::sync::Mutex<Slot>> {
+    fn slot(&self, of: &SecretKey) -> Arc<tokio::sync::Mutex<Slot<C>>> {
         let mut slots = self.slots.lock();
         if !slots.contains_key(of) {
-            let is_used = |slot: &Arc<tokio::sync::Mutex<Slot>>| {
+            let is_used = |slot: &Arc<tokio::sync::Mutex<Slot<C>>>| {
                 Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|slot| slot.engine.strong_count() > 0)
             };
             slots.retain(|_, slot| is_used(slot));
@@ -176,11 +192,10 @@ impl Clusters {
     /// It does not answer, or not to these credentials; there is no memory for it.
     pub(super) async fn engine(
         &self,
-        home: &Context,
-        owner: &Owner,
-        of: &SecretKey,
-        by: &Arc<Kubeconfig>,
-    ) -> Result<Arc<Engine>, Refused> {
+        home: &Home<'_>,
+        shared: impl FnOnce(Writer, Arc<Registry>, PlaceId) -> C,
+        (owner, of, by): (&Owner, &SecretKey, &Arc<Kubeconfig>),
+    ) -> Result<Arc<Engine<C>>, Refused> {
         let (slot, asked) = (self.slot(of), Instant::now());
         let mut slot = slot.lock().await;
         let engine = slot.engine.upgrade().filter(|engine| engine.is_alive());
@@ -191,7 +206,7 @@ impl Clusters {
         if let Some((_, _, refused)) = slot.failed.as_ref().filter(|(tried, at, _)| tried == by && *at >= asked) {
             return Err(refused.clone());
         }
-        match self.connect(home, owner, of, by, engine).await {
+        match self.connect(home, shared, (owner, of, by), engine).await {
             Ok(engine) => {
                 (slot.engine, slot.failed) = (Arc::downgrade(&engine), None);
                 Ok(engine)
@@ -205,12 +220,11 @@ impl Clusters {
 
     async fn connect(
         &self,
-        home: &Context,
-        owner: &Owner,
-        of: &SecretKey,
-        by: &Arc<Kubeconfig>,
-        before: Option<Arc<Engine>>,
-    ) -> Result<Arc<Engine>, Refused> {
+        home: &Home<'_>,
+        shared: impl FnOnce(Writer, Arc<Registry>, PlaceId) -> C,
+        (owner, of, by): (&Owner, &SecretKey, &Arc<Kubeconfig>),
+        before: Option<Arc<Engine<C>>>,
+    ) -> Result<Arc<Engine<C>>, Refused> {
         let source = home.source.for_namespace(&of.namespace);
         let addresses: Addresses = Arc::new(move |host, port| {
             let source = source.clone();
@@ -219,12 +233,12 @@ impl Clusters {
         let cluster = Cluster::remote(by, addresses).await.map_err(|error| unreached(of, &error))?;
         let id = cluster.id().await.map_err(|error| unreached(of, &error))?;
         if let Some(engine) = before.filter(|engine| engine.id() == id) {
-            engine.context.writer.cluster().take_connection_of(&cluster);
+            engine.cluster.take_connection_of(&cluster);
             *engine.by.lock() = Arc::clone(by);
             return Ok(engine);
         }
-        let own = self.home.get_or_try_init(|| home.home.id()).await?;
-        let Some(counted) = Counted::new(owner, &home.writer, &self.counts) else {
+        let own = self.home.get_or_try_init(|| home.cluster.id()).await?;
+        let Some(counted) = Counted::new(owner, home.writer, &self.counts) else {
             let message = format!(
                 "there is no memory left for the cluster of Secret {} (spec.kubeConfig); give the agent more memory (limits.memory of \
                  its Deployment), or let GitSyncs of one cluster share a Secret",
@@ -238,11 +252,13 @@ impl Clusters {
             });
         };
         let is_home = id == *own;
-        let registry = if is_home { Arc::clone(&home.registry) } else { self.registry(&id) };
+        let registry = if is_home { Arc::clone(home.registry) } else { self.registry(&id) };
         let place = PlaceId { home: (!is_home).then(|| own.clone()), id };
         let Begun { writer, running, over } = (self.begin)(cluster);
         Ok(Arc::new(Engine {
-            context: Arc::new(home.elsewhere(writer, registry, Some(place))),
+            cluster: writer.cluster().clone(),
+            context: Arc::new(shared(writer, registry, place.clone())),
+            place,
             of: of.clone(),
             by: Mutex::new(Arc::clone(by)),
             _counted: counted,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
-use super::clusters::{Begun, Clusters, PlaceId};
+use super::clusters::{Begun, Clusters, Engine, Home, PlaceId, SecretKey};
 use super::dependencies::Dependencies;
 use super::outcome::Refused;
 use super::placement::{Reach, label};
@@ -16,7 +16,7 @@ use super::registry::{Elsewhere, Registry};
 use super::rights::Rights;
 use crate::api::GitSync;
 use crate::apply::{Announcement, Writer};
-use crate::cluster::{Cluster, Kind, Regarding, ServiceAccount};
+use crate::cluster::{Cluster, Kind, Kubeconfig, Regarding, ServiceAccount};
 use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
@@ -42,7 +42,7 @@ pub struct Context {
     /// Which cluster it is; `None`: the agent's own, by the agent's own rights.
     pub(super) place: Option<PlaceId>,
     /// The other clusters.
-    pub(super) clusters: Arc<Clusters>,
+    pub(super) clusters: Arc<Clusters<Self>>,
     /// Git.
     pub source: Source,
     /// The GitRepositories.
@@ -159,6 +159,21 @@ impl Context {
             // Of its own: another cluster may never answer.
             loading: Semaphore::new(1),
         }
+    }
+
+    /// The cluster that a Secret leads to, by the kubeconfig that it holds now.
+    ///
+    /// # Errors
+    /// It does not answer, or not to these credentials; there is no memory for it.
+    pub(super) async fn engine(
+        &self,
+        owner: &Owner,
+        of: &SecretKey,
+        by: &Arc<Kubeconfig>,
+    ) -> Result<Arc<Engine<Self>>, Refused> {
+        let home = Home { cluster: &self.home, source: &self.source, writer: &self.writer, registry: &self.registry };
+        let shared = |writer, registry, place| self.elsewhere(writer, registry, Some(place));
+        self.clusters.engine(&home, shared, (owner, of, by)).await
     }
 
     /// Whether the objects are in another cluster, or are reached as if they were.

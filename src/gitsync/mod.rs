@@ -79,9 +79,10 @@ mod terminating;
 mod unread;
 mod urgency;
 mod values;
+mod whereabouts;
 pub mod windows;
 
-pub use abroad::{Abroad, other_cluster};
+pub use abroad::{Abroad, Unreached, other_cluster};
 pub use clusters::Begun;
 pub use context::{Context, Input, SyncFacts};
 pub use listing::{Listed, Listing, listing, listing_in};

@@ -16,13 +16,13 @@ use super::context::{Context, Input, SyncFacts};
 use super::decryption::DecryptionSecret;
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
-use super::place::{FollowedKubeconfig, Place, as_known_in, has_objects, nowhere};
 use super::placement::label;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine, depends_on};
 use super::terminating::{self, TerminatingObjects};
 use super::unread::{self, UnreadObjects};
 use super::urgency::WriteBudget;
+use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, has_objects, nowhere};
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
@@ -225,7 +225,7 @@ fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
         .filter(|sync| sync.spec.kube_config.is_some() || sync.status.as_ref().is_some_and(|s| s.cluster.is_some()))
     {
         None => (Place::Home, Arc::clone(home)),
-        Some(sync) => (Place::Nowhere, nowhere(home, &home.clusters, &sync)),
+        Some(sync) => (Place::Nowhere, nowhere(home, &sync)),
     }
 }
 
@@ -370,7 +370,7 @@ impl Task {
         let is_away = match &self.place {
             Place::Home => false,
             Place::Nowhere => true,
-            Place::Elsewhere(engine) => engine.context.writer.cluster().is_in_trouble(),
+            Place::Elsewhere(engine) => engine.cluster.is_in_trouble(),
         };
         let since = sync.metadata.deletion_timestamp.as_ref().filter(|_| is_away)?;
         let passed = Timestamp::now().duration_since(since.0).unsigned_abs();

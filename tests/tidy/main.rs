@@ -202,6 +202,7 @@ const ACTING: &[&str] = &[
     "src/gitsync/report.rs",
     "src/gitsync/rerun.rs",
     "src/gitsync/schedule.rs",
+    "src/gitsync/whereabouts.rs",
     "src/gitsync/registry.rs",
     "src/function/context.rs",
     "src/function/git.rs",
