@@ -39,7 +39,7 @@ impl Cluster {
             addresses(host.to_owned(), port).await.map_err(refused)?;
         }
         let config = config(kubeconfig);
-        let resolver = Resolver::told(addresses);
+        let resolver = Resolver::by(addresses);
         let clients = Clients {
             unary: client_over(&config, kept_alive(resolver.clone())).map_err(setup)?,
             watches: client_over(&config, kept_alive(resolver)).map_err(setup)?,

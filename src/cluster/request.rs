@@ -156,8 +156,8 @@ impl Cluster {
         }
         self.0.requests.add(call.verb, &call.resource);
         let response = client.send(request).await;
-        let is_heard = response.as_ref().is_ok_and(|response| response.status() != StatusCode::UNAUTHORIZED);
-        self.set_in_trouble(!is_heard);
+        let is_answered = response.as_ref().is_ok_and(|response| response.status() != StatusCode::UNAUTHORIZED);
+        self.set_in_trouble(!is_answered);
         let response = response.map_err(|error| call.failed(transport(error)))?;
         if response.status().is_success() {
             return Ok(response);

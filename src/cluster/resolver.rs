@@ -1,4 +1,4 @@
-//! Names of API servers become addresses: by the resolver of the system, or as it is told, where not every host may be connected
+//! Names of API servers become addresses: by the resolver of the system, or by other rules, where not every host may be connected
 //! to.
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub type Addresses = Arc<dyn Fn(String, u16) -> BoxFuture<'static, Result<Vec<So
 #[error("{0}")]
 pub(super) struct NoAddress(pub(super) String);
 
-/// Looks names up for the connector: by the resolver of the system, or as it is told.
+/// Looks names up for the connector: by the resolver of the system, or by another one, which judges them.
 #[derive(Clone)]
 pub(super) struct Resolver {
     system: GaiResolver,
@@ -30,8 +30,8 @@ impl Resolver {
         Self { system: GaiResolver::new(), instead: None }
     }
 
-    /// This one.
-    pub(super) fn told(addresses: Addresses) -> Self {
+    /// Another one.
+    pub(super) fn by(addresses: Addresses) -> Self {
         Self { instead: Some(addresses), ..Self::system() }
     }
 }
