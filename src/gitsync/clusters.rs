@@ -255,6 +255,10 @@ impl<C> Clusters<C> {
         let registry = if is_home { Arc::clone(home.registry) } else { self.registry(&id) };
         let place = PlaceId { home: (!is_home).then(|| own.clone()), id };
         let Begun { writer, running, over } = (self.begin)(cluster);
+        if is_home {
+            // On this way, too, nothing of what the agent lives by is deleted.
+            writer.set_installation(home.writer.installation().clone());
+        }
         Ok(Arc::new(Engine {
             cluster: writer.cluster().clone(),
             context: Arc::new(shared(writer, registry, place.clone())),

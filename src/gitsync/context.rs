@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -74,6 +75,7 @@ pub struct Context {
     /// Moves with every reconcile of a GitSync.
     pub(super) liveness: Component,
     facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
+    reconciles: Arc<AtomicU64>,
     /// For inventories that are loaded: whoever can write ConfigMaps can make them large.
     pub(super) loading: Semaphore,
 }
@@ -129,6 +131,7 @@ impl Context {
             look_now: watch::Sender::new(0),
             liveness,
             facts: Arc::default(),
+            reconciles: Arc::default(),
             loading: Semaphore::new(LOADING),
         }
     }
@@ -156,6 +159,7 @@ impl Context {
             look_now: self.look_now.clone(),
             liveness: self.liveness.clone(),
             facts: Arc::clone(&self.facts),
+            reconciles: Arc::clone(&self.reconciles),
             // Of its own: another cluster may never answer.
             loading: Semaphore::new(1),
         }
@@ -247,6 +251,15 @@ impl Context {
     pub fn facts(&self) -> Vec<(Owner, SyncFacts, Writer)> {
         let facts = self.facts.lock();
         facts.iter().map(|(owner, (facts, writer))| (owner.clone(), *facts, writer.clone())).collect()
+    }
+
+    /// How often GitSyncs were reconciled so far, also where there was nothing to do.
+    pub fn reconciles(&self) -> u64 {
+        self.reconciles.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_reconcile(&self) {
+        self.reconciles.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn set_facts(&self, owner: &Owner, facts: Option<SyncFacts>) {
