@@ -88,6 +88,7 @@
 //! | prune guards | [`gitsync::prune`]; of one object right before its deletion: [`managed::deletion`] |
 //! | every write to a managed object | [`apply`]: `put.rs` and `revert.rs` (both apply through `server_side.rs`), `replace.rs`, `prune.rs`, `replicas.rs` |
 //! | by whose rights objects are read and written | [`Writer::acting_for`](apply::Writer::acting_for), `gitsync/rights.rs` |
+//! | objects in another cluster (`spec.kubeConfig`) | `gitsync/place.rs` (where they are), `gitsync/clusters.rs` (a writer for each Secret), `cluster/remote.rs` |
 //! | what cannot be changed is deleted and created anew | `apply/replace.rs`, as [`managed::replacement`] allows |
 //! | what nobody may change by hand | [`prevention`], as `gitsync/prevented.rs` wants it |
 //! | adoption of existing objects | [`managed::take_over`] in `managed/ownership.rs` |

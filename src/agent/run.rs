@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::error::Error;
 use super::listening::{Admit, Receive};
@@ -27,7 +28,7 @@ use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::Drift;
 use crate::failure::{Backoff, chain};
 use crate::function;
-use crate::gitsync::{Context, Rights};
+use crate::gitsync::{Begun, Context, Rights};
 use crate::listener::Limits;
 use crate::liveness::Liveness;
 use crate::notification::Emitter;
@@ -318,7 +319,7 @@ async fn lead(
     let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
     let pushes = Arc::new(Pushes::default());
     let context = Arc::new(Context::new(
-        writer,
+        writer.clone(),
         source.clone(),
         Arc::clone(&repositories),
         Arc::clone(&secrets),
@@ -327,6 +328,7 @@ async fn lead(
         renderers(settings),
         liveness.component("reconciling GitSyncs"),
         notify(notifier),
+        other_clusters(writer, notifier.clone(), liveness.clone(), settings.audit, stop.clone()),
     ));
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let watching = Arc::clone(&secrets).run(cluster.clone(), stop.clone());
@@ -486,6 +488,37 @@ async fn lead(
     // Running tasks are cancelled: every write can be repeated, and none may follow the end of a term.
     tasks.shutdown().await;
     result
+}
+
+/// What writes to another cluster and follows drift there, for as long as it is used.
+fn other_clusters(
+    writer: Writer,
+    notifier: Notifier,
+    liveness: Liveness,
+    audit: Duration,
+    stop: CancellationToken,
+) -> impl Fn(Cluster) -> Begun + Send + Sync + 'static {
+    move |cluster| {
+        let component = liveness.component("reverting drift in another cluster");
+        let notifier = notifier.clone();
+        // Events about its objects would be Events about objects that this cluster does not have.
+        let notify = move |said: &Announcement<'_>| notifier.notify(&Announcement { object: None, ..*said });
+        let (writer, follow_ups) = writer.beside(cluster, component, notify);
+        let (drift, over, end) = (Drift::new(writer.clone()), CancellationToken::new(), stop.clone());
+        let ended = over.clone().drop_guard();
+        let running = tokio::spawn(async move {
+            let _ended = ended;
+            let auditing = drift.clone().audit(audit, end.clone());
+            let ran = tokio::select! {
+                ran = drift.run(follow_ups, end) => ran,
+                () = auditing => return,
+            };
+            if let Err(error) = ran {
+                tracing::error!(why = chain(&error), "the work in another cluster begins anew");
+            }
+        });
+        Begun { writer, running: Box::new(AbortOnDropHandle::new(running)), over }
+    }
 }
 
 /// Removes the mirrors that have lost their last consumer since an earlier agent.

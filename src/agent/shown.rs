@@ -45,8 +45,8 @@ pub(super) fn gauges(
 ) -> Gauges {
     let (context, functions) = shown.get().unzip();
     let syncs = context.iter().flat_map(|context| {
-        context.facts().into_iter().map(|(owner, facts)| {
-            let summary = context.writer.summary(&owner);
+        context.facts().into_iter().map(|(owner, facts, writer)| {
+            let summary = writer.summary(&owner);
             SyncGauges {
                 objects: summary.objects as u64,
                 health: [summary.healthy, summary.progressing.count, summary.broken.count, summary.absent.count]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::Span;
 use super::ignore::IgnoreRule;
+use super::kube_config::KubeConfig;
 use super::overlay::{CommonMetadata, Image, Patch};
 use super::render::Render;
 use super::schemas::{ConditionSchema, TimeSchema};
@@ -70,7 +71,7 @@ pub struct GitSyncSpec {
     /// annotations, subresources, and what `kubectl rollout restart` sets; ServiceAccounts may add to them, and change nothing
     /// that is in the manifest. Exempt are the agent, `serviceAccountName`, the cluster's own controllers, dry runs, objects
     /// under break glass (`mainstay pause`), and everything while the GitSync is suspended. A GitSync that may not touch
-    /// everything prevents nothing outside of its namespaces.
+    /// everything prevents nothing outside of its namespaces, and one with `kubeConfig` prevents nothing.
     #[serde(default)]
     pub prevent: bool,
     /// Fields that are left to others: not applied, not compared and not reverted. A new object is created with the values of
@@ -88,6 +89,12 @@ pub struct GitSyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
+    /// Another cluster: the objects are applied, put back and deleted there, with the rights of these credentials (or, with
+    /// `serviceAccountName`, of that ServiceAccount of the other cluster, which they have to be allowed to impersonate). The GitSync
+    /// itself, its Secrets and its GitRepository stay in this cluster. Where this changes, the objects stay in the cluster that the
+    /// GitSync leaves, and are nobody's there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_config: Option<KubeConfig>,
     /// Kinds whose objects are deleted and created anew when a commit changes a field that cannot be changed: `Kind.group`, such
     /// as `Job.batch` or `Deployment.apps`, or the `Kind` alone of the core group, such as `Service`. By default nothing is
     /// deleted for that, and the object is reported. Before an object is deleted, dry runs have to prove that its update is
@@ -405,6 +412,9 @@ pub struct GitSyncStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub unreachable_since: Option<Time>,
+    /// The other cluster that the objects are in, by the uid of its namespace `kube-system`; absent if they are in this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// Number of managed objects.
     #[serde(default)]
     pub objects: i64,

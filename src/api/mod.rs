@@ -14,6 +14,7 @@ pub mod function_v1alpha2;
 pub mod git_repository;
 pub mod git_sync;
 pub mod ignore;
+pub mod kube_config;
 pub mod names;
 pub mod overlay;
 pub mod receiver;

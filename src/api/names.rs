@@ -138,6 +138,11 @@ pub const REPORTER: &str = "mainstay.dev/agent";
 pub const LEADER: &str = "mainstay.dev/leader";
 /// Value of [`LEADER`].
 pub const LEADS: &str = "true";
+/// Annotation on inventory ConfigMaps in other clusters: the cluster that the GitSync is in, by the uid of its namespace
+/// `kube-system`.
+pub const HOME_CLUSTER: &str = "mainstay.dev/home-cluster";
+/// Annotation on inventory ConfigMaps in other clusters: the uid of the GitSync.
+pub const GIT_SYNC_UID: &str = "mainstay.dev/git-sync-uid";
 /// Field of an inventory ConfigMap's `binaryData`.
 pub const INVENTORY_KEY: &str = "inventory";
 /// Another one: where in the repository its objects are.

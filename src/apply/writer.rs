@@ -89,10 +89,30 @@ impl Writer {
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> (Self, FollowUps) {
+        Self::over(Store::default(), cluster, liveness, announce)
+    }
+
+    /// Over another cluster, with a store of its own. What is kept in memory for both counts together.
+    pub fn beside(
+        &self,
+        cluster: Cluster,
+        liveness: Component,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+    ) -> (Self, FollowUps) {
+        let store = Store { memory: self.store().memory.clone(), ..Store::default() };
+        Self::over(store, cluster, liveness, announce)
+    }
+
+    fn over(
+        store: Store,
+        cluster: Cluster,
+        liveness: Component,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+    ) -> (Self, FollowUps) {
         let (sender, follow_ups) = FollowUps::channel();
         let inner = Inner {
             announce: Box::new(announce),
-            store: Mutex::default(),
+            store: Mutex::new(store),
             locks: ObjectLocks::default(),
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),

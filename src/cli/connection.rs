@@ -85,7 +85,7 @@ impl Connection {
         let is_named = self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
         match (&self.namespace, self.connect().await) {
             (Some(namespace), _) => Ok(namespace.clone()),
-            (None, Ok(cluster)) => Ok(cluster.default_namespace().to_owned()),
+            (None, Ok(cluster)) => Ok(cluster.default_namespace()),
             (None, Err(error)) if is_named => Err(error),
             (None, Err(_)) => Ok("default".to_owned()),
         }
@@ -93,7 +93,7 @@ impl Connection {
 
     /// The namespace of the command.
     pub(super) fn namespace(&self, cluster: &Cluster) -> String {
-        self.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned())
+        self.namespace.clone().unwrap_or_else(|| cluster.default_namespace())
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     },
     cluster::{Cluster, Kind},
     notification::waits_for,
+    object::printable,
 };
 
 /// Arguments of `status`.
@@ -135,6 +136,10 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     };
     row("repository", format!("{address}, {}, {}", spec.followed_reference(), spec.base_dir));
     row("commit", commits(&status));
+    if let Some(config) = &spec.kube_config {
+        let id = status.cluster.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
+        row("cluster", format!("another one, by Secret {}{}", config.secret_ref.name, printable(&id)));
+    }
     row("objects", format!("{}{}", counts(&status), drift::count(&status)));
     row("put back", times(status.reverted));
     if let Some(until) = spec.suspended(now) {

@@ -5,11 +5,12 @@
 //! minutes. Watches use a client without a read timeout but with TCP keepalive, which detects a dead peer within half a
 //! minute even on an idle stream.
 //!
-//! Invariant: only this file reads the environment and the kubeconfig.
+//! Invariant: only this file reads the environment and the kubeconfig of the agent itself.
 //! Deliberately absent: the headers of a request, and so in whose name it is made.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Uri;
@@ -18,19 +19,22 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tower::{BoxError, ServiceBuilder};
 
-use super::count::Requests;
+use super::count::{Requests, Verb};
 use super::discover::Discovery;
 use super::error::{Attempt, Cause, Error, Target};
+
 use super::request::transport;
+use super::resolver::Resolver;
 use super::service_account::ServiceAccount;
 use super::watch::Unstreamed;
 
 /// A request fails after this time without data.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages of lists that are read at the same time. While it is read, a page takes three times its size.
 const PAGES: usize = 4;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
@@ -58,9 +62,18 @@ pub enum Origin {
 #[derive(Clone)]
 pub struct Cluster(pub(super) Arc<Inner>, pub(super) Option<ServiceAccount>);
 
-pub(super) struct Inner {
+/// Those of one cluster. Clones share connections.
+#[derive(Clone)]
+pub(super) struct Clients {
     pub(super) unary: Client,
     pub(super) watches: Client,
+}
+
+pub(super) struct Inner {
+    /// Others with other credentials.
+    pub(super) clients: RwLock<Clients>,
+    /// The last request was not answered, or only by saying that the credentials are not valid.
+    in_trouble: AtomicBool,
     pub(super) requests: Requests,
     pub(super) discovery: Discovery,
     pub(super) unstreamed: Unstreamed,
@@ -96,13 +109,17 @@ impl Cluster {
 
     /// Uses existing clients: one for requests, one for watches. They may be clones of one client.
     pub fn from_clients(unary: Client, watches: Client) -> Self {
+        Self::of_clients(Clients { unary, watches }, PAGES)
+    }
+
+    pub(super) fn of_clients(clients: Clients, pages: usize) -> Self {
         let inner = Inner {
-            unary,
-            watches,
+            clients: RwLock::new(clients),
+            in_trouble: AtomicBool::new(false),
             requests: Requests::default(),
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
-            pages: Semaphore::new(PAGES),
+            pages: Semaphore::new(pages),
         };
         Self(Arc::new(inner), None)
     }
@@ -125,12 +142,26 @@ impl Cluster {
     }
 
     /// The namespace of the kubeconfig's context or of the pod, else `default`.
-    pub fn default_namespace(&self) -> &str {
-        self.0.unary.default_namespace()
+    pub fn default_namespace(&self) -> String {
+        self.0.clients.read().unary.default_namespace().to_owned()
+    }
+
+    /// Whether the last request was not answered, or only by saying that the credentials are not valid.
+    pub fn is_in_trouble(&self) -> bool {
+        self.0.in_trouble.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_in_trouble(&self, is_so: bool) {
+        self.0.in_trouble.store(is_so, Ordering::Relaxed);
+    }
+
+    pub(super) fn client(&self, verb: Verb) -> Client {
+        let clients = self.0.clients.read();
+        if verb == Verb::Watch { clients.watches.clone() } else { clients.unary.clone() }
     }
 }
 
-fn setup(error: kube::Error) -> Error {
+pub(super) fn setup(error: kube::Error) -> Error {
     Error::new(
         Attempt::Connect,
         Target::Cluster,
@@ -179,13 +210,23 @@ fn watch_client(config: Config) -> kube::Result<Client> {
     if config.proxy_url.is_some() {
         return Ok(ClientBuilder::try_from(config)?.build());
     }
-    let mut connector = HttpConnector::new();
+    client_over(&config, kept_alive(Resolver::system()))
+}
+
+/// A connector that detects a dead peer.
+pub(super) fn kept_alive(resolver: Resolver) -> HttpConnector<Resolver> {
+    let mut connector = HttpConnector::new_with_resolver(resolver);
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_keepalive(Some(KEEPALIVE.0));
     connector.set_keepalive_interval(Some(KEEPALIVE.1));
     connector.set_keepalive_retries(Some(KEEPALIVE.2));
+    connector
+}
+
+/// A client without timeouts of its own: a watch has none, and every other request has a deadline.
+pub(super) fn client_over(config: &Config, connector: HttpConnector<Resolver>) -> kube::Result<Client> {
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
     let service = ServiceBuilder::new()
@@ -194,7 +235,7 @@ fn watch_client(config: Config) -> kube::Result<Client> {
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(http);
-    Ok(Client::new(service, config.default_namespace))
+    Ok(Client::new(service, config.default_namespace.clone()))
 }
 
 /// The proxy variables, with their usual meaning.

@@ -11,6 +11,7 @@ use kube::client::Body;
 use serde_json::Value;
 
 use super::connect::Cluster;
+use super::count::Verb;
 
 type Pieces = mpsc::UnboundedReceiver<Result<Frame<Bytes>, std::io::Error>>;
 type Answer = Result<Response<StreamBody<Pieces>>, std::io::Error>;
@@ -46,7 +47,8 @@ pub(super) fn cluster() -> (Cluster, Server) {
 pub(super) async fn stream() -> (Pipe, Body) {
     let (cluster, mut server) = cluster();
     let request = Request::get("/").body(Body::empty()).expect("a request");
-    let (response, pipe) = tokio::join!(cluster.0.unary.send(request), async { server.next().await.stream() });
+    let client = cluster.client(Verb::Get);
+    let (response, pipe) = tokio::join!(client.send(request), async { server.next().await.stream() });
     (pipe, response.expect("an answer").into_body())
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Request, Response, header};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 
@@ -139,6 +139,7 @@ impl Cluster {
             read_body(response.into_body(), most).await.map_err(|cause| call.failed(cause))
         };
         let Ok(answer) = tokio::time::timeout(DEADLINE, answer).await else {
+            self.set_in_trouble(true);
             return Err(call.failed(Cause::TimedOut(DEADLINE)));
         };
         answer
@@ -146,7 +147,7 @@ impl Cluster {
 
     /// Sends a request and returns its answer once the headers have arrived; refusals become errors.
     pub(super) async fn open(&self, call: &Call) -> Result<Response<Body>, Error> {
-        let client = if call.verb == Verb::Watch { &self.0.watches } else { &self.0.unary };
+        let client = self.client(call.verb);
         let mut request = call.request()?;
         // What is served is one table for all.
         let account = self.1.as_ref().filter(|_| call.attempt != Attempt::Discover);
@@ -154,7 +155,10 @@ impl Cluster {
             request.headers_mut().insert(IMPERSONATE_USER, account.user());
         }
         self.0.requests.add(call.verb, &call.resource);
-        let response = client.send(request).await.map_err(|error| call.failed(transport(error)))?;
+        let response = client.send(request).await;
+        let is_answered = response.as_ref().is_ok_and(|response| response.status() != StatusCode::UNAUTHORIZED);
+        self.set_in_trouble(!is_answered);
+        let response = response.map_err(|error| call.failed(transport(error)))?;
         if response.status().is_success() {
             return Ok(response);
         }

@@ -26,7 +26,7 @@ impl Attempt<'_> {
     /// The ServiceAccount by whose rights this GitSync acts and that does not exist. An API server lets one act as it all the
     /// same, by what RoleBindings still say of it.
     pub(super) async fn missing_account(&self) -> Result<Option<ServiceAccount>, Refused> {
-        let Some(account) = self.context.rights.account(self.sync)? else { return Ok(None) };
+        let Some(account) = self.context.account(self.sync)? else { return Ok(None) };
         let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
         let cluster = self.context.writer.cluster();
         let found = cluster.get_metadata(&accounts, Some(account.namespace()), account.name()).await?;

@@ -136,7 +136,7 @@ impl Attempt<'_> {
     /// Whether this GitSync may touch an object, whatever its inventory lists: whoever can write ConfigMaps can write
     /// an inventory.
     pub(super) fn reaches(&self, key: &Key) -> bool {
-        self.context.rights.reach(self.sync).covers(self.namespace(), key)
+        self.context.reach(self.sync).covers(self.namespace(), key)
     }
 
     /// Looks up the reference and, if there is anything to do, does it. `None`: nothing was to do.
@@ -286,8 +286,7 @@ impl Attempt<'_> {
     /// Records that a commit is applied although a window holds it back.
     async fn override_window(&mut self, commit: Commit, freeze: Freeze) {
         // What the agent holds in memory has no managers. Who asked is for the record only, so not knowing stops nothing.
-        let cluster = self.context.writer.cluster();
-        let live = cluster.get_metadata(&git_syncs(), Some(self.namespace()), self.name()).await;
+        let live = self.context.home.get_metadata(&git_syncs(), Some(self.namespace()), self.name()).await;
         let live = live.ok().flatten();
         let (commit, window, when) = (commit.to_string(), freeze.by, Time(Timestamp::now()));
         let who = live.as_ref().map_or_else(|| UNKNOWN.to_owned(), windows::who_overrides);

@@ -164,6 +164,10 @@ impl Conditions<'_> {
                 let what = "this API server has no ValidatingAdmissionPolicies (Kubernetes has them from 1.30 on)";
                 ("False", Reason::NotSupported, format!("{what}, so hand edits are not refused; they are reverted"))
             }
+            Some(State::Elsewhere) => {
+                let what = "hand edits of objects in another cluster are not refused; they are reverted";
+                ("False", Reason::NotSupported, what.to_owned())
+            }
             Some(State::NameTaken(name)) => {
                 let what = format!("{name} is there already, and not from Mainstay, so hand edits are not refused");
                 ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync another name"))

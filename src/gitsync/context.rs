@@ -9,13 +9,15 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
+use super::clusters::{Begun, Clusters, Engine, Home, PlaceId, SecretKey};
 use super::dependencies::Dependencies;
-use super::placement::label;
+use super::outcome::Refused;
+use super::placement::{Reach, label};
 use super::registry::{Elsewhere, Registry};
 use super::rights::Rights;
 use crate::api::GitSync;
 use crate::apply::{Announcement, Writer};
-use crate::cluster::{Kind, Regarding};
+use crate::cluster::{Cluster, Kind, Kubeconfig, Regarding, ServiceAccount};
 use crate::liveness::Component;
 use crate::manifest;
 use crate::notification::Message;
@@ -33,10 +35,16 @@ type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
 /// The newest state of one GitSync; `None` once it is gone.
 pub type Input = watch::Receiver<Option<Arc<GitSync>>>;
 
-/// What all GitSyncs of an agent share.
+/// What all GitSyncs of an agent share whose objects are in one cluster.
 pub struct Context {
-    /// The one writer of managed objects.
+    /// The one writer of managed objects in that cluster.
     pub writer: Writer,
+    /// The agent's own cluster: GitSyncs, their statuses and their Secrets.
+    pub home: Cluster,
+    /// Which cluster it is; `None`: the agent's own, by the agent's own rights.
+    pub(super) place: Option<PlaceId>,
+    /// The other clusters.
+    pub(super) clusters: Arc<Clusters<Self>>,
     /// Git.
     pub source: Source,
     /// The GitRepositories.
@@ -45,10 +53,10 @@ pub struct Context {
     pub secrets: Arc<Secrets>,
     /// Who is woken by a push.
     pub pushes: Arc<Pushes>,
-    /// Who manages and wants what.
-    pub registry: Registry,
-    /// Who waits for whom.
-    pub(super) dependencies: Dependencies,
+    /// Who manages and wants what in that cluster.
+    pub registry: Arc<Registry>,
+    /// Who waits for whom, in whichever cluster its objects are.
+    pub(super) dependencies: Arc<Dependencies>,
     /// What files decoded to.
     pub memory: Arc<manifest::DecodeCache>,
     /// Directories without manifests.
@@ -64,13 +72,13 @@ pub struct Context {
     /// Whose objects nobody changes by hand.
     pub prevention: Arc<Prevention>,
     /// Called with every message; must not block.
-    pub announce: Box<Announce>,
+    pub announce: Arc<Announce>,
     /// Notifies when every remote is to be looked up now.
     pub look_now: watch::Sender<u64>,
     /// Moves with every reconcile of a GitSync.
     pub(super) liveness: Component,
-    facts: Mutex<HashMap<Owner, SyncFacts>>,
-    reconciles: AtomicU64,
+    facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
+    reconciles: Arc<AtomicU64>,
     /// For inventories that are loaded: whoever can write ConfigMaps can make them large.
     pub(super) loading: Semaphore,
 }
@@ -103,15 +111,19 @@ impl Context {
         (kustomize, helm): (Kustomize, Helm),
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+        begin: impl Fn(Cluster) -> Begun + Send + Sync + 'static,
     ) -> Self {
         Self {
+            home: writer.cluster().clone(),
+            place: None,
+            clusters: Arc::new(Clusters::new(begin)),
             writer,
             source,
             repositories,
             secrets,
             pushes,
-            registry: Registry::default(),
-            dependencies: Dependencies::default(),
+            registry: Arc::default(),
+            dependencies: Arc::default(),
             memory: Arc::default(),
             skipped: Arc::new(SkippedTrees::new(manifest::reads)),
             limits: manifest::Limits::new(thread_time),
@@ -119,13 +131,81 @@ impl Context {
             prevention: Arc::default(),
             kustomize,
             helm,
-            announce: Box::new(announce),
+            announce: Arc::new(announce),
             look_now: watch::Sender::new(0),
             liveness,
-            facts: Mutex::default(),
-            reconciles: AtomicU64::new(0),
+            facts: Arc::default(),
+            reconciles: Arc::default(),
             loading: Semaphore::new(LOADING),
         }
+    }
+
+    /// The same for another cluster, in which everything else is at its beginning.
+    pub(super) fn elsewhere(&self, writer: Writer, registry: Arc<Registry>, place: Option<PlaceId>) -> Self {
+        Self {
+            writer,
+            registry,
+            place,
+            home: self.home.clone(),
+            clusters: Arc::clone(&self.clusters),
+            source: self.source.clone(),
+            repositories: Arc::clone(&self.repositories),
+            secrets: Arc::clone(&self.secrets),
+            pushes: Arc::clone(&self.pushes),
+            dependencies: Arc::clone(&self.dependencies),
+            memory: Arc::clone(&self.memory),
+            skipped: Arc::clone(&self.skipped),
+            limits: self.limits.clone(),
+            kustomize: self.kustomize.clone(),
+            helm: self.helm.clone(),
+            rights: self.rights.clone(),
+            announce: Arc::clone(&self.announce),
+            look_now: self.look_now.clone(),
+            liveness: self.liveness.clone(),
+            facts: Arc::clone(&self.facts),
+            reconciles: Arc::clone(&self.reconciles),
+            prevention: Arc::clone(&self.prevention),
+            // Of its own: another cluster may never answer.
+            loading: Semaphore::new(1),
+        }
+    }
+
+    /// The cluster that a Secret leads to, by the kubeconfig that it holds now.
+    ///
+    /// # Errors
+    /// It does not answer, or not to these credentials; there is no memory for it.
+    pub(super) async fn engine(
+        &self,
+        owner: &Owner,
+        of: &SecretKey,
+        by: &Arc<Kubeconfig>,
+    ) -> Result<Arc<Engine<Self>>, Refused> {
+        let home = Home { cluster: &self.home, source: &self.source, writer: &self.writer, registry: &self.registry };
+        let shared = |writer, registry, place| self.elsewhere(writer, registry, Some(place));
+        self.clusters.engine(&home, shared, (owner, of, by)).await
+    }
+
+    /// Whether the objects are in another cluster, or are reached as if they were.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The ServiceAccount that a GitSync acts as in this cluster.
+    ///
+    /// # Errors
+    /// No ServiceAccount can have the name.
+    pub(super) fn account(&self, sync: &GitSync) -> Result<Option<ServiceAccount>, Refused> {
+        // The default one stands for the agent's own rights, which count in its own cluster only.
+        if self.is_elsewhere() && sync.spec.service_account_name.is_none() {
+            Ok(None)
+        } else {
+            self.rights.account(sync)
+        }
+    }
+
+    /// What a GitSync may touch in this cluster, as far as the agent says.
+    pub(super) fn reach(&self, sync: &GitSync) -> Reach {
+        if self.is_elsewhere() { Reach::Cluster } else { self.rights.reach(sync) }
     }
 
     /// Whether a GitSync of this namespace may touch only that, or what the rights of a ServiceAccount let it: it takes nothing
@@ -136,10 +216,15 @@ impl Context {
 
     /// A GitSync is there: what it manages and wants counts from now on.
     pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
-        let confined_to = self.is_confined(namespace).then(|| namespace.into());
-        self.registry.enter(owner, label(namespace, name), confined_to);
+        self.enter_at(&self.registry, owner, namespace, name);
         self.dependencies.enter(owner);
         self.prevention.enter(owner);
+    }
+
+    /// What it manages and wants counts in this registry.
+    pub(super) fn enter_at(&self, registry: &Registry, owner: &Owner, namespace: &str, name: &str) {
+        let confined_to = self.is_confined(namespace).then(|| namespace.into());
+        registry.enter(owner, label(namespace, name), confined_to);
     }
 
     /// A GitSync is there that cannot be read: nobody knows what it wants.
@@ -175,10 +260,10 @@ impl Context {
         (self.announce)(&Announcement { owner, object: Some(object), message });
     }
 
-    /// What metrics say of every GitSync.
-    pub fn facts(&self) -> Vec<(Owner, SyncFacts)> {
+    /// What metrics say of every GitSync, and the writer of its objects.
+    pub fn facts(&self) -> Vec<(Owner, SyncFacts, Writer)> {
         let facts = self.facts.lock();
-        facts.iter().map(|(owner, facts)| (owner.clone(), *facts)).collect()
+        facts.iter().map(|(owner, (facts, writer))| (owner.clone(), *facts, writer.clone())).collect()
     }
 
     /// How often GitSyncs were reconciled so far, also where there was nothing to do.
@@ -193,7 +278,7 @@ impl Context {
     pub(super) fn set_facts(&self, owner: &Owner, facts: Option<SyncFacts>) {
         let mut all = self.facts.lock();
         match facts {
-            Some(facts) => all.insert(owner.clone(), facts),
+            Some(facts) => all.insert(owner.clone(), (facts, self.writer.clone())),
             None => all.remove(owner),
         };
     }

@@ -70,7 +70,7 @@ impl Attempt<'_> {
     }
 
     /// Sets or, with `required` false, takes off our finalizer, if the GitSync is still as it was seen.
-    async fn set_finalizer(&self, required: bool) -> Result<(), Error> {
+    pub(super) async fn set_finalizer(&self, required: bool) -> Result<(), Error> {
         let meta = &self.sync.metadata;
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
@@ -78,7 +78,7 @@ impl Attempt<'_> {
             finalizers.push(FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}});
-        let (cluster, owner) = (self.context.writer.cluster(), self.inventory_owner());
+        let (cluster, owner) = (&self.context.home, self.inventory_owner());
         cluster.patch_merge(&git_syncs(), Some(owner.namespace), owner.name, Part::Main, &patch).await.map(drop)
     }
 
@@ -98,15 +98,19 @@ impl Attempt<'_> {
     /// Lets go of the objects of a GitSync that had no finalizer and is gone, as far as that can be done now. Where the
     /// server said so itself (`deleted`), they go with it if that was asked for: perhaps just before, so that it came to
     /// no finalizer.
-    pub(super) async fn farewell(&mut self, deleted: bool) {
+    ///
+    /// # Errors
+    /// Why some of them could not be let go of.
+    pub(super) async fn farewell(&mut self, deleted: bool) -> Result<(), Refused> {
         let objects = if deleted && deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
+        let mut left = Ok(());
         for attempt in 0..TRIES {
             if attempt > 0 {
                 tokio::time::sleep(WAIT * 2u32.pow(attempt - 1)).await;
             }
             let last = attempt + 1 == TRIES;
             match self.say_farewell(if last { Objects::Release } else { objects }).await {
-                Ok(End::Done) => return,
+                Ok(End::Done) => return Ok(()),
                 Ok(End::Waiting) => {}
                 Err(refused) => {
                     tracing::warn!(
@@ -114,9 +118,11 @@ impl Attempt<'_> {
                         why = refused.message,
                         "objects could not be let go"
                     );
+                    left = Err(refused);
                 }
             }
         }
+        left
     }
 
     async fn say_farewell(&mut self, objects: Objects) -> Result<End, Refused> {
@@ -135,16 +141,21 @@ impl Attempt<'_> {
     /// Whether the GitSync exists after all, and is not being deleted.
     async fn is_there(&self) -> Result<bool, Error> {
         let owner = self.inventory_owner();
-        let meta = self.context.writer.cluster().get_metadata(&git_syncs(), Some(owner.namespace), owner.name).await?;
+        let meta = self.context.home.get_metadata(&git_syncs(), Some(owner.namespace), owner.name).await?;
         Ok(meta.is_some_and(|m| m.uid == self.sync.metadata.uid && m.deletion_timestamp.is_none()))
+    }
+
+    /// Lets go of the objects in a cluster that the GitSync leaves for another one.
+    pub(super) async fn move_out(&mut self) -> Result<(), Refused> {
+        self.load_inventory().await?;
+        self.let_go_of(Objects::Release, Terminating::Leave).await.map(drop)
     }
 
     /// Deletes or releases what the inventory lists, and then the inventory.
     async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
-        let cluster = self.context.writer.cluster().clone();
         let inventory = self.inventory().unwrap_or_default();
         let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
-        let wants_deletion = objects == Objects::Delete && !definition_is_going(&cluster).await?;
+        let wants_deletion = objects == Objects::Delete && !definition_is_going(&self.context.home).await?;
         let deletes = wants_deletion && !self.state.rebuilt;
         if wants_deletion && !deletes {
             tracing::warn!(

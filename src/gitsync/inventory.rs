@@ -17,7 +17,9 @@ use super::attempt::Attempt;
 use super::outcome::Refused;
 use super::registry::Elsewhere;
 use crate::api::conditions::Reason;
-use crate::api::names::{AGENT_MANAGER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL};
+use crate::api::names::{
+    AGENT_MANAGER, GIT_SYNC_UID, HOME_CLUSTER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL,
+};
 use crate::apply::Writer;
 use crate::cluster::{Apply, Cluster, Error, Kind, Scope, Selection};
 use crate::failure::Class;
@@ -26,7 +28,7 @@ use crate::managed::deletion::is_applied_by_us;
 use crate::managed::inventory::{Entry, Inventory, Parts, Shard};
 use crate::managed::places::Places;
 use crate::managed::verdict::is_controlled;
-use crate::object::{Digest, Key, Place};
+use crate::object::{Digest, Key, Place, printable};
 
 /// Longest name of a ConfigMap.
 const LONGEST_NAME: usize = 253;
@@ -54,6 +56,7 @@ impl Attempt<'_> {
             name: self.name(),
             uid: self.sync.metadata.uid.as_deref().unwrap_or_default(),
             label: self.label,
+            home: self.context.place.as_ref().and_then(|place| place.home.as_deref()),
         }
     }
 
@@ -74,6 +77,7 @@ impl Attempt<'_> {
                     inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
                 inventory
             }
+            Found::Foreign(home) => return Err(self.foreign(&home)),
             Found::Missing if !applied_before => Inventory::default(),
             Found::Missing | Found::Damaged => {
                 self.state.rebuilt = true;
@@ -88,6 +92,18 @@ impl Attempt<'_> {
         self.publish_taken(taken(&inventory));
         self.context.writer.store().set_inventory(self.owner, inventory);
         Ok(())
+    }
+
+    /// A GitSync of this name in another cluster applies to this one.
+    fn foreign(&self, home: &str) -> Refused {
+        let (namespace, label) = (self.namespace(), self.label);
+        let message = format!(
+            "another GitSync {namespace}/{} applies to the cluster, from {home}, and its objects could not be told from those of this \
+             one; give one of the two another name. If the other one does not exist any more, delete its inventory there: kubectl \
+             --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
+            self.name()
+        );
+        Refused { class: Class::NotReady, reason: Reason::OwnershipConflict, message, retry_after: None }
     }
 
     /// The inventory, once it was read.
@@ -164,6 +180,12 @@ impl Attempt<'_> {
             let (name, body) = owner.document(&shard, self.places(&shard));
             let how = Apply::forced(AGENT_MANAGER);
             saved = cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, how).await.map(drop);
+            if owner.home.is_some() && saved.as_ref().is_err_and(Error::is_namespace_missing) {
+                saved = match create_namespace(cluster, owner.namespace).await {
+                    Ok(()) => cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, how).await.map(drop),
+                    Err(error) => Err(error),
+                };
+            }
             if saved.is_err() {
                 break;
             }
@@ -202,15 +224,34 @@ pub(super) struct InventoryOwner<'a> {
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) label: &'a str,
+    /// The cluster that it is in, if that is another one than the inventory's.
+    pub(super) home: Option<&'a str>,
 }
 
 impl InventoryOwner<'_> {
     fn config_map(&self, index: usize) -> String {
-        let name = format!("mainstay-inventory-{}-{index}", self.name);
+        // Those of several clusters are in one namespace.
+        let home = self.home.map(|home| format!("{:.8}-", Digest::of(home.as_bytes()).to_string())).unwrap_or_default();
+        let name = format!("mainstay-inventory-{home}{}-{index}", self.name);
         if name.len() <= LONGEST_NAME {
             return name;
         }
-        format!("mainstay-inventory-{}-{index}", Digest::of(self.name.as_bytes()))
+        format!("mainstay-inventory-{home}{}-{index}", Digest::of(self.name.as_bytes()))
+    }
+
+    /// Whose a ConfigMap with our label is.
+    fn judge<'m>(&self, meta: &'m ObjectMeta) -> Whose<'m> {
+        let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| Some(&**all.get(name)?));
+        let mut owners = meta.owner_references.iter().flatten();
+        let is_ours = match (self.home, annotation(HOME_CLUSTER)) {
+            (None, None) => owners.any(|one| one.uid == self.uid),
+            (Some(home), Some(theirs)) if home == theirs => annotation(GIT_SYNC_UID) == Some(self.uid),
+            (_, Some(theirs)) => return Whose::Foreign(theirs),
+            // Of the Mainstay that is in the cluster itself.
+            (Some(_), None) if owners.any(|one| one.kind == "GitSync") => return Whose::Foreign(ITSELF),
+            (Some(_), None) => false,
+        };
+        if is_ours { Whose::Ours } else { Whose::Nobodys }
     }
 
     /// The ConfigMap of a shard and of where its objects are, with its name.
@@ -218,14 +259,18 @@ impl InventoryOwner<'_> {
         let name = self.config_map(shard.index);
         let mut body = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {
-                "name": name, "namespace": self.namespace, "labels": {INVENTORY_LABEL: self.label},
-                "ownerReferences": [{
-                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": self.name, "uid": self.uid,
-                }],
-            },
+            "metadata": {"name": name, "namespace": self.namespace, "labels": {INVENTORY_LABEL: self.label}},
             "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
         });
+        match self.home {
+            // Another cluster would delete what belongs to an object that it does not have.
+            Some(home) => body["metadata"]["annotations"] = json!({HOME_CLUSTER: home, GIT_SYNC_UID: self.uid}),
+            None => {
+                body["metadata"]["ownerReferences"] = json!([{
+                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": self.name, "uid": self.uid,
+                }]);
+            }
+        }
         if let Some(places) = places {
             body["binaryData"][PLACES_KEY] = json!(STANDARD.encode(places));
         }
@@ -242,6 +287,28 @@ pub(super) enum Found {
     Missing,
     /// There is one that cannot be read.
     Damaged,
+    /// A GitSync of the same name in this other cluster has one here.
+    Foreign(String),
+}
+
+/// Whose a ConfigMap with the label of a GitSync is.
+enum Whose<'m> {
+    Ours,
+    /// Of one that was deleted since, or somebody wrote it for none.
+    Nobodys,
+    /// Of one in another cluster.
+    Foreign(&'m str),
+}
+
+/// What is said of the cluster that is applied to.
+const ITSELF: &str = "that cluster itself";
+/// Characters that are shown of what somebody wrote.
+const SHOWN: usize = 40;
+
+async fn create_namespace(cluster: &Cluster, name: &str) -> Result<(), Error> {
+    let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    cluster.apply(&namespaces, None, name, &body, Apply::forced(AGENT_MANAGER)).await.map(drop)
 }
 
 /// The ConfigMap kind, which every API server has.
@@ -256,7 +323,11 @@ pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Resul
     let mut parts = Parts::default();
     // One is in memory at a time, beside what is remembered of the others.
     while let Some(map) = maps.next().await {
-        if content(&map?, INVENTORY_KEY).is_none_or(|content| parts.add(&content).is_err()) {
+        let map = map?;
+        if let Whose::Foreign(home) = owner.judge(&meta_of(&map)) {
+            return Ok(Found::Foreign(printable(&home.chars().take(SHOWN).collect::<String>()).into_owned()));
+        }
+        if content(&map, INVENTORY_KEY).is_none_or(|content| parts.add(&content).is_err()) {
             return Ok(Found::Damaged);
         }
     }
@@ -266,9 +337,11 @@ pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Resul
     Ok(parts.join().map_or(Found::Damaged, Found::Whole))
 }
 
-/// The ConfigMaps of an inventory, and at most one more than are read.
+/// The ConfigMaps of an inventory, and at most one more than are read; those of another cluster's GitSync are left out.
 pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
-    config_maps_of(cluster, owner).take(MOST_SHARDS + 1).try_collect().await
+    let own = config_maps_of(cluster, owner)
+        .try_filter(|map| std::future::ready(matches!(owner.judge(&meta_of(map)), Whose::Ours)));
+    own.take(MOST_SHARDS + 1).try_collect().await
 }
 
 fn config_maps_of<'a>(
@@ -277,18 +350,18 @@ fn config_maps_of<'a>(
 ) -> impl Stream<Item = Result<Value, Error>> + Unpin + 'a {
     let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
     let list = cluster.list(&config_maps(), selection);
-    list.try_filter(|map| std::future::ready(is_owned_by(map, owner.uid)))
+    list.try_filter(|map| std::future::ready(!matches!(owner.judge(&meta_of(map)), Whose::Nobodys)))
+}
+
+fn meta_of(map: &Value) -> ObjectMeta {
+    let meta = map.get("metadata").cloned().unwrap_or_default();
+    serde_json::from_value(meta).unwrap_or_default()
 }
 
 /// One field of a ConfigMap's `binaryData`.
 pub(super) fn content(map: &Value, field: &str) -> Option<Vec<u8>> {
     let text = map.pointer("/binaryData")?.get(field)?.as_str()?;
     STANDARD.decode(text).ok()
-}
-
-fn is_owned_by(map: &Value, uid: &str) -> bool {
-    let owners = map.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid))
 }
 
 /// Deletes the ConfigMaps of an inventory; what somebody has put in the place of one stays.
@@ -298,8 +371,7 @@ pub(super) async fn delete(
     written: &BTreeMap<usize, Digest>,
 ) -> Result<(), Error> {
     let judge = |meta: &ObjectMeta| {
-        let mut owners = meta.owner_references.iter().flatten();
-        if owners.any(|one| one.uid == owner.uid) { Ok(()) } else { Err(()) }
+        if matches!(owner.judge(meta), Whose::Ours) { Ok(()) } else { Err(()) }
     };
     let last = written.keys().last().copied().unwrap_or(0);
     for index in 0..=last {

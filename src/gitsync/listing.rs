@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::abroad::Abroad;
 use super::inventory::{InventoryOwner, MOST_SHARDS, content, read_config_maps};
 use super::placement::label;
 use crate::api::GitSync;
@@ -22,6 +23,8 @@ pub enum Listing {
     Missing,
     /// What is written down cannot be read. The agent puts it together anew.
     Damaged,
+    /// It manages objects in another cluster, and so is what is written down.
+    Elsewhere,
     /// The inventory.
     Whole(Listed),
 }
@@ -35,12 +38,21 @@ pub struct Listed {
     pub places: HashMap<Key, (Arc<str>, Place)>,
 }
 
-/// Reads what a GitSync manages.
+/// Reads what a GitSync manages in its own cluster.
 pub async fn listing(cluster: &Cluster, sync: &GitSync) -> Result<Listing, Error> {
+    if sync.spec.kube_config.is_some() { Ok(Listing::Elsewhere) } else { listing_by(cluster, None, sync).await }
+}
+
+/// Reads what a GitSync manages in another cluster.
+pub async fn listing_in(other: &Abroad, sync: &GitSync) -> Result<Listing, Error> {
+    listing_by(&other.cluster, other.home.as_deref(), sync).await
+}
+
+async fn listing_by(cluster: &Cluster, home: Option<&str>, sync: &GitSync) -> Result<Listing, Error> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name, uid) = (text(&sync.metadata.namespace), text(&sync.metadata.name), text(&sync.metadata.uid));
     let label = label(&namespace, &name);
-    let owner = InventoryOwner { namespace: &namespace, name: &name, uid: &uid, label: &label };
+    let owner = InventoryOwner { namespace: &namespace, name: &name, uid: &uid, label: &label, home };
     let maps = read_config_maps(cluster, &owner).await?;
     if maps.is_empty() {
         return Ok(Listing::Missing);

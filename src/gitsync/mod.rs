@@ -23,10 +23,13 @@
 //! Deliberately absent: keeping objects as they are between commits; [`drift`](crate::drift) detects their
 //! changes, and [`apply`](crate::apply) reverts them.
 
+mod abroad;
 mod account;
 #[expect(clippy::disallowed_methods, reason = "an attempt has a time")]
 mod attempt;
 mod charts;
+#[expect(clippy::disallowed_methods, reason = "who waits for a connection has what came of it meanwhile")]
+mod clusters;
 mod conditions;
 mod contents;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
@@ -48,6 +51,8 @@ mod outcome;
 mod overlay_fields;
 #[expect(clippy::disallowed_methods, reason = "it waits between what it does")]
 mod perform;
+#[expect(clippy::disallowed_methods, reason = "a cluster that is left is not waited for without end")]
+mod place;
 pub mod placement;
 pub mod plan;
 mod prevented;
@@ -75,10 +80,13 @@ mod terminating;
 mod unread;
 mod urgency;
 mod values;
+mod whereabouts;
 pub mod windows;
 
+pub use abroad::{Abroad, Unreached, other_cluster};
+pub use clusters::Begun;
 pub use context::{Context, Input, SyncFacts};
-pub use listing::{Listed, Listing, listing};
+pub use listing::{Listed, Listing, listing, listing_in};
 pub use placement::label;
 pub use preview::{Changes, NoPreview, Preview, Revision};
 pub use previewed::{Fate, Previewed};

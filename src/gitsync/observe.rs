@@ -301,7 +301,7 @@ impl Attempt<'_> {
             own_namespace: self.namespace(),
             target_namespace: &directory.target_namespace,
             label: self.label,
-            reach: self.context.rights.reach(self.sync),
+            reach: self.context.reach(self.sync),
             ignore: &directory.ignore,
         };
         let placed = placement::place(&decoded.objects, &served, &placing);

@@ -121,6 +121,8 @@ pub struct Facts<'a> {
     pub prevent: bool,
     /// What has become of that; `None` if it is not done now.
     pub prevention: Option<&'a prevention::State>,
+    /// The other cluster that the objects are in.
+    pub cluster: Option<&'a str>,
 }
 
 impl Facts<'_> {

@@ -25,7 +25,8 @@ pub(super) fn wanted(
     now: Timestamp,
 ) -> Option<Wanted> {
     let (spec, namespace) = (&sync.spec, sync.metadata.namespace.as_deref().unwrap_or_default());
-    if !spec.prevent || spec.suspended(now).is_some() {
+    // A policy acts in the cluster that it is in.
+    if !spec.prevent || spec.kube_config.is_some() || spec.suspended(now).is_some() {
         return Some(Wanted::Nothing);
     }
     let account = rights.account(sync).ok()?;
@@ -100,6 +101,7 @@ mod tests {
         check("shop", json!({}), "in {\"shop\"}");
         check("shop", account, "in {\"db\", \"shop\"} system:serviceaccount:shop:deployer");
         check("shop", json!({"prevent": false}), "Nothing");
+        check("mainstay-system", json!({"kubeConfig": {"secretRef": {"name": "staging"}}}), "Nothing");
         check("shop", json!({"suspend": true}), "Nothing");
         check("shop", json!({"suspendUntil": "2999-01-01T00:00:00Z"}), "Nothing");
     }

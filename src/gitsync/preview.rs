@@ -16,10 +16,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
+use super::abroad::{Abroad, abroad, unfollowed};
 use super::attempt::{Attempt, SyncState};
 use super::context::{Context, git_syncs};
 use super::decryption::DecryptionSecret;
-use super::listing::{Listing, listing};
+use super::listing::{Listing, listing_in};
 use super::observe::remote_of;
 use super::outcome::Refused;
 use super::placement::label;
@@ -31,6 +32,7 @@ use super::resolve::{ResolvedSync, SyncRequest};
 use super::rights::Rights;
 use super::unread;
 use super::values::Values;
+use super::whereabouts::as_known_in;
 use crate::api::git_sync::{AllowedBy, SubstituteSourceKind};
 use crate::api::{GitRepository, GitSync};
 use crate::apply::{DryRun, Writer};
@@ -51,7 +53,7 @@ const AT_ONCE: usize = 16;
 
 /// A preview of one GitSync.
 pub struct Preview {
-    context: Context,
+    context: Arc<Context>,
     sync: GitSync,
     owner: Owner,
     label: Arc<str>,
@@ -142,15 +144,6 @@ impl Preview {
         let liveness = Liveness::default();
         // Nobody follows up on what is not written.
         let (writer, _) = Writer::new(cluster, liveness.component("dry runs"), |_| {});
-        let policy = Policy {
-            drift: sync.spec.drift,
-            additions: sync.spec.additions,
-            suspended: false,
-            confined: false,
-            acts_as: None,
-        };
-        writer.set_policy(&owner, policy, History::default());
-        writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
         // Where the agent is is not known here; who syncs it is mostly beside it.
         writer.set_installation(Installation::in_namespace(&namespace));
         // What the flags of the agent confine is not known here.
@@ -165,8 +158,23 @@ impl Preview {
             renderers,
             liveness.component("the preview"),
             |_| {},
+            unfollowed,
         );
+        let context = match abroad(&context, &sync).await? {
+            Some(other) => other,
+            None => Arc::new(context),
+        };
+        let policy = Policy {
+            drift: sync.spec.drift,
+            additions: sync.spec.additions,
+            suspended: false,
+            confined: false,
+            acts_as: None,
+        };
+        context.writer.set_policy(&owner, policy, History::default());
+        context.writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
         context.enter(&owner, &namespace, &name);
+        let sync = as_known_in(&sync, context.place.as_ref().map(|place| &*place.id)).into_owned();
         let state = SyncState { values, decryption, ..SyncState::default() };
         let label = label(&namespace, &name);
         Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
@@ -189,11 +197,13 @@ impl Preview {
     /// # Errors
     /// It cannot be opened so.
     pub async fn remote(&self, repository: &GitRepository) -> Result<(Remote, Option<String>), NoPreview> {
-        let (cluster, namespace) = (self.context.writer.cluster(), self.owner.resource().namespace());
+        let (cluster, namespace) = (&self.context.home, self.owner.resource().namespace());
         let known = RepositoryData::read(cluster, namespace, &repository.spec).await;
         let (remote, trusted) = remote_of(repository, &known, self.context.source.egress(namespace))?;
         let reads_by = unread::reads_by(&self.owner, &self.sync, Some(repository)).into();
-        self.context.registry.update(&self.owner, |row| row.reads_by = reads_by);
+        if !self.context.is_elsewhere() {
+            self.context.registry.update(&self.owner, |row| row.reads_by = reads_by);
+        }
         Ok((remote, trusted.err().map(|refused| refused.message)))
     }
 
@@ -410,6 +420,14 @@ impl Preview {
         }))
     }
 
+    /// Whether the objects of another GitSync are in the same cluster, as far as that is written in it.
+    fn is_beside(&self, other: &GitSync) -> bool {
+        match &self.context.place {
+            None => other.spec.kube_config.is_none(),
+            Some(place) => other.status.as_ref().and_then(|status| status.cluster.as_ref()) == Some(&place.id),
+        }
+    }
+
     /// Learns what the other GitSyncs manage whose labels are on what was seen; what cannot be known of them.
     async fn know_others(&self, cluster: &Cluster, seen: impl Iterator<Item = &Value>) -> Option<String> {
         let now = Timestamp::now();
@@ -419,16 +437,20 @@ impl Preview {
         if labels.is_empty() {
             return None;
         }
-        let mut list = cluster.list(&Arc::new(git_syncs()), Selection::default());
+        let mut list = self.context.home.list(&Arc::new(git_syncs()), Selection::default());
         while let Some(other) = list.next().await {
             let listed = async {
                 let Ok(other) = serde_json::from_value::<GitSync>(other?) else { return Ok(None) };
                 let text = |text: &Option<String>| text.clone().unwrap_or_default();
                 let (namespace, name) = (text(&other.metadata.namespace), text(&other.metadata.name));
-                if !labels.contains(&*label(&namespace, &name)) {
+                if !labels.contains(&*label(&namespace, &name)) || !self.is_beside(&other) {
                     return Ok(None);
                 }
-                let Listing::Whole(listed) = listing(cluster, &other).await? else { return Ok(None) };
+                let abroad = Abroad {
+                    cluster: cluster.clone(),
+                    home: self.context.place.as_ref().and_then(|place| place.home.clone()),
+                };
+                let Listing::Whole(listed) = listing_in(&abroad, &other).await? else { return Ok(None) };
                 Ok::<_, Error>(Some((namespace, name, listed)))
             };
             match listed.await {

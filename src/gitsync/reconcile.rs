@@ -24,6 +24,7 @@ use super::resolve::{Directory, ResolvedSync, confine, depends_on};
 use super::terminating::{self, TerminatingObjects};
 use super::unread::{self, UnreadObjects};
 use super::urgency::WriteBudget;
+use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, has_objects, nowhere};
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
@@ -42,10 +43,15 @@ const AWAITED: u32 = 3;
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let owner = Owner::git_sync(&namespace, &name);
     let consumer = Consumer::new(ConsumerKind::GitSync, &namespace, &name);
+    context.dependencies.enter(&owner);
+    let (place, at) = first_place(&context, &input);
     let mut task = Task {
         consumer: consumer.clone(),
         label: label(&namespace, &name),
-        context: Arc::clone(&context),
+        home: Arc::clone(&context),
+        context: Arc::clone(&at),
+        place,
+        kubeconfig: Box::default(),
         owner: owner.clone(),
         state: SyncState::default(),
         secrets: RepositorySecrets::default(),
@@ -71,24 +77,27 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         not_before: None,
         settling: None,
     };
-    context.enter(&owner, &namespace, &name);
+    context.enter_at(&at.registry, &owner, &namespace, &name);
+    if !Arc::ptr_eq(&at.registry, &context.registry) {
+        // The others of this cluster need not wait for it.
+        context.registry.remove(&owner);
+    }
     if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
         return;
     }
     let mut repositories = context.repositories.listen();
     let mut host_keys = context.source.host_keys();
-    let mut registry = context.registry.listen();
-    let mut outranked = context.registry.listen_outranked();
+    let (mut at, mut registry, mut drifted) = (Arc::clone(&at), at.registry.listen(), at.writer.notifier(&owner));
+    let mut outranked = at.registry.listen_outranked();
     let mut look_now = context.look_now.subscribe();
     let mut pushed = context.pushes.subscribe(&consumer);
-    let drifted = context.writer.notifier(&owner);
     let dependencies = context.dependencies.listen(&owner);
     let prevention = context.prevention.listen(&owner);
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
             // It went while nobody could tell when.
-            if let Some(sync) = last
+            if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere))
                 && stop.run_until_cancelled(Box::pin(task.attempt(&sync).farewell(false))).await.is_none()
             {
                 return;
@@ -106,6 +115,11 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = stop.cancelled() => return,
             end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
+        if !Arc::ptr_eq(&at, &task.context) {
+            at = Arc::clone(&task.context);
+            (registry, drifted) = (at.registry.listen(), at.writer.notifier(&owner));
+            outranked = at.registry.listen_outranked();
+        }
         let due = task.due();
         tokio::select! {
             () = stop.cancelled() => return,
@@ -121,12 +135,13 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = dependencies.notified() => task.dependencies_changed(),
             // The status says so.
             () = prevention.notified() => {}
-            () = Followed::any_changed(task.secrets.iter_mut()) => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
             () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
             () = sleep_until(due.into()) => {}
         }
     }
-    context.writer.forget_owner(&owner);
+    task.context.writer.forget_owner(&owner);
+    task.context.registry.remove(&owner);
     context.leave(&owner);
     context.set_facts(&owner, None);
     context.source.set_remote(&consumer, None);
@@ -135,7 +150,13 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
 
 /// The task of one GitSync.
 pub(super) struct Task {
+    /// The agent's own cluster.
+    pub(super) home: Arc<Context>,
+    /// The cluster that the objects are in.
     pub(super) context: Arc<Context>,
+    pub(super) place: Place,
+    /// The Secret that leads to it.
+    pub(super) kubeconfig: Box<FollowedKubeconfig>,
     pub(super) owner: Owner,
     pub(super) consumer: Consumer,
     pub(super) label: Arc<str>,
@@ -205,7 +226,24 @@ enum Next {
     Over,
 }
 
+/// Where the objects are of a GitSync that the agent comes to know.
+fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
+    let sync = input.borrow().clone();
+    match sync
+        .filter(|sync| sync.spec.kube_config.is_some() || sync.status.as_ref().is_some_and(|s| s.cluster.is_some()))
+    {
+        None => (Place::Home, Arc::clone(home)),
+        Some(sync) => (Place::Nowhere, nowhere(home, &sync)),
+    }
+}
+
 impl Task {
+    /// What was known of a cluster says nothing about another one.
+    pub(super) fn forget_cluster(&mut self) {
+        self.state = SyncState { rerun: self.state.rerun.take(), ..SyncState::default() };
+        (self.outcome, self.next_save, self.owed_save) = (None, None, None);
+    }
+
     pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
         Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
     }
@@ -290,16 +328,26 @@ impl Task {
     async fn end(&mut self, sync: &GitSync) -> Next {
         self.context.registry.update(&self.owner, |row| row.tried = true);
         self.context.source.set_remote(&self.consumer, None);
+        let placed = match self.settle_place(sync).await {
+            // Where the objects are is known, and what that is reached with may do for this last time.
+            Err(_) if !matches!(self.place, Place::Nowhere) => Ok(()),
+            placed => placed,
+        };
+        let seen = as_known_in(sync, self.cluster_id(sync)).into_owned();
         if !has_finalizer(sync) {
             // By a name that no account can have, nothing was ever applied.
-            if self.settle_policy(sync).is_ok() {
-                self.attempt(sync).farewell(true).await;
+            let left = match placed.and_then(|()| self.settle_policy(sync)) {
+                Ok(()) => self.attempt(&seen).farewell(true).await.err(),
+                Err(refused) => Some(refused),
+            };
+            if let Some(refused) = left.filter(|_| !matches!(self.place, Place::Home) && has_objects(sync)) {
+                self.say_left(self.cluster_id(sync), &refused.message);
             }
             return Next::Over;
         }
-        let settled = self.settle_policy(sync);
+        let settled = placed.and_then(|()| self.settle_policy(sync));
         let ended = match settled {
-            Ok(()) => self.attempt(sync).finalize().await,
+            Ok(()) => self.attempt(&seen).finalize().await,
             Err(refused) => Err(refused),
         };
         match ended {
@@ -311,11 +359,32 @@ impl Task {
                 Next::Wait
             }
             Err(refused) => {
+                let left = self.left_to_wait(sync);
+                if left == Some(Duration::ZERO) && self.attempt(sync).set_finalizer(false).await.is_ok() {
+                    if has_objects(sync) {
+                        self.say_left(self.cluster_id(sync), &refused.message);
+                    }
+                    return Next::Over;
+                }
                 self.refuse(&refused, Duration::from_secs(60));
+                self.next_look = left.map_or(self.next_look, |left| self.next_look.min(Instant::now() + left));
                 self.report(sync).await;
                 Next::Wait
             }
         }
+    }
+
+    /// How long the end of a GitSync waits for its objects in another cluster: that may be gone for ever, and nobody would be left
+    /// to take the finalizer off. `None`: for as long as it takes.
+    fn left_to_wait(&self, sync: &GitSync) -> Option<Duration> {
+        let is_away = match &self.place {
+            Place::Home => false,
+            Place::Nowhere => true,
+            Place::Elsewhere(engine) => engine.cluster.is_in_trouble(),
+        };
+        let since = sync.metadata.deletion_timestamp.as_ref().filter(|_| is_away)?;
+        let passed = Timestamp::now().duration_since(since.0).unsigned_abs();
+        Some(sync.spec.timeout.0.saturating_sub(passed))
     }
 
     /// What is said while the objects of a GitSync that is being deleted go.
@@ -326,10 +395,11 @@ impl Task {
     }
 
     /// What applies to its objects from now on, and by whose rights they are read and written.
-    fn settle_policy(&mut self, sync: &GitSync) -> Result<(), Refused> {
-        let acts_as = self.context.rights.account(sync)?;
+    pub(super) fn settle_policy(&mut self, sync: &GitSync) -> Result<(), Refused> {
+        let acts_as = self.context.account(sync)?;
         let confined = self.context.is_confined(self.owner.resource().namespace());
-        let by_account = acts_as.is_some();
+        // The rights of those credentials are as those of an account: what it may touch, that cluster says.
+        let by_account = acts_as.is_some() || self.context.is_elsewhere();
         self.context.registry.update(&self.owner, |row| row.by_account = by_account);
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now()).is_some();
@@ -361,7 +431,7 @@ impl Task {
         let inventory = self.attempt(sync).inventory();
         let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
         if let Some(wanted) = wanted {
-            self.context.prevention.want(&self.owner, wanted);
+            self.home.prevention.want(&self.owner, wanted);
         }
     }
 
@@ -373,11 +443,15 @@ impl Task {
         is_forced: bool,
     ) -> Result<Option<Outcome>, Refused> {
         (self.state.reading, self.state.readable) = (None, HashSet::new());
+        self.settle_place(sync).await?;
+        let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
         let status = sync.status.clone().unwrap_or_default();
         let suspended = sync.spec.suspended(Timestamp::now());
         let confined = self.context.is_confined(self.owner.resource().namespace());
         self.settle_policy(sync)?;
-        let reads_by = unread::reads_by(&self.owner, sync, repository);
+        // What it reads by is in its own cluster.
+        let is_elsewhere = self.context.is_elsewhere();
+        let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
         if self.state.unread.is_none() {
             // Before anything is kept, and put back.
             self.set_unread(unread::recalled(&status.unread, &reads_by));

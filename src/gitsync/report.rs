@@ -17,11 +17,13 @@ use super::reconcile::Task;
 use super::status;
 use super::terminating::TerminatingObjects;
 use super::urgency::{Urgency, urgency};
+use super::whereabouts::Place;
 use crate::api::GitSync;
 use crate::api::conditions::Type;
 use crate::api::git_sync::GitSyncStatus;
 use crate::cluster::Part;
 use crate::notification::Message;
+use crate::prevention;
 
 /// How long a status waits for objects to become healthy before it says that they are not: what is healthy in a moment
 /// needs one write, not two.
@@ -92,7 +94,10 @@ impl Task {
         let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
         let summary = self.context.writer.summary(&self.owner);
-        let prevention = self.context.prevention.state(&self.owner);
+        let prevention = match sync.spec.kube_config {
+            Some(_) => Some(prevention::State::Elsewhere),
+            None => self.home.prevention.state(&self.owner),
+        };
         let facts = status::Facts {
             generation: sync.metadata.generation,
             attempted: attempted.as_deref(),
@@ -112,8 +117,18 @@ impl Task {
             refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
             prevent: sync.spec.prevent,
             prevention: prevention.as_ref(),
+            cluster: self.cluster_id(sync),
         };
-        let new = status::after(&old, &facts, Timestamp::now());
+        let mut new = status::after(&old, &facts, Timestamp::now());
+        if matches!(self.place, Place::Nowhere) {
+            // Nothing is known of the objects: what was is not made up anew.
+            new = GitSyncStatus {
+                observed_generation: new.observed_generation,
+                last_handled_request: new.last_handled_request,
+                conditions: new.conditions,
+                ..old.clone()
+            };
+        }
         let ready = crate::api::conditions::status(&new.conditions, Type::Ready);
         self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
         let is_applied = matches!(outcome, Outcome::Applied { failures, .. } if failures.is_empty());
@@ -213,8 +228,7 @@ impl Task {
         let namespace = sync.metadata.namespace.as_deref();
         let name = sync.metadata.name.as_deref().unwrap_or_default();
         let patch = status::patch(old, &new);
-        let cluster = self.context.writer.cluster();
-        match cluster.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
+        match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
             Ok(_) => {
                 self.status = Some(new);
                 self.grace = None;

@@ -57,6 +57,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
         last_handled_request: facts.request.map(str::to_owned).or_else(|| old.last_handled_request.clone()),
         last_handled_rerun: facts.rerun.map(str::to_owned).or_else(|| old.last_handled_rerun.clone()),
         unreachable_since: unreachable_since(old, facts.outcome, now),
+        cluster: facts.cluster.map(str::to_owned),
         objects: count(summary.objects),
         healthy: count(summary.healthy),
         failed: count(failed),
@@ -173,6 +174,7 @@ mod tests {
             terminating: None,
             refused_permission: None,
             rerun: None,
+            cluster: None,
         };
         let status = after(&GitSyncStatus::default(), &facts, at(now));
         let text = |kind: Type| {
@@ -241,6 +243,7 @@ mod tests {
             terminating: None,
             refused_permission: None,
             rerun: None,
+            cluster: None,
         };
         let first = after(&GitSyncStatus::default(), &facts(&ok), at(1));
         let away = Outcome::Refused {
@@ -283,6 +286,7 @@ mod tests {
             terminating: None,
             refused_permission: None,
             rerun: None,
+            cluster: None,
         };
         let away = Outcome::Refused {
             class: Class::Unavailable,

@@ -9,6 +9,9 @@
 //! Deliberately absent: what takes how much, and what becomes of what does not fit.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::object::Owner;
 
@@ -25,10 +28,38 @@ pub enum Part {
     Source,
     /// The GitSync, GitRepository, Function or Receiver itself, and its task.
     Resource,
+    /// What is known of another cluster, and the connections to it.
+    Cluster,
 }
 
 /// The bytes of each part.
-type Parts = [usize; 5];
+type Parts = [usize; 6];
+
+/// One budget for several stores. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedBudget(Arc<Mutex<MemoryBudget>>);
+
+impl SharedBudget {
+    /// As [`MemoryBudget::set_limit`].
+    pub(crate) fn set_limit(&self, bytes: usize) {
+        self.0.lock().set_limit(bytes);
+    }
+
+    /// As [`MemoryBudget::set`].
+    pub(crate) fn set(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
+        self.0.lock().set(owner, part, bytes)
+    }
+
+    /// As [`MemoryBudget::fits`].
+    pub(crate) fn fits(&self, owner: &Owner, part: Part, bytes: usize) -> bool {
+        self.0.lock().fits(owner, part, bytes)
+    }
+
+    /// As [`MemoryBudget::remove_owner`].
+    pub(crate) fn remove_owner(&self, owner: &Owner) {
+        self.0.lock().remove_owner(owner);
+    }
+}
 
 /// The bytes that are kept for all owners.
 #[derive(Debug)]
@@ -85,7 +116,7 @@ impl MemoryBudget {
         total <= self.limit && (is_within_share || total <= self.limit - self.limit / left)
     }
 
-    /// Nothing is kept for an owner any more but what it is itself, which ends with it.
+    /// Nothing is kept for an owner any more but what it is itself and its cluster, which end by themselves.
     pub(crate) fn remove_owner(&mut self, owner: &Owner) {
         for part in [Part::Objects, Part::Reading, Part::Inventory] {
             self.replace(owner, part, 0);

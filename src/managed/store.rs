@@ -28,7 +28,7 @@ use super::backoff_expiry::BackoffExpiry;
 use super::desired::Desired;
 use super::health_rules::HealthRules;
 use super::inventory::Written;
-use super::memory_budget::MemoryBudget;
+use super::memory_budget::SharedBudget;
 use super::object::Managed;
 use super::objects::{Objects, WriteGuard};
 use super::remaining::RemainingDrift;
@@ -46,7 +46,7 @@ pub(crate) struct Store {
     pub(crate) written: HashMap<Owner, Written>,
     pub(crate) expiry: BackoffExpiry,
     /// What is kept in memory for each owner.
-    pub(crate) memory: MemoryBudget,
+    pub(crate) memory: SharedBudget,
     /// Workloads that an autoscaler scales.
     pub(crate) autoscaled: HashMap<Key, Autoscaler>,
     /// The kinds that are watched by our label, each with the cause if its watch fails again and again.

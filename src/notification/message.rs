@@ -259,6 +259,16 @@ pub enum Message {
         /// When it was to be gone, as RFC 3339 has it.
         since: String,
     },
+    /// A GitSync has left a cluster in which its objects could not be let go of.
+    LeftBehind {
+        /// The GitSync.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The cluster, by the uid of its namespace `kube-system`.
+        cluster: String,
+        /// Why.
+        why: String,
+    },
     /// An attempt failed, in whole or in part.
     Failed {
         /// The GitSync.
@@ -461,6 +471,12 @@ impl Message {
                 let text = format!("is still being deleted, since {since}: it {}", waits_for(finalizers));
                 describe(Warning, "DeletionStuck", "Prune", since.clone(), text)
             }
+            Self::LeftBehind { cluster, why, .. } => {
+                let text = format!(
+                    "the objects in cluster {cluster} stay as they are, with our label and without anybody who keeps them: {why}"
+                );
+                describe(Warning, "LeftBehind", "Reconcile", cluster.clone(), text)
+            }
             Self::Failed { commit, problems, .. } => {
                 let at = commit.as_deref().map(|commit| format!(" at commit {}", short(commit))).unwrap_or_default();
                 let text = format!("failed{at}\n{}", problems.join("\n"));
@@ -516,6 +532,7 @@ impl Message {
             | Self::Replaced { subject, .. }
             | Self::AnnotationInvalid { subject, .. }
             | Self::DeletionStuck { subject, .. }
+            | Self::LeftBehind { subject, .. }
             | Self::Failed { subject, .. }
             | Self::Stage { subject, .. }
             | Self::Noticed { subject, .. }

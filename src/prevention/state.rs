@@ -33,6 +33,8 @@ pub enum State {
     Prevented,
     /// The API server has no such policies.
     NotServed,
+    /// The objects are in another cluster, whose API server is asked for no policy.
+    Elsewhere,
     /// Somebody else has an object of that kind and name.
     NameTaken(String),
     /// It failed, with the cause, and is tried again.

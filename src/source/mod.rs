@@ -73,6 +73,7 @@ mod room;
 #[expect(clippy::disallowed_methods, reason = "the search of a history has a deadline")]
 mod search;
 mod secret_field;
+mod servers;
 mod settings;
 mod shared_host_keys;
 mod skipped_trees;

@@ -57,7 +57,7 @@ pub(super) struct Inner {
     large: Permits,
     /// For long listings: one at a time.
     long: Permits,
-    names: Names,
+    pub(super) names: Names,
     http: HttpClients,
     tokens: AppTokens,
     ssh: Ssh,

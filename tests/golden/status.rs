@@ -203,6 +203,7 @@ fn decide(case: &Case) -> String {
             prevention: None,
             refused_permission: None,
             rerun: None,
+            cluster: None,
         };
         status = after(&status, &facts, second(attempt.at));
         let shown = serde_yaml::to_string(&status).unwrap();

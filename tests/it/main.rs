@@ -115,6 +115,7 @@ mod refusals;
 mod registry_conformance;
 mod registry_kills;
 mod registry_login;
+mod remote_clusters;
 mod renderer;
 mod replace;
 mod runtimes;

@@ -151,6 +151,13 @@ impl<'a> Search<'a> {
             let read = match gitsync::listing(self.cluster, sync).await {
                 Ok(Listing::Whole(whole)) => whole,
                 Ok(Listing::Missing) => Listed::default(),
+                Ok(Listing::Elsewhere) => {
+                    let name = syncs::name(sync);
+                    self.notes.push(format!(
+                        "the objects of {name} are in another cluster (spec.kubeConfig), and none of them is meant here"
+                    ));
+                    Listed::default()
+                }
                 Ok(Listing::Damaged) => {
                     self.notes.push(format!("the inventory of {} cannot be read", syncs::name(sync)));
                     Listed::default()

@@ -103,17 +103,48 @@ impl<'a> Forest<'a> {
             None => Health::Progressing("no agent has looked at it yet".into()),
         };
         let mut root = Node { key: key.clone(), state: State::There(health), children: Vec::new() };
-        let listed = match gitsync::listing(self.cluster, sync).await? {
-            Listing::Whole(listed) => listed,
-            Listing::Missing => return Ok(root),
+        match gitsync::listing(self.cluster, sync).await? {
+            Listing::Whole(listed) => root.children = self.objects(sync, &listed).await?,
+            Listing::Missing => {}
             Listing::Damaged => {
                 self.notes.insert(format!("the inventory of {key} cannot be read; the agent puts it together anew"));
-                return Ok(root);
             }
+            Listing::Elsewhere => root.children = self.objects_elsewhere(sync).await,
+        }
+        Ok(root)
+    }
+
+    /// The objects of a GitSync in another cluster, if that may be asked.
+    async fn objects_elsewhere(&mut self, sync: &GitSync) -> Vec<Node> {
+        let asked = async {
+            let Some(other) = gitsync::other_cluster(self.cluster, sync).await.map_err(|error| error.to_string())?
+            else {
+                return Ok(Vec::new());
+            };
+            let listed = gitsync::listing_in(&other, sync).await.map_err(|error| chain(&error))?;
+            let Listing::Whole(listed) = listed else { return Ok(Vec::new()) };
+            let mut there = Forest::new(&other.cluster, self.with_children);
+            let objects = there.objects(sync, &listed).await.map_err(|error| chain(&error))?;
+            self.notes.append(&mut there.notes);
+            Ok::<_, String>(objects)
         };
+        let asked = Box::pin(asked).await;
+        asked.unwrap_or_else(|why| {
+            let key = syncs::key(sync);
+            self.notes.insert(format!(
+                "the objects of {key} are in another cluster and are not shown: {why}; look at them with the kubeconfig of that cluster"
+            ));
+            Vec::new()
+        })
+    }
+
+    /// What an inventory lists, as it is.
+    async fn objects(&mut self, sync: &GitSync, listed: &gitsync::Listed) -> Result<Vec<Node>, Error> {
+        let key = syncs::key(sync);
+        let mut nodes = Vec::new();
         let label = gitsync::label(key.namespace.as_deref().unwrap_or_default(), &key.name);
         let rules = syncs::health_rules(sync);
-        let live = self.live(&listed, &label, &rules).await?;
+        let live = self.live(listed, &label, &rules).await?;
         if self.with_children {
             let namespaces = listed.objects.keys().filter_map(|key| key.namespace.as_deref().map(str::to_owned));
             self.look_for_children(namespaces.collect()).await?;
@@ -133,9 +164,9 @@ impl<'a> Forest<'a> {
                 Some(Read::There(value)) => self.below(value, 0),
                 _ => Vec::new(),
             };
-            root.children.push(Node { key: key.clone(), state, children });
+            nodes.push(Node { key: key.clone(), state, children });
         }
-        Ok(root)
+        Ok(nodes)
     }
 
     /// The objects of an inventory as they are, each kind by one list of what carries the label.

@@ -75,12 +75,17 @@ impl Names {
     }
 
     /// Refuses a host that is written as an address which may not be connected to: nobody resolves those.
-    pub(super) fn check_host(&self, host: &str) -> Result<(), Fault> {
+    pub(in crate::source) fn check_host(&self, host: &str) -> Result<(), Fault> {
         self.policy.refusal_of_host(self.egress, host).map_or(Ok(()), |why| Err(Fault::Confined { why }))
     }
 
     /// The addresses of a host, in the resolver's order.
-    pub(super) async fn find(&self, tenant: &Tenant, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
+    pub(in crate::source) async fn find(
+        &self,
+        tenant: &Tenant,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, Fault> {
         let (look_up, name) = (self.look_up, host.to_owned());
         let found = match self.known.get(host) {
             Some(known) => Ok(vec![SocketAddr::new(*known, port)]),

@@ -68,6 +68,7 @@ const fn elsewhere(command: &'static str, why: &'static str) -> Row {
     Row::new(Scene::Elsewhere(why), command, &[])
 }
 
+const SECOND: &str = "needs a second cluster; tests/it/remote_clusters.rs has one";
 const FUZZING: &str = "needs a nightly toolchain, and takes as long as it is let";
 
 /// In the order of the README. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` stand for what is known only at run time.
@@ -246,6 +247,14 @@ pub(super) const ROWS: &[Row] = &[
         .effect("mainstay status | grep -c 'Deployment.apps shop/web until '", "1"),
     demo("mainstay resume deploy/web -n shop", &["Deployment.apps shop/web"])
         .effect("mainstay status | grep -c 'Deployment.apps shop/web until ' || true", "0"),
+    // Other clusters
+    elsewhere("kubectl --context prod -n kube-system create serviceaccount mainstay", SECOND),
+    elsewhere("kubectl --context prod create clusterrolebinding mainstay --clusterrole cluster-admin --serviceaccount kube-system:mainstay", SECOND),
+    elsewhere("kubectl --context prod config view --raw --minify --flatten > prod.yaml", SECOND),
+    elsewhere("kubectl --kubeconfig prod.yaml config unset users", SECOND),
+    elsewhere("kubectl --kubeconfig prod.yaml config set-credentials mainstay --token \"$(kubectl --context prod -n kube-system create token mainstay --duration 8760h)\"", SECOND),
+    elsewhere("kubectl --kubeconfig prod.yaml config set-context --current --user mainstay", SECOND),
+    elsewhere("kubectl -n shop create secret generic prod --from-file value=prod.yaml", SECOND),
     // Functions
     functions("cargo run --release -- dev examples/functions", &["function default/hello  Running  DeploymentReady"]).instead(
         "mainstay dev examples/functions > dev.log 2>&1 & \
