@@ -4,8 +4,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
 use crate::{
-    agent, cluster::ServiceAccount, function, listener::Limits, liveness, notification::Emitter, receiver::BaseUrl,
-    source,
+    agent, cluster::ServiceAccount, exposure, function, listener::Limits, liveness, notification::Emitter,
+    receiver::BaseUrl, source,
 };
 
 /// Arguments of `agent`.
@@ -58,6 +58,12 @@ pub(super) struct Arguments {
     /// rendered here, by the tools on the PATH
     #[arg(long, value_name = "DIR", env = "MAINSTAY_RENDERER")]
     renderer: Option<PathBuf>,
+    /// Domain that follows the hosts of APIRules that have none, such as example.com; by default such hosts are not valid
+    #[arg(long, value_name = "DOMAIN", value_parser = exposure::Settings::domain)]
+    default_domain: Option<String>,
+    /// Domain in which the hosts of APIRules may be; may be repeated, by default all domains are allowed
+    #[arg(long = "allow-domain", value_name = "DOMAIN", value_parser = exposure::Settings::domain)]
+    allow_domains: Vec<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -94,6 +100,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         limits: Limits::default(),
         source,
         functions,
+        exposure: exposure::Settings {
+            default_domain: arguments.default_domain,
+            allowed_domains: arguments.allow_domains,
+        },
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
         memory: arguments.memory,
