@@ -273,6 +273,22 @@ pub(super) const ROWS: &[Row] = &[
     ),
     functions("kubectl delete service hello", &["service \"hello\" deleted"])
         .effect("kubectl get service hello -o name", "service/hello"),
+    // Exposing a Function
+    functions(
+        "kubectl apply -f - <<'EOF'\napiVersion: gateway.kyma-project.io/v1alpha1\nkind: APIRule\nmetadata:\n  \
+         name: hello\nspec:\n  gateway: kyma-gateway.kyma-system.svc.cluster.local\n  \
+         service: {host: hello.localhost, name: hello, port: 80}\n  rules:\n    - path: /.*\n      \
+         methods: [GET, POST, PUT, DELETE]\n      accessStrategies: [{handler: noop, config: {}}]\nEOF",
+        &["apirule.gateway.kyma-project.io/hello created"],
+    ),
+    functions("kubectl get apirules hello -o jsonpath='{.status.APIRuleStatus.code}'", &["OK"]).repeated(),
+    functions("curl \"http://hello.localhost:8080/?name=Ada\"", &["Hello, Ada!"])
+        .instead(
+            "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS \"http://hello.localhost:$port/?name=Ada\"",
+        )
+        .repeated(),
+    functions("kubectl describe apirules hello", &["Exposed", "served at hello.localhost"]),
     elsewhere(
         "kubectl -n mainstay-system create configmap mainstay-settings \\\n  \
          --from-literal=webhook.values.function.resources.defaultPreset=L \\\n  \
