@@ -127,7 +127,8 @@ mod tests {
     #[test]
     fn several_strategies_and_mutators_are_oathkeepers_matter() {
         let mut both = path("/a", &["GET"], "noop");
-        both["accessStrategies"][1] = json!({"handler": "jwt", "config": {"trusted_issuers": ["https://a"]}});
+        let jwt = json!({"handler": "jwt", "config": {"trusted_issuers": ["https://a"]}});
+        both["accessStrategies"].as_array_mut().unwrap().push(jwt);
         check(&[both], Means::Istio, "-");
         let mut mutated = path("/a", &["GET"], "allow");
         mutated["mutators"] = json!([{"handler": "header", "config": {"headers": {"X": "secret"}}}]);

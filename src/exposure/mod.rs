@@ -14,6 +14,7 @@
 mod access_rule;
 mod child;
 mod context;
+mod denied;
 mod express;
 mod host_conflict;
 mod http_route;

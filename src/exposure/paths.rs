@@ -2,7 +2,7 @@
 //!
 //! Invariant: in doubt two paths may lead to the same requests.
 
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 
 /// Memory that an expression may take, in bytes. One that needs more counts as one that may match everything.
 const MOST: usize = 1 << 20;
@@ -39,14 +39,19 @@ pub(super) fn may_overlap(a: &str, b: &str) -> bool {
         (Shape::All, _) | (_, Shape::All) => true,
         (Shape::Exact(a), Shape::Exact(b)) => a == b,
         (Shape::Exact(exact), Shape::Expression(expression)) | (Shape::Expression(expression), Shape::Exact(exact)) => {
-            let whole = RegexBuilder::new(&format!("^(?:{expression})$")).size_limit(MOST).build();
-            whole.map_or(true, |whole| whole.is_match(exact))
+            // `a)|(b` is an expression only between parentheses.
+            let is_one = compile(expression).is_some();
+            compile(&format!("^(?:{expression})$")).filter(|_| is_one).is_none_or(|whole| whole.is_match(exact))
         }
         (Shape::Expression(a), Shape::Expression(b)) => {
             let (a, b) = (prefix(a), prefix(b));
             a.starts_with(b) || b.starts_with(a)
         }
     }
+}
+
+fn compile(expression: &str) -> Option<Regex> {
+    RegexBuilder::new(expression).size_limit(MOST).build().ok()
 }
 
 /// What everything begins with that an expression matches.
@@ -85,6 +90,7 @@ mod tests {
         check("/open.*", "/closed", false);
         check("/.pen", "/open", true);
         check("(", "/open", true);
+        check("/a)|(/b", "/open", true);
         // Two-line texts and flags do not hide anything.
         check("(?i)/CLOSED", "/closed", true);
         check("(?x)/c l", "/cl", true);

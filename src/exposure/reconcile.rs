@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::child::{Child, ChildKind};
 use super::context::{Context, Facts, Place};
+use super::denied::explain;
 use super::resolve::{Failure, Identity, Resolved, identity, resolve, text};
 use super::routes::{Routes, build};
 use super::seen::{Seen, Verdict};
@@ -27,7 +28,7 @@ use crate::api::api_rule::ApiRuleStatus;
 use crate::api::conditions::{self, Type};
 use crate::api::names::EXPOSURE_MANAGER;
 use crate::apply::Version;
-use crate::cluster::{Apply, Denial, Error, Kind, Part};
+use crate::cluster::{Apply, Error, Kind, Part};
 use crate::failure::{Class, caught, chain};
 use crate::managed::revert_backoff::RevertBackoff;
 use crate::notification::Message;
@@ -303,9 +304,7 @@ impl Task {
         match failed {
             NotPut::Taken(why) => Attempt::of(Outcome::NotWritten(why)),
             NotPut::Refused(error) => {
-                let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-                let hint = if is_unpermitted { "; manifests/exposure has the rights that it takes" } else { "" };
-                let outcome = Outcome::NotWritten(format!("{}{hint}", chain(&error)));
+                let outcome = Outcome::NotWritten(explain(&error));
                 self.attempted(outcome, Err(error))
             }
         }

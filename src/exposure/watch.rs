@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::child::ChildKind;
 use super::context::{Context, Watched};
+use super::denied::explain;
 use super::served::{Served, served};
 use crate::api::names::API_RULE_LABEL;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};
-use crate::failure::chain;
 
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 
@@ -72,7 +72,7 @@ impl Watching {
                     self.context.synced(watched);
                 }
                 WatchEvent::Failed(error) => {
-                    let why = chain(&error);
+                    let why = explain(&error);
                     tracing::warn!(why, "what APIRules need is not watched");
                     self.context.failed(watched, why);
                 }
