@@ -13,6 +13,7 @@ use super::denied::explain;
 use super::served::{Served, served};
 use crate::api::names::API_RULE_LABEL;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};
+use crate::failure::Class;
 
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 
@@ -74,7 +75,10 @@ impl Watching {
                 WatchEvent::Failed(error) => {
                     let why = explain(&error);
                     tracing::warn!(why, "what APIRules need is not watched");
-                    self.context.failed(watched, why);
+                    // Everything else passes by itself; a kind is not served yet right after its definition.
+                    if error.class() == Class::Denied {
+                        self.context.failed(watched, why);
+                    }
                 }
                 WatchEvent::Resumed => {}
                 event => self.observe(watched, &event),
