@@ -60,7 +60,7 @@ async fn a_fight_is_slowed_named_and_over_with_a_commit_that_changes_the_object(
         world.edit(A.0, A.1, "b", json!({"data": {"key": "changed"}}));
         let edited = Instant::now();
         revert_of(&mut world, "b").await;
-        assert!(edited.elapsed() < Duration::from_secs(3), "{:?}", edited.elapsed());
+        assert!(edited.elapsed() < Duration::from_secs(10), "{:?}", edited.elapsed());
     }
     // From the fifth on the waits double: 0.25 s, 0.5 s, 1 s … so that 16 would take two minutes.
     let applies = count(&world, "apply configmaps");
@@ -75,7 +75,7 @@ async fn a_fight_is_slowed_named_and_over_with_a_commit_that_changes_the_object(
     let edited = Instant::now();
     world.edit(A.0, A.1, "a", json!({"data": {"key": "changed"}}));
     world.until("put back at once", |w| w.data("a") == "2").await;
-    assert!(edited.elapsed() < Duration::from_secs(3), "{:?}", edited.elapsed());
+    assert!(edited.elapsed() < Duration::from_secs(10), "{:?}", edited.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,7 +127,7 @@ async fn a_commit_does_not_wait_for_a_fight() {
     }
     let began = Instant::now();
     world.commit("demo", "many").await;
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
     stop.store(true, Ordering::Relaxed);
     writer.await.unwrap();
     world.until("the last word is ours", |w| w.data("a") == "1").await;

@@ -94,7 +94,7 @@ async fn an_agent_that_starts_in_a_closed_window_keeps_the_commit_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_newest_commit_is_applied_by_itself_when_the_window_ends() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
-    world.change("demo", json!({"windows": closed_for(8)})).await;
+    world.change("demo", json!({"windows": closed_for(20)})).await;
     world.remote.file("a.yaml", config_map("a", "2"));
     let second = world.try_commit("demo", "two").await;
     let held = message(&mut world, |message| match message {
