@@ -35,7 +35,7 @@ fn spec(resolved: &Resolved, rule: &Rule) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::resolve::tests::{path, resolved};
+    use super::super::fixtures::{path, resolved};
     use super::*;
 
     #[test]

@@ -90,7 +90,7 @@ fn checks(rule: &Rule) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::resolve::tests::{path, resolved};
+    use super::super::fixtures::{path, resolved};
     use super::*;
 
     #[track_caller]

@@ -90,7 +90,7 @@ fn route(resolved: &Resolved, rule: &Rule, matches: Vec<Value>, features: RouteF
 
 #[cfg(test)]
 mod tests {
-    use super::super::resolve::tests::{path, resolved};
+    use super::super::fixtures::{path, resolved};
     use super::*;
 
     const ALL: RouteFeatures = RouteFeatures { timeouts: true, cors: true };

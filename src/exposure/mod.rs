@@ -33,3 +33,6 @@ pub use context::Context;
 pub use reconcile::{Input, api_rules, run};
 pub use resolve::{NotADomain, Settings};
 pub use watch::watch;
+
+#[cfg(test)]
+mod fixtures;

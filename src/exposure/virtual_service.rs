@@ -50,7 +50,7 @@ pub(super) fn host(rule: &Rule, namespace: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::resolve::tests::{path, resolved};
+    use super::super::fixtures::{path, resolved};
     use super::*;
 
     fn built(rules: &[Value], guards: &[Option<Guard>]) -> Option<Value> {

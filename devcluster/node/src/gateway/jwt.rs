@@ -161,7 +161,7 @@ fn does_cover(strategy: &str, granted: &str, wanted: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use ring::rand::SystemRandom;
     use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
     use serde_json::json;
