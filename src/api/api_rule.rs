@@ -158,7 +158,9 @@ pub fn definition() -> CustomResourceDefinition {
         require(spec, "service");
         set_pattern(spec, GATEWAY);
         let service = spec.properties.as_mut().and_then(|all| all.get_mut("service"));
-        service.into_iter().for_each(|service| require(service, "host"));
+        if let Some(service) = service {
+            require(service, "host");
+        }
     }
     for version in &mut newer {
         (version.name, version.storage) = ("v1beta1".to_owned(), false);
@@ -177,14 +179,18 @@ fn spec_of(version: &mut CustomResourceDefinitionVersion) -> Option<&mut JSONSch
 
 fn set_pattern(spec: &mut JSONSchemaProps, pattern: &str) {
     let gateway = spec.properties.as_mut().and_then(|all| all.get_mut("gateway"));
-    gateway.into_iter().for_each(|gateway| gateway.pattern = Some(pattern.to_owned()));
+    if let Some(gateway) = gateway {
+        gateway.pattern = Some(pattern.to_owned());
+    }
 }
 
 /// Has a field be there.
 fn require(schema: &mut JSONSchemaProps, name: &str) {
     schema.required.get_or_insert_default().push(name.to_owned());
     let field = schema.properties.as_mut().and_then(|all| all.get_mut(name));
-    field.into_iter().for_each(|field| field.nullable = None);
+    if let Some(field) = field {
+        field.nullable = None;
+    }
 }
 
 fn columns(host: &str) -> Vec<CustomResourceColumnDefinition> {

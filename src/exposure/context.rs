@@ -194,7 +194,9 @@ impl Context {
         if is_other {
             // What is known of its objects was read in another version, if at all.
             let places: Vec<Place> = state.seen.keys().filter(|place| place.0 == kind).cloned().collect();
-            places.iter().for_each(|place| state.remove(place));
+            for place in &places {
+                state.remove(place);
+            }
             state.complete.remove(&Watched::Children(kind));
             state.failing.remove(&Watched::Children(kind));
             state.wake_all();

@@ -65,7 +65,9 @@ impl Hosts {
     pub(super) fn keep_only(&mut self, owner: &Owner, host: Option<&str>) -> Vec<Owner> {
         let gives_up = |(held, holder): &(&String, &Owner)| *holder == owner && Some(held.as_str()) != host;
         let free: Vec<String> = self.holders.iter().filter(gives_up).map(|(held, _)| held.clone()).collect();
-        free.iter().for_each(|host| drop(self.holders.remove(host)));
+        for host in &free {
+            self.holders.remove(host);
+        }
         free.iter().flat_map(|host| self.candidates(host)).collect()
     }
 

@@ -99,12 +99,11 @@ fn rule(metadata: &Value) -> Option<(Owner, Box<str>)> {
 
 fn verdict(kind: ChildKind, live: &Value) -> Verdict {
     match kind {
-        // Istio says nothing.
-        ChildKind::VirtualService => Verdict::Accepted,
         ChildKind::AccessRule if live["status"]["validation"]["valid"] == false => {
             Verdict::Refused("RuleInvalid".into())
         }
-        ChildKind::AccessRule => Verdict::Accepted,
+        // Istio says nothing.
+        ChildKind::VirtualService | ChildKind::AccessRule => Verdict::Accepted,
         ChildKind::HttpRoute => of_parents(live),
     }
 }

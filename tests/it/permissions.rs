@@ -185,7 +185,9 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     for document in serde_yaml::Deserializer::from_str(devcluster::gateway::DEFINITIONS) {
         all.push(serde::Deserialize::deserialize(document).unwrap());
     }
-    all.into_iter().for_each(|one| drop(world.create(definitions.0, definitions.1, "", one)));
+    for one in all {
+        world.create(definitions.0, definitions.1, "", one);
+    }
     grant(&world, "manifests/exposure/rbac.yaml", &[]);
     world.start();
     let strategy = json!({"handler": "noop"});

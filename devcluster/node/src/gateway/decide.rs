@@ -281,7 +281,9 @@ mod tests {
         let mut table = Table::default();
         let rule = |kind: &str, path: &str, method: Option<&str>, service: &str| {
             let mut found = json!({"path": {"type": kind, "value": path}});
-            method.into_iter().for_each(|method| found["method"] = method.into());
+            if let Some(method) = method {
+                found["method"] = method.into();
+            }
             json!({"matches": [found], "backendRefs": [{"name": service, "port": 80}]})
         };
         let rules = [

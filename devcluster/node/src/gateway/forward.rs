@@ -141,7 +141,9 @@ fn remove_hops(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    named.into_iter().for_each(|name| drop(headers.remove(name)));
+    for name in named {
+        headers.remove(name);
+    }
     for name in [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
     }
