@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use devcluster::{Action, Call, Cluster, Gateway, Options, gateway, verbs::patch::Form};
+use devcluster::verbs::{delete::DeleteOptions, patch::Form};
+use devcluster::{Action, Call, Cluster, Gateway, Options, gateway};
 use reqwest::{Method, header};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -182,7 +183,8 @@ impl World {
 
     fn undefine(&self, plural: &str) {
         let definition = definition(plural);
-        let call = Call::new(DEFINITIONS.0, DEFINITIONS.1, "", &name(&definition), Action::Delete(Default::default()));
+        let call =
+            Call::new(DEFINITIONS.0, DEFINITIONS.1, "", &name(&definition), Action::Delete(DeleteOptions::default()));
         self.try_as("kubectl", call).unwrap();
     }
 }
