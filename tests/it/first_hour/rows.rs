@@ -273,6 +273,13 @@ pub(super) const ROWS: &[Row] = &[
     ),
     functions("kubectl delete service hello", &["service \"hello\" deleted"])
         .effect("kubectl get service hello -o name", "service/hello"),
+    elsewhere(
+        "kubectl -n mainstay-system create configmap mainstay-settings \\\n  \
+         --from-literal=webhook.values.function.resources.defaultPreset=L \\\n  \
+         --from-literal=containers.manager.envs.functionBuildMaxSimultaneousJobs=8 \\\n  \
+         --from-literal=MAINSTAY_BASE_IMAGES='{\"nodejs22\": \"docker.io/library/node@sha256:…\"}'",
+        "the digest is left out: `operator_settings` has such a ConfigMap",
+    ),
     // Exposing a Function
     functions(
         "kubectl apply -f - <<'EOF'\napiVersion: gateway.kyma-project.io/v1alpha1\nkind: APIRule\nmetadata:\n  \
@@ -289,13 +296,6 @@ pub(super) const ROWS: &[Row] = &[
         )
         .repeated(),
     functions("kubectl describe apirules hello", &["Exposed", "served at hello.localhost"]),
-    elsewhere(
-        "kubectl -n mainstay-system create configmap mainstay-settings \\\n  \
-         --from-literal=webhook.values.function.resources.defaultPreset=L \\\n  \
-         --from-literal=containers.manager.envs.functionBuildMaxSimultaneousJobs=8 \\\n  \
-         --from-literal=MAINSTAY_BASE_IMAGES='{\"nodejs22\": \"docker.io/library/node@sha256:…\"}'",
-        "the digest is left out: `operator_settings` has such a ConfigMap",
-    ),
     // Working on it
     elsewhere("cargo install cargo-fuzz --locked", FUZZING),
     elsewhere("cp Cargo.lock tests/fuzz/ && mkdir -p tests/fuzz/corpus/TARGET", FUZZING),

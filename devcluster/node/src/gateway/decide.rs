@@ -8,7 +8,8 @@ use http::{HeaderMap, Method};
 use super::http_route;
 use super::pattern::Patterns;
 use super::rule::{Authenticator, Rule};
-use super::table::{Cors, Table, Target};
+use super::table::Table;
+use super::target::{Cors, Target};
 use super::virtual_service::{Destination, Match, Text, VirtualService};
 
 /// What is to be done with a request.

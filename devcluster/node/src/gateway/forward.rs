@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::table::Target;
+use super::target::Target;
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::server::Server;
 

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::{Cors, Target};
-use super::virtual_service::only;
+use super::target::{Cors, Target, only};
 
 /// An HTTPRoute that is understood.
 #[derive(Debug, PartialEq)]

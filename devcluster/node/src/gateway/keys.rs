@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::forward::addresses;
-use super::table::Target;
+use super::target::Target;
 use devcluster_apiserver::server::Server;
 
 /// How long keys are good.

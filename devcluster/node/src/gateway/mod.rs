@@ -24,6 +24,7 @@ mod rule;
 #[expect(clippy::disallowed_methods, reason = "it listens, with deadlines")]
 mod serve;
 mod table;
+mod target;
 mod virtual_service;
 
 pub use serve::Gateway;

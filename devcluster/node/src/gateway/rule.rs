@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::Target;
-use super::virtual_service::only;
+use super::target::{Target, only};
 
 /// A Rule that is understood.
 #[derive(Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::{Cors, Target};
+use super::target::{Cors, Target, only};
 
 /// Where Oathkeeper's proxy is in the cluster: requests to it are checked here.
 const OATHKEEPER: &str = "ory-oathkeeper-proxy.kyma-system.svc.cluster.local";
@@ -104,11 +104,6 @@ fn read_cors(cors: &Value) -> Option<Cors> {
         });
     }
     Some(Cors { origins, methods: texts("allowMethods").join(","), headers: texts("allowHeaders").join(",") })
-}
-
-/// Whether there is nothing else.
-pub(super) fn only(fields: &serde_json::Map<String, Value>, known: &[&str]) -> Option<()> {
-    fields.keys().all(|field| known.contains(&field.as_str())).then_some(())
 }
 
 #[cfg(test)]
