@@ -79,6 +79,7 @@
 //! 8. The server's answer is the new last apply, also in the inventory (`managed/writes.rs`).
 //! 9. The revert is a [`Message`](notification::Message) with the fields, the values and the field manager.
 //! 10. The owner's task is notified and writes the status: counts, last reverts, `Contended`.
+//! 11. What no watch has shown, the audit finds (`drift/audit.rs`, `apply/audit.rs`), and hands it to the same loop.
 //!
 //! # Where to find
 //!

@@ -53,6 +53,8 @@ pub struct Gauges {
     pub fetches: u64,
     /// Kustomizations that were built and charts that were rendered since the start.
     pub renders: u64,
+    /// Reconciles of GitSyncs since the start.
+    pub reconciles: u64,
     /// One row per Function.
     pub functions: Vec<function::FunctionMetrics>,
     /// Functions that were reconciled since the start.
@@ -73,6 +75,8 @@ pub struct Gauges {
     pub reviews: Vec<admission::Count>,
     /// What became of images that nothing uses.
     pub retention: RetentionGauges,
+    /// Audits of objects in this term, by outcome.
+    pub audits: Vec<(&'static str, u64)>,
 }
 
 /// The gauges of one GitSync.
@@ -113,6 +117,7 @@ pub struct Metrics {
     failures: Family<Labels, Counter>,
     reverts: Family<Labels, Counter>,
     drifts: Family<Labels, Counter>,
+    missed_drifts: Family<Labels, Counter>,
     replacements: Family<Labels, Counter>,
     applies: Family<Labels, Counter>,
     builds: Family<Labels, Counter>,
@@ -140,6 +145,7 @@ impl Metrics {
         let failures = family("failures", "Attempts that failed, in whole or in part");
         let reverts = family("reverts", "Reverts of managed objects");
         let drifts = family("drifts_left", "Changes that were detected and, by policy, not reverted");
+        let missed_drifts = family("drifts_missed", "Changes that no watch had shown and an audit has found");
         let replacements = family("replacements", "Objects that were deleted to be created anew");
         let applies = family("applies", "Objects of applied commits by outcome");
         let builds = family("function_builds", "Builds of Functions by outcome");
@@ -171,6 +177,7 @@ impl Metrics {
             failures,
             reverts,
             drifts,
+            missed_drifts,
             replacements,
             applies,
             builds,
@@ -222,6 +229,7 @@ impl Metrics {
                 self.revert_latency.observe(millis / 1000.0);
             }
             Message::DriftSeen { subject, .. } => self.increment(&self.drifts, subject),
+            Message::DriftMissed { subject, .. } => self.increment(&self.missed_drifts, subject),
             Message::Replaced { subject, .. } => self.increment(&self.replacements, subject),
             Message::Failed { subject, problems, .. } => {
                 self.increment(&self.failures, subject);
@@ -256,8 +264,9 @@ impl Metrics {
     }
 
     /// The families that have one series per GitSync or Function.
-    fn per_subject(&self) -> [&Family<Labels, Counter>; 6] {
-        [&self.seen, &self.commits, &self.failures, &self.reverts, &self.drifts, &self.replacements]
+    fn per_subject(&self) -> [&Family<Labels, Counter>; 7] {
+        let [reverts, drifts, missed] = [&self.reverts, &self.drifts, &self.missed_drifts];
+        [&self.seen, &self.commits, &self.failures, reverts, drifts, missed, &self.replacements]
     }
 
     /// The text of a scrape (OpenMetrics 1.0).
@@ -377,6 +386,7 @@ impl Collector for AtScrape {
             ("git_lookups", "Ref lookups at Git remotes", gauges.lookups),
             ("git_fetches", "Fetches from Git remotes", gauges.fetches),
             ("renders", "Kustomizations that were built and charts that were rendered", gauges.renders),
+            ("reconciles", "Reconciles of GitSyncs, also where there was nothing to do", gauges.reconciles),
         ] {
             let counter = ConstCounter::new(number);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
@@ -391,6 +401,10 @@ impl Collector for AtScrape {
         for counted in &gauges.deliveries {
             let labels = [("type", counted.kind), ("outcome", counted.outcome)];
             ConstCounter::new(counted.count).encode(family.encode_family(&labels)?)?;
+        }
+        let mut family = encoder.encode_descriptor("audits", "Audits of managed objects", None, kind)?;
+        for (outcome, count) in &gauges.audits {
+            ConstCounter::new(*count).encode(family.encode_family(&[("outcome", *outcome)])?)?;
         }
         let help = "Writes that the API server asked about";
         let mut family = encoder.encode_descriptor("admission_reviews", help, None, kind)?;
@@ -484,6 +498,7 @@ mod tests {
             lookups: 5,
             fetches: 1,
             renders: 2,
+            reconciles: 6,
             functions: vec![function::FunctionMetrics {
                 namespace: "shop".into(),
                 name: "hello".into(),
@@ -500,12 +515,14 @@ mod tests {
             deliveries: vec![Count { kind: "github", outcome: "woken", count: 8 }],
             reviews: vec![admission::Count { webhook: "validate-function", outcome: "denied", count: 4 }],
             retention: RetentionGauges { manifests: 3, bytes: 4096, sweeps: 2, failures: 1, last: Some(1.5) },
+            audits: vec![("confirmed", 11)],
         });
         let text = metrics.text().unwrap();
         for line in [
             "mainstay_leader 1",
             "mainstay_git_lookups_total 5",
             "mainstay_renders_total 2",
+            "mainstay_reconciles_total 6",
             "mainstay_function_builds_running 5",
             "mainstay_function_builds_held_up 6",
             "mainstay_function_builds_waiting 7",
@@ -522,6 +539,7 @@ mod tests {
             r#"mainstay_receiver_deliveries_total{type="github",outcome="woken"} 8"#,
             r#"mainstay_admission_reviews_total{webhook="validate-function",outcome="denied"} 4"#,
             r#"mainstay_objects{sync="a/b"} 7.0"#,
+            r#"mainstay_audits_total{outcome="confirmed"} 11"#,
             "mainstay_images_removed_total 3",
             "mainstay_images_removed_bytes_total 4096",
             "mainstay_image_sweeps_total 2",

@@ -13,6 +13,7 @@ mod functions;
 pub mod health;
 mod host_keys;
 mod inputs;
+mod installation;
 mod kept;
 mod leader_label;
 mod listening;
@@ -34,4 +35,4 @@ mod tasks;
 
 pub use error::Error;
 pub use listening::{Admit, Receive};
-pub use run::{Nudge, Settings, run};
+pub use run::{AUDIT, Nudge, Settings, run};

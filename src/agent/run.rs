@@ -17,8 +17,8 @@ use super::metrics::Metrics;
 use super::notify::Notifier;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, bootstrap, copies, functions, health, host_keys, inputs, leader_label, operator_settings, pins,
-    receivers, registry_login, repositories, retention, ssh_keys,
+    api_rules, bootstrap, copies, functions, health, host_keys, inputs, installation, leader_label, operator_settings,
+    pins, receivers, registry_login, repositories, retention, ssh_keys,
 };
 use crate::admission::{self, Admission, Registration};
 use crate::api::names::LEASE;
@@ -77,9 +77,14 @@ pub struct Settings {
     pub memory: usize,
     /// Makes the agent poll every remote at once.
     pub nudge: Nudge,
+    /// In which time each managed object is audited once; 0: none is.
+    pub audit: Duration,
     /// The directory that is shared with the container in which kustomizations and charts are rendered; `None` renders them here.
     pub renderer: Option<PathBuf>,
 }
+
+/// In which time each managed object is audited once, by default.
+pub const AUDIT: Duration = Duration::from_secs(3600);
 
 /// Makes the agent poll every remote at once, because a local repository has a new commit.
 #[derive(Clone, Debug, Default)]
@@ -302,6 +307,10 @@ async fn lead(
     notifier.clear_subjects();
     let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
     writer.limit_memory(settings.memory / 10 * 3);
+    let looking = installation::find(cluster, &settings.namespace, settings.pod.as_deref());
+    // Before anything can be deleted.
+    let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
+    writer.set_installation(installed);
     let drift = Drift::new(writer.clone());
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
     let rights = Rights { trusted, default_service_account: settings.default_service_account.clone() };
@@ -326,6 +335,11 @@ async fn lead(
     tasks.spawn(async move { watching.await.map_err(Error::Task) });
     let (end, component, running) = (stop.clone(), liveness.component("the drift loop"), drift.clone());
     tasks.spawn(async move { component.track_loop(running.run(follow_ups, end)).await.map_err(Error::Drift) });
+    let auditing = drift.clone().audit(settings.audit, stop.clone());
+    tasks.spawn(async move {
+        auditing.await;
+        Ok(())
+    });
     let following = host_keys::follow(source.clone(), cluster.clone(), settings.namespace.clone(), stop.clone());
     tasks.spawn(async move {
         following.await;

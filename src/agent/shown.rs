@@ -71,6 +71,7 @@ pub(super) fn gauges(
         lookups: context.as_ref().map_or(0, |context| context.source.traffic().lookups),
         fetches: context.as_ref().map_or(0, |context| context.source.traffic().fetches),
         renders: context.as_ref().map_or(0, |context| context.kustomize.renders()),
+        reconciles: context.as_ref().map_or(0, |context| context.reconciles()),
         subjects: context.is_some().then(|| notifier.subjects().into_iter().collect()),
         syncs: syncs.collect(),
         functions: functions.as_ref().map(|functions| functions.metrics()).unwrap_or_default(),
@@ -82,6 +83,7 @@ pub(super) fn gauges(
         builds_waiting: queue.waiting as u64,
         deliveries: deliveries.counts(),
         retention: shown.retention.gauges(),
+        audits: context.as_ref().map(|context| context.writer.audits().all().to_vec()).unwrap_or_default(),
         reviews: admission.map(Admission::counts).unwrap_or_default(),
     }
 }

@@ -436,8 +436,8 @@ pub struct GitSyncStatus {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub paused_objects: i64,
     /// What this GitSync reads by and manages itself (its own GitSync, its GitRepository, the Secrets of that), because with it
-    /// the repository could not be read: changes of these objects are not reverted, until the repository is read while they
-    /// are as it wants them.
+    /// the repository could not be read, or is not read because the GitSync is suspended: changes of these objects are not
+    /// reverted, until the repository is read while they are as it wants them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,
     /// Objects that were removed from the repository, but are not deleted because of a prune guard; at most 20.

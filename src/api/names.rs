@@ -59,6 +59,10 @@ pub const ON_DELETE: &str = "mainstay.dev/on-delete";
 pub const DELETE_OBJECTS: &str = "prune";
 /// On a GitSync: a value that differs from `status.lastHandledRequest` requests a sync now.
 pub const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
+/// Label on everything that is installed with the agent: [`INSTALLED_AS`].
+pub const INSTALLED: &str = "app.kubernetes.io/name";
+/// Value of [`INSTALLED`].
+pub const INSTALLED_AS: &str = "mainstay";
 /// Name of the definition of GitSync.
 pub const GIT_SYNC_DEFINITION: &str = "gitsyncs.mainstay.dev";
 /// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]); no other has one.
@@ -95,6 +99,8 @@ pub const BOOTSTRAP_KEY: &str = "objects.yaml";
 pub const BOOTSTRAPPED: &str = "mainstay.dev/bootstrapped";
 /// On [`BOOTSTRAP`], while some objects are refused: the digest, and which of them were created.
 pub const BOOTSTRAPPING: &str = "mainstay.dev/bootstrapping";
+/// Field manager of what `mainstay function apply` applies.
+pub const FUNCTION_MANAGER: &str = "mainstay-function";
 /// Field manager of what is created from [`BOOTSTRAP`].
 pub const INSTALL_MANAGER: &str = "mainstay-install";
 /// ConfigMap in the agent's namespace with the keys of SSH hosts.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
+use super::load::ServerLoad;
 use crate::cluster::{Kind, KindId};
 use crate::object::{Key, Owner};
 
@@ -30,6 +31,8 @@ pub enum FollowUp {
     Revert(Key, u32),
     /// Look at an object again after a while.
     LookAgain(Key, Duration),
+    /// Take in what an audit says about the server.
+    Learn(ServerLoad),
 }
 
 /// The follow-ups of a writer, for the one who carries them out.

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Writer;
 use super::delete::{Deleted, Version};
 use crate::api::names::SYNC_LABEL;
 use crate::cluster::{Error, Kind, Part, Removal, Terminating};
 use crate::managed::deletion::{Deletion, Kept, Permission, may_delete, may_delete_child};
+use crate::managed::installation::Live;
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::released;
 use crate::object::{Key, Owner, prune_order};
@@ -91,14 +92,27 @@ impl Writer {
         // A kind that is no longer served has no objects.
         let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
         // Whether somebody else has come to want it is asked anew with every look.
-        let judge = |meta: &ObjectMeta| match may_delete(key, meta, label, entry, permission, self.now()) {
+        let judge = |live: Live<'_>| match self.may_delete(key, live, label, entry, permission) {
             Deletion::Allowed if is_wanted(key) => Err(Pruned::Wanted),
             Deletion::Allowed => Ok(()),
             Deletion::UnderWay(awaits) => Err(Pruned::Terminating { requested: false, awaits }),
             Deletion::NotOurs => Err(Pruned::Gone { deleted: false }),
             Deletion::Kept(why) => Err(Pruned::Kept(why)),
         };
-        Ok(match self.delete_as_found(&kind, key, None, judge).await? {
+        let deleted = if self.installation().asks_for(key) {
+            let judge_whole = |live: &Value| {
+                let meta = live.get("metadata").cloned().unwrap_or_default();
+                match serde_json::from_value::<ObjectMeta>(meta) {
+                    Ok(meta) => judge(Live::Whole(&meta, live)),
+                    // What cannot be read as metadata says nothing, so nothing proves that it may go.
+                    Err(_) => Err(Pruned::Kept(Kept::Unproven)),
+                }
+            };
+            without_found(self.delete_as_found(&kind, key, None, judge_whole).await?)
+        } else {
+            without_found(self.delete_as_found(&kind, key, None, |meta| judge(Live::Metadata(meta))).await?)
+        };
+        Ok(match deleted {
             Deleted::Absent => Pruned::Gone { deleted: false },
             Deleted::Kept(pruned) => pruned,
             Deleted::Done { removal: Removal::Terminating(awaits), .. } => {
@@ -106,6 +120,20 @@ impl Writer {
             }
             Deleted::Done { .. } => Pruned::Gone { deleted: true },
         })
+    }
+
+    /// Whether an object of the inventory may be deleted as it was found, the Mainstay that runs here spared.
+    pub(crate) fn may_delete(
+        &self,
+        key: &Key,
+        live: Live<'_>,
+        label: &str,
+        entry: &Entry,
+        permission: Permission,
+    ) -> Deletion {
+        let (Live::Metadata(meta) | Live::Whole(meta, _)) = live;
+        let deletion = may_delete(key, meta, label, entry, permission, self.now());
+        self.installation().spare(deletion, key, live, permission)
     }
 
     /// Deletes a child that its Function, which has the UID `function`, wants no longer, if it is still the one with this UID
@@ -199,5 +227,14 @@ impl Writer {
             Some(kind) => Ok(Some(kind)),
             None => self.cluster().preferred_kind(&key.group, &key.kind).await,
         }
+    }
+}
+
+/// What became of a deletion, whatever was looked at for it.
+fn without_found<F, K>(deleted: Deleted<F, K>) -> Deleted<(), K> {
+    match deleted {
+        Deleted::Absent => Deleted::Absent,
+        Deleted::Kept(why) => Deleted::Kept(why),
+        Deleted::Done { removal, .. } => Deleted::Done { removal, found: None },
     }
 }

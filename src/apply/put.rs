@@ -121,6 +121,7 @@ impl Writer {
         steps: &'s [Step],
     ) -> impl Stream<Item = (Arc<Desired>, Applied)> + 's {
         let puts = steps.iter().map(move |step| async move {
+            let _putting = self.begin_put();
             // Drift goes before sync work.
             self.yield_to_reverts().await;
             let desired = Arc::clone(&step.desired);

@@ -181,7 +181,8 @@ impl Writer {
             (was_ours, had_ended && occasion == Occasion::Drift, entry.is_some_and(|entry| is_noted(entry, uid(live))))
         };
         let of = Candidate { desired, allowed_by, was_ours, had_ended };
-        replacement::judge(&of, live, is_noted || applied_by(live, MANAGER).is_some(), self.now())
+        replacement::judge(&of, live, is_noted || applied_by(live, MANAGER).is_some(), self.now())?;
+        replacement::spare(self.installation(), &desired.key, live)
     }
 
     fn record_replacement(

@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use super::Writer;
 use super::edit::{Edit, fields_not_put_back};
+use super::load::{ServerLoad, is_overloaded};
 use super::replace::{Occasion, Replaced};
 use super::server_side::{Collisions, InPlace};
 use crate::api::git_sync::{DriftReason, WHOLE_OBJECT};
-use crate::cluster::{Cause, Error};
+use crate::cluster::Error;
 use crate::failure::{Backoff, caught, caught_now};
 use crate::managed::attempts::Ground;
 use crate::managed::autoscaler::is_at_zero;
@@ -30,27 +31,6 @@ use crate::object::{Key, Owner, printable};
 
 /// How long a revert that failed waits before it is tried again.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
-
-/// What a revert says about the server.
-#[derive(Clone, Copy, Debug)]
-pub enum ServerLoad {
-    /// A write was answered as it should be.
-    Answered {
-        /// When it was sent.
-        sent: Instant,
-        /// How many reverts were in flight then, this one among them.
-        in_flight: usize,
-        /// When it was answered.
-        at: Instant,
-    },
-    /// The server has too much to do.
-    Overloaded {
-        /// When the first request was sent.
-        sent: Instant,
-        /// For how long the server wants to be left alone, if it says so.
-        retry_after: Option<Duration>,
-    },
-}
 
 /// Why an object was not put back.
 struct NotDone {
@@ -366,13 +346,5 @@ impl Writer {
         if let Some(owner) = owner {
             self.notify(&owner);
         }
-    }
-}
-
-/// Whether a request failed because the server has too much to do. `again`: that the object is refused is nothing new.
-fn is_overloaded(error: &Error, again: bool) -> bool {
-    match error.code() {
-        Some(code) => code == 429 || code > 500 || (code == 500 && !again),
-        None => matches!(&*error.cause, Cause::TimedOut(_)),
     }
 }

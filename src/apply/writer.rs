@@ -1,7 +1,7 @@
 //! [`Writer`]: the store behind its lock, the locks of the objects, and what every write needs.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -11,11 +11,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::audited::AuditCounts;
 use super::follow_up::{FollowUp, FollowUps};
+use super::load::ServerLoad;
 use super::object_locks::{ObjectLock, ObjectLocks};
 use crate::cluster::{Cluster, Error, Regarding};
 use crate::liveness::Component;
 use crate::managed::desired::Desired;
+use crate::managed::installation::Installation;
 use crate::managed::pending::Next;
 use crate::managed::store::Store;
 use crate::notification::Message;
@@ -23,6 +26,8 @@ use crate::object::{Key, Owner};
 
 /// Longest wait of a commit's writes for reverts, per object.
 const YIELD: Duration = Duration::from_millis(50);
+/// Longest wait of an audit for reverts and applies, per object: where there are always some, it is made all the same.
+const YIELD_TO_ALL: Duration = Duration::from_secs(1);
 /// How long after the end of a break glass the object is looked at.
 const AFTER_PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,6 +49,14 @@ struct Reverts {
     in_flight: usize,
     /// Some wait until they may be in flight.
     some_wait: bool,
+    /// Until then the server wants to be left alone.
+    paused_until: Option<Instant>,
+}
+
+impl Reverts {
+    fn are_none(&self) -> bool {
+        self.in_flight == 0 && !self.some_wait
+    }
 }
 
 /// The one writer of managed objects. Clones share everything. It reads and writes with the agent's own rights, or with
@@ -58,6 +71,11 @@ struct Inner {
     notifiers: Mutex<HashMap<Owner, Arc<Notify>>>,
     autoscalers_known: watch::Sender<bool>,
     reverts: watch::Sender<Reverts>,
+    /// How many applies of commits are in flight or wait for reverts.
+    puts: watch::Sender<usize>,
+    audits: AuditCounts,
+    /// The Mainstay that runs here.
+    installation: OnceLock<Installation>,
     follow_ups: UnboundedSender<FollowUp>,
     started: Instant,
     liveness: Component,
@@ -79,6 +97,9 @@ impl Writer {
             notifiers: Mutex::default(),
             autoscalers_known: watch::Sender::new(false),
             reverts: watch::Sender::default(),
+            puts: watch::Sender::default(),
+            audits: AuditCounts::default(),
+            installation: OnceLock::new(),
             follow_ups: sender,
             started: Instant::now(),
             liveness,
@@ -103,6 +124,18 @@ impl Writer {
         self.0.store.lock()
     }
 
+    /// The Mainstay that runs here is this from now on. Only the first time counts.
+    pub fn set_installation(&self, installation: Installation) {
+        // It does not change while its agent runs.
+        let _ = self.0.installation.set(installation);
+    }
+
+    /// The Mainstay that runs here.
+    pub(crate) fn installation(&self) -> &Installation {
+        static UNKNOWN: LazyLock<Installation> = LazyLock::new(Installation::default);
+        self.0.installation.get().unwrap_or(&UNKNOWN)
+    }
+
     pub(super) fn liveness(&self) -> &Component {
         &self.0.liveness
     }
@@ -114,7 +147,15 @@ impl Writer {
 
     /// So many reverts are in flight now; whether some wait until they may be.
     pub(crate) fn set_reverts(&self, in_flight: usize, some_wait: bool) {
-        self.0.reverts.send_replace(Reverts { in_flight, some_wait });
+        self.0.reverts.send_if_modified(|reverts| {
+            let before = std::mem::replace(reverts, Reverts { in_flight, some_wait, ..*reverts });
+            before != *reverts
+        });
+    }
+
+    /// The server wants to be left alone until then, if it does.
+    pub(crate) fn set_pause(&self, until: Option<Instant>) {
+        self.0.reverts.send_if_modified(|reverts| std::mem::replace(&mut reverts.paused_until, until) != until);
     }
 
     /// How many reverts are in flight.
@@ -125,8 +166,43 @@ impl Writer {
     /// Waits while there are reverts, for a moment: drift goes before sync work.
     pub(super) async fn yield_to_reverts(&self) {
         let mut reverts = self.0.reverts.subscribe();
-        let none = reverts.wait_for(|reverts| reverts.in_flight == 0 && !reverts.some_wait);
+        let none = reverts.wait_for(Reverts::are_none);
         let _ = tokio::time::timeout(YIELD, none).await;
+    }
+
+    /// Counts one more apply of a commit, until what is returned is dropped.
+    pub(super) fn begin_put(&self) -> Putting<'_> {
+        self.0.puts.send_modify(|puts| *puts += 1);
+        Putting(self)
+    }
+
+    /// Waits while there are reverts and applies, for a moment, and for as long as the server wants to be left alone.
+    pub(crate) async fn yield_to_all(&self) {
+        let (mut reverts, mut puts) = (self.0.reverts.subscribe(), self.0.puts.subscribe());
+        let none = async {
+            // The senders live as long as the writer does.
+            while reverts.wait_for(Reverts::are_none).await.is_ok() && puts.wait_for(|puts| *puts == 0).await.is_ok() {
+                if self.0.reverts.borrow().are_none() {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(YIELD_TO_ALL, none).await;
+        loop {
+            let until = self.0.reverts.borrow().paused_until;
+            let Some(pause) = until.and_then(|until| until.checked_duration_since(Instant::now())) else { break };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// What an audit says about the server counts for reverts, too.
+    pub(crate) fn report_load(&self, load: ServerLoad) {
+        self.follow_up(FollowUp::Learn(load));
+    }
+
+    /// What became of audits.
+    pub fn audits(&self) -> &AuditCounts {
+        &self.0.audits
     }
 
     /// Seconds on a monotonic clock.
@@ -236,5 +312,14 @@ impl Writer {
     /// It is known which workloads an autoscaler scales, as far as the cluster says.
     pub(crate) fn autoscalers_are_known(&self) {
         self.0.autoscalers_known.send_replace(true);
+    }
+}
+
+/// An apply of a commit that is in flight, or waits.
+pub(super) struct Putting<'w>(&'w Writer);
+
+impl Drop for Putting<'_> {
+    fn drop(&mut self) {
+        self.0.0.puts.send_modify(|puts| *puts -= 1);
     }
 }

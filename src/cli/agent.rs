@@ -1,12 +1,16 @@
 //! `mainstay agent`: the agent itself, in a cluster or beside one, until a signal or a failure ends it.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
 use crate::{
-    agent, cluster::ServiceAccount, exposure, function, listener::Limits, liveness, notification::Emitter,
+    agent, api::Span, cluster::ServiceAccount, exposure, function, listener::Limits, liveness, notification::Emitter,
     receiver::BaseUrl, source,
 };
+
+/// Shortest and longest time in which everything is audited: a shorter one is a load without use, in a longer one nobody waits.
+const LEAST_INTERVAL: Duration = Duration::from_secs(60);
+const MOST_INTERVAL: Duration = Duration::from_secs(168 * 3600);
 
 /// Arguments of `agent`.
 #[derive(clap::Args, Debug)]
@@ -58,6 +62,10 @@ pub(super) struct Arguments {
     /// rendered here, by the tools on the PATH
     #[arg(long, value_name = "DIR", env = "MAINSTAY_RENDERER")]
     renderer: Option<PathBuf>,
+    /// In which time each managed object is compared once with what its apply would make of it, by a dry run, such as 1h: finds what
+    /// no watch has shown. At least 1m; 0 turns it off
+    #[arg(long, value_name = "DURATION", env = "MAINSTAY_AUDIT_INTERVAL", default_value = "1h", value_parser = audit_interval)]
+    audit_interval: Duration,
     /// Domain that follows the hosts of APIRules that have none, such as example.com; by default such hosts are not valid
     #[arg(long, value_name = "DOMAIN", value_parser = exposure::Settings::domain)]
     default_domain: Option<String>,
@@ -108,6 +116,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         stuck_after: liveness::STUCK_AFTER,
         memory: arguments.memory,
         nudge: agent::Nudge::default(),
+        audit: arguments.audit_interval,
         renderer: arguments.renderer,
     };
     agent::run(settings, cluster, Emitter::default(), stop).await?;
@@ -118,6 +127,16 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
 fn service_account(text: &str) -> Result<String, String> {
     let is_name = ServiceAccount::new("default", text).is_some();
     if is_name { Ok(text.to_owned()) } else { Err("write lower case letters, digits, - and .".to_owned()) }
+}
+
+/// A time such as `1h`, or `0`.
+fn audit_interval(text: &str) -> Result<Duration, String> {
+    let read = if text == "0" { Ok(Duration::ZERO) } else { text.parse::<Span>().map(|span| span.0) };
+    match read {
+        Ok(interval) if interval.is_zero() || (LEAST_INTERVAL..=MOST_INTERVAL).contains(&interval) => Ok(interval),
+        Ok(_) => Err("write at least 1m and at most 168h, or 0 to turn it off".to_owned()),
+        Err(error) => Err(format!("{error}; write a time such as 1h, or 0 to turn it off")),
+    }
 }
 
 /// Bytes, such as `900Mi` or `5Gi`.
@@ -145,6 +164,17 @@ fn variables() -> impl Iterator<Item = (String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_the_time_in_which_everything_is_audited() {
+        for (text, expected) in [("1h", 3600), ("1m", 60), ("168h", 604_800), ("0", 0), ("0s", 0)] {
+            assert_eq!(audit_interval(text), Ok(Duration::from_secs(expected)), "{text}");
+        }
+        assert_eq!(audit_interval("1s").unwrap_err(), "write at least 1m and at most 168h, or 0 to turn it off");
+        for text in ["", "1", "-1h", "169h", "hourly"] {
+            assert!(audit_interval(text).unwrap_err().contains("0 to turn it off"), "{text}");
+        }
+    }
 
     #[test]
     fn reads_sizes() {

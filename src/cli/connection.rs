@@ -75,6 +75,22 @@ impl Connection {
         connect(self.kubeconfig.as_ref()).await
     }
 
+    /// The namespace of the flag.
+    pub(super) fn given_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The namespace of a command that needs no cluster: `default` where there is no kubeconfig.
+    pub(super) async fn namespace_without_cluster(&self) -> Result<String, Error> {
+        let is_named = self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
+        match (&self.namespace, self.connect().await) {
+            (Some(namespace), _) => Ok(namespace.clone()),
+            (None, Ok(cluster)) => Ok(cluster.default_namespace().to_owned()),
+            (None, Err(error)) if is_named => Err(error),
+            (None, Err(_)) => Ok("default".to_owned()),
+        }
+    }
+
     /// The namespace of the command.
     pub(super) fn namespace(&self, cluster: &Cluster) -> String {
         self.namespace.clone().unwrap_or_else(|| cluster.default_namespace().to_owned())

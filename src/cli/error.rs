@@ -98,6 +98,8 @@ pub(super) enum Error {
     #[error(transparent)]
     Bench(#[from] mainstay_bench::Error),
     #[error(transparent)]
+    Function(#[from] super::function::error::Error),
+    #[error(transparent)]
     Libraries(crate::runtimes::libraries::Error),
     #[error("{}", .0.message)]
     Build(crate::api::build::BuildFailure),
@@ -129,6 +131,7 @@ impl Error {
             Self::Cluster(error) if matches!(*error.cause, cluster::Cause::Configuration(_)) => {
                 Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster".into())
             }
+            Self::Function(error) => error.hint().map(str::to_owned),
             #[cfg(feature = "dev")]
             Self::Dev(error) => error.hint(),
             _ => None,

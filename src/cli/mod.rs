@@ -21,6 +21,7 @@ mod error;
 mod events;
 mod exit;
 mod follow;
+mod function;
 mod identity;
 mod ignore_for;
 mod install;
@@ -46,9 +47,9 @@ mod tree;
 mod uninstall;
 mod work_tree;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 
 use error::Error;
 use exit::Exit;
@@ -77,7 +78,10 @@ enum Command {
     Crd,
     /// Show what is read of a directory and what not, and why; exit code 1 if something cannot be read
     Manifests(manifests::Arguments),
-    /// Request a sync, wait until its objects are healthy, and print the commit and the result
+    /// From a directory to a Function and back: init, run, apply, sync. `mainstay init function` and the like are the same
+    Function(function::Arguments),
+    /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. With two words,
+    /// `mainstay sync function NAME`, it is about a Function: `mainstay function sync NAME`
     Sync(sync::Arguments),
     /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; of several GitSyncs, a table
     Status(status::Arguments),
@@ -125,7 +129,10 @@ const _: () = assert!(BLOCKING_THREADS >= 2 * crate::source::MAX_THREADS);
 /// Parses the arguments of the process, runs the command and returns its exit code: 0 fine, 1 differences or not in
 /// sync, 2 failed.
 pub fn run() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match parse(&std::env::args_os().collect::<Vec<_>>()) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -138,6 +145,16 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// What the words mean. `sync function` alone is about the GitSync of that name.
+fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let Some(in_order) = function::words::in_order(words) else { return Arguments::try_parse_from(words) };
+    let meant = Arguments::try_parse_from(in_order);
+    match meant {
+        Err(error) if error.kind() != ErrorKind::DisplayHelp => Arguments::try_parse_from(words).map_err(|_| error),
+        meant => meant,
+    }
+}
+
 async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
         Command::Agent(arguments) => agent::run(arguments).await,
@@ -147,6 +164,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Uninstall(arguments) => uninstall::run(arguments).await,
         Command::Crd => crd::run(),
         Command::Manifests(arguments) => manifests::run(&arguments),
+        Command::Function(arguments) => function::run(&arguments).await,
         Command::Sync(arguments) => sync::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
         Command::Diff(arguments) => diff::run(&arguments).await,
@@ -172,6 +190,29 @@ async fn perform(command: Command) -> Result<Exit, Error> {
 mod tests {
     use super::*;
     use crate::function::Settings;
+
+    /// Whether a line is about a Function; `None` if it is refused.
+    fn is_about_a_function(line: &str) -> Option<bool> {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        parse(&words).ok().map(|arguments| matches!(arguments.command, Command::Function(_)))
+    }
+
+    #[test]
+    fn one_word_after_sync_is_a_git_sync_and_two_are_a_function() {
+        assert_eq!(is_about_a_function("mainstay sync shop"), Some(false));
+        assert_eq!(is_about_a_function("mainstay sync function"), Some(false));
+        assert_eq!(is_about_a_function("mainstay sync function --no-wait -n team"), Some(false));
+        assert_eq!(is_about_a_function("mainstay sync function shop"), Some(true));
+        assert_eq!(is_about_a_function("mainstay sync function function -d out"), Some(true));
+        assert_eq!(is_about_a_function("mainstay sync function --dir out shop"), Some(true));
+        assert_eq!(is_about_a_function("mainstay sync function shop --no-wait"), None);
+        assert_eq!(is_about_a_function("mainstay init function --runtime python38 --dir ws"), Some(true));
+        assert_eq!(
+            is_about_a_function("mainstay apply function --filename a/config.yaml --output yaml --dry-run"),
+            Some(true)
+        );
+        assert_eq!(is_about_a_function("mainstay apply"), None);
+    }
 
     /// Names of the environment variables that a command or one of its own commands reads.
     fn variables(command: &clap::Command) -> Vec<String> {

@@ -71,9 +71,7 @@ impl OutputArgument {
     ) -> Result<String, Error> {
         Ok(match (self.output, position) {
             (Format::Text | Format::Wide, _) => text(),
-            (Format::Json, Position::Only) => {
-                escaped(&serde_json::to_string_pretty(facts).map_err(Error::WriteJson)?, Escape::Json)
-            }
+            (Format::Json, Position::Only) => json(facts)?,
             (Format::Json, Position::InStream) => {
                 escaped(&serde_json::to_string(facts).map_err(Error::WriteJson)?, Escape::Json)
             }
@@ -99,6 +97,11 @@ pub(super) fn yaml(facts: &impl Serialize) -> Result<String, Error> {
         return Ok(text);
     }
     Ok(escaped(&serde_json::to_string_pretty(facts).map_err(Error::WriteJson)?, Escape::Yaml))
+}
+
+/// JSON over several lines, for programs.
+pub(super) fn json(facts: &impl Serialize) -> Result<String, Error> {
+    Ok(escaped(&serde_json::to_string_pretty(facts).map_err(Error::WriteJson)?, Escape::Json))
 }
 
 /// How a character beyond the first 65 536 is escaped: JSON takes two halves, which YAML does not.

@@ -7,6 +7,7 @@
 //!
 //! - `watch`: the watch of each kind, and the loop that [runs](Drift::run) the [follow-ups](crate::apply::FollowUp);
 //!   `fair`: how owners share the reverts in flight; `limit`: how many these are; `timers`: what is waited for
+//! - `audit`: what no watch has shown, found by asking for each object now and then
 //! - `by_name`: the watch of single objects under break glass; `autoscalers`: which workloads an autoscaler scales
 //!
 //! Invariant: an event whose projection is unchanged costs a hash and no request.
@@ -14,6 +15,8 @@
 //! Deliberately absent: every write (`apply`), where desired objects come from (their owner hands them to the writer),
 //! and the store of what is managed (`managed`).
 
+#[expect(clippy::disallowed_methods, reason = "each audit has its time")]
+mod audit;
 mod autoscalers;
 mod by_name;
 mod fair;

@@ -94,6 +94,7 @@ impl Drift {
                 tasks.spawn(async move { Ended::Revert(owner, writer.revert(&key, generation).await) });
             }
             let pause = limit.pause(now);
+            self.writer.set_pause(pause.map(|pause| now + pause));
             let follow_up = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 Some(follow_up) = follow_ups.next() => follow_up,
@@ -159,6 +160,7 @@ impl Drift {
                 FollowUp::WatchByName(kind, key, over) => {
                     tasks.spawn(this.follow_by_name(kind, key, over, stop).map(|()| Ended::Other));
                 }
+                FollowUp::Learn(load) => learn(&mut limit, Some(load)),
                 FollowUp::LookAgain(key, Duration::ZERO) => this.look_now(&key),
                 FollowUp::LookAgain(key, wait) => {
                     let slept = tokio::time::sleep(wait);
@@ -329,7 +331,7 @@ impl Drift {
     }
 }
 
-/// Takes in what a revert says about the server.
+/// Takes in what a revert or an audit says about the server.
 fn learn(limit: &mut Limit, load: Option<ServerLoad>) {
     let before = limit.number();
     match load {

@@ -76,6 +76,11 @@ pub fn same_input(new: &Function, old: &Function) -> bool {
     new.spec == old.spec || written(new, Some(old)) == written(old, None)
 }
 
+/// The spec as its authors have written it, without defaults.
+pub fn authored(function: &Function) -> FunctionSpec {
+    written(function, None)
+}
+
 /// Copies CPU and memory.
 fn fill(given: &mut Option<Resources>, complete: &Resources) {
     let given = given.get_or_insert_default();

@@ -56,7 +56,7 @@ mod violation;
 pub use base::{BaseImage, InvalidBaseImage};
 pub use context::{Context, FunctionMetrics, Input};
 pub use credentials::Credentials;
-pub use defaults::{complete, same_input};
+pub use defaults::{authored, complete, same_input};
 pub use executor::Builder;
 pub use reconcile::{functions, run};
 pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};

@@ -210,7 +210,7 @@ impl Attempt<'_> {
         };
         let plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
         if plan.outranks {
-            self.context.registry.notify();
+            self.context.registry.notify_outranked();
         }
         let outcome = self.perform(&request, &desired, &plan).await?;
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -66,6 +67,7 @@ pub struct Context {
     /// Moves with every reconcile of a GitSync.
     pub(super) liveness: Component,
     facts: Mutex<HashMap<Owner, SyncFacts>>,
+    reconciles: AtomicU64,
     /// For inventories that are loaded: whoever can write ConfigMaps can make them large.
     pub(super) loading: Semaphore,
 }
@@ -117,6 +119,7 @@ impl Context {
             look_now: watch::Sender::new(0),
             liveness,
             facts: Mutex::default(),
+            reconciles: AtomicU64::new(0),
             loading: Semaphore::new(LOADING),
         }
     }
@@ -164,6 +167,15 @@ impl Context {
     pub fn facts(&self) -> Vec<(Owner, SyncFacts)> {
         let facts = self.facts.lock();
         facts.iter().map(|(owner, facts)| (owner.clone(), *facts)).collect()
+    }
+
+    /// How often GitSyncs were reconciled so far, also where there was nothing to do.
+    pub fn reconciles(&self) -> u64 {
+        self.reconciles.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_reconcile(&self) {
+        self.reconciles.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn set_facts(&self, owner: &Owner, facts: Option<SyncFacts>) {

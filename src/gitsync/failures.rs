@@ -26,6 +26,12 @@ struct Failed {
     awaits_deletion: bool,
 }
 
+impl Failed {
+    fn awaits_others(&self) -> bool {
+        self.class == Class::NotReady || self.reason == Reason::OwnershipConflict
+    }
+}
+
 /// The objects whose last apply or deletion failed.
 #[derive(Debug, Default)]
 pub(super) struct Failures(HashMap<Key, Failed>);
@@ -140,11 +146,15 @@ impl Failures {
         self.0.values().map(|failed| failed.again).min()
     }
 
+    /// Whether an object waits for something that another GitSync may bring.
+    pub(super) fn awaits_others(&self) -> bool {
+        self.0.values().any(Failed::awaits_others)
+    }
+
     /// Objects that wait for something that another GitSync may have brought are tried again; whether there is one.
     pub(super) fn retry_awaiting(&mut self, now: Instant) -> bool {
-        let awaits = |f: &Failed| f.class == Class::NotReady || f.reason == Reason::OwnershipConflict;
         let mut any = false;
-        for failed in self.0.values_mut().filter(|failed| awaits(failed)) {
+        for failed in self.0.values_mut().filter(|failed| failed.awaits_others()) {
             failed.again = now;
             any = true;
         }

@@ -10,6 +10,7 @@
 //! Invariant: nothing is deleted or released because a GitSync could not be read: the server has said that it is deleted.
 //! Invariant: an inventory that was put together from labels deletes nothing: what it lists is released.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::json;
@@ -165,6 +166,7 @@ impl Attempt<'_> {
         let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
         let allowed = allow.is_some() && commits.into_iter().any(|commit| commit == allow);
         let own = self.owner.key();
+        let leave = inventory.0.keys().filter(|key| key.is(&own.group, &own.kind)).chain([&own]).cloned().collect();
         let (mut going, staying): (Vec<_>, Vec<_>) = inventory
             .0
             .iter()
@@ -174,7 +176,7 @@ impl Attempt<'_> {
             .partition(|(key, _)| {
                 deletes
                     && !self.context.is_wanted_elsewhere(self.owner, key)
-                    && (allowed || holds_much(&own, key).is_none())
+                    && (allowed || (holds_much(&own, key).is_none() && !self.is_read_by_others(key, &leave)))
             });
         going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
         let permission = if allowed { Permission::Allowed } else { Permission::Unasked };
@@ -185,6 +187,11 @@ impl Attempt<'_> {
         inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
         self.context.writer.forget_owner(self.owner);
         Ok(End::Done)
+    }
+
+    /// Whether a GitSync that does not go with this one reads its repository with an object.
+    fn is_read_by_others(&self, key: &Key, going: &HashSet<Key>) -> bool {
+        self.context.registry.with(self.owner, |view| view.reader_of(key, going).is_some())
     }
 
     /// Nobody is left by whose rights the objects could be deleted or released: they stay as they are. It is the same with a

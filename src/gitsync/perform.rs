@@ -72,7 +72,9 @@ impl Attempt<'_> {
         let awaits_peers = awaited == Awaited::Peers
             || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
             || plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)));
-        self.state.awaits_others = awaits_peers || awaited == Awaited::Tenants;
+        // Whoever reads with it may do so no longer.
+        let awaits_readers = plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)));
+        self.state.awaits_others = awaits_peers || awaits_readers || awaited == Awaited::Tenants;
         let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
         if complete && !awaits_peers {
             self.complete(desired, &tally, began);

@@ -226,11 +226,15 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
         };
         plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
     }
-    let prune = Prune::of(facts.prune, registry.sibling_pending(branch, commit), facts.allows_prune);
-    let desired = desired.iter().map(|d| &d.key).collect();
+    let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
+    // Nobody is waited for where nothing left.
+    let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
+    let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
+    let prune = Prune::of(facts.prune, pending, facts.allows_prune);
     let elsewhere = |key: &Key| registry.desired_elsewhere(key);
-    plan.leaving =
-        prune::decide(&registry.key(), &desired, &observed.inventory, &observed.terminating, &elsewhere, prune);
+    let read_by = |key: &Key, going: &HashSet<Key>| registry.reader_of(key, going);
+    let (own, inventory) = (registry.key(), &observed.inventory);
+    plan.leaving = prune::decide(&own, &desired, inventory, &observed.terminating, &elsewhere, &read_by, prune);
     registry.regain(&regained);
     plan.outranks = registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
     plan

@@ -25,10 +25,11 @@ use super::outcome::Refused;
 use super::placement::label;
 use super::plan::{self, Expect, Live, Observed, Plan, Step, Why};
 use super::previewed::{Fate, Previewed, between, changed};
-use super::prune::{Deletion, Permission, kept, may_delete};
+use super::prune::{Deletion, Permission, kept};
 use super::registry;
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::rights::Rights;
+use super::unread;
 use super::values::Values;
 use crate::api::git_sync::{AllowedBy, SubstituteSourceKind};
 use crate::api::{GitRepository, GitSync};
@@ -36,6 +37,7 @@ use crate::apply::{DryRun, Writer};
 use crate::cluster::{Cluster, Error, Selection};
 use crate::failure::chain;
 use crate::liveness::Liveness;
+use crate::managed::installation::{self, Installation};
 use crate::managed::inventory::Inventory;
 use crate::managed::{Desired, History, Policy};
 use crate::manifest::Decryption;
@@ -149,6 +151,8 @@ impl Preview {
         };
         writer.set_policy(&owner, policy, History::default());
         writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
+        // Where the agent is is not known here; who syncs it is mostly beside it.
+        writer.set_installation(Installation::in_namespace(&namespace));
         // What the flags of the agent confine is not known here.
         let rights = Rights { trusted: vec![namespace.clone()], default_service_account: None };
         let context = Context::new(
@@ -188,6 +192,8 @@ impl Preview {
         let (cluster, namespace) = (self.context.writer.cluster(), self.owner.resource().namespace());
         let known = RepositoryData::read(cluster, namespace, &repository.spec).await;
         let (remote, trusted) = remote_of(repository, &known, self.context.source.egress(namespace))?;
+        let reads_by = unread::reads_by(&self.owner, &self.sync, Some(repository)).into();
+        self.context.registry.update(&self.owner, |row| row.reads_by = reads_by);
         Ok((remote, trusted.err().map(|refused| refused.message)))
     }
 
@@ -395,7 +401,8 @@ impl Preview {
         let meta = acting.cluster().get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
         let Some(meta) = meta else { return Ok(None) };
         let permission = if revision.request.allows_prune() { Permission::Allowed } else { Permission::Unasked };
-        Ok(Some(match may_delete(key, &meta, &self.label, entry, permission, Timestamp::now()) {
+        // What binds rights to the agent is known only by its label here.
+        Ok(Some(match acting.may_delete(key, installation::Live::Metadata(&meta), &self.label, entry, permission) {
             Deletion::Allowed => Fate::Pruned,
             Deletion::UnderWay(_) => Fate::LeftAlone("it is being deleted already".to_owned()),
             Deletion::NotOurs => Fate::LeftAlone("it is somebody else's by now, and is let go".to_owned()),

@@ -76,6 +76,8 @@ pub enum Held {
     Guard,
     /// It takes other things with it.
     Much(&'static str),
+    /// This GitSync reads its repository with it.
+    Read(String),
 }
 
 impl Held {
@@ -87,6 +89,7 @@ impl Held {
             Self::Awaits(pending) => format!("waits for {pending}"),
             Self::Guard => format!("held by a guard; {}", to_delete()),
             Self::Much(why) => format!("{why}; {}", to_delete()),
+            Self::Read(reader) => format!("GitSync {reader} reads its repository with it; {}", to_delete()),
         }
     }
 }
@@ -103,7 +106,7 @@ pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
         }
         Kept::Paused => format!("kubectl annotate {kind} {name}{namespace} {RECONCILE}-"),
         Kept::Unproven => format!("kubectl delete {kind} {name}{namespace}"),
-        Kept::TakesObjects => allow_prune(sync, commit),
+        Kept::TakesObjects | Kept::Installed => allow_prune(sync, commit),
     };
     format!("{why}; to delete it: {release}")
 }
@@ -152,13 +155,15 @@ impl Leaving {
 }
 
 /// Decides for every object of the inventory of the GitSync `own` that is not `desired` any more whether it is deleted,
-/// handed over or held. What is being deleted already is only looked at, and counts for no guard.
+/// handed over or held. What is being deleted already is only looked at, and counts for no guard. `read_by` names a GitSync
+/// that reads its repository with an object, and does not go with these.
 pub(super) fn decide(
     own: &Key,
     desired: &HashSet<&Key>,
     inventory: &Inventory,
     terminating: &HashSet<Key>,
     desired_elsewhere: &dyn Fn(&Key) -> Elsewhere,
+    read_by: &dyn Fn(&Key, &HashSet<Key>) -> Option<String>,
     prune: Prune,
 ) -> Leaving {
     let mut leaving = inventory.0.keys().filter(|key| !desired.contains(key)).cloned().collect::<Vec<_>>();
@@ -195,9 +200,11 @@ pub(super) fn decide(
             plan.held = leaving.into_iter().map(|key| (key, Held::Guard)).collect();
         }
         (Prune::Guarded, None) => {
+            let going = leaving.iter().filter(|key| key.is(&own.group, &own.kind) && *key != own).cloned().collect();
             for key in leaving {
-                match holds_much(own, &key) {
-                    Some(why) => plan.held.push((key, Held::Much(why))),
+                let much = holds_much(own, &key).map(Held::Much);
+                match much.or_else(|| read_by(&key, &going).map(Held::Read)) {
+                    Some(why) => plan.held.push((key, why)),
                     None => plan.prune.push(key),
                 }
             }

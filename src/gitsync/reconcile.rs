@@ -17,6 +17,7 @@ use super::decryption::DecryptionSecret;
 use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
+use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine, depends_on};
 use super::terminating::{self, TerminatingObjects};
@@ -26,7 +27,7 @@ use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::{Class, caught};
-use crate::managed::{History, Policy};
+use crate::managed::{History, Policy, verdict};
 use crate::object::{Key, Owner};
 use crate::secrets::{Followed, RepositorySecrets, ValueSources};
 use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
@@ -76,6 +77,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut repositories = context.repositories.listen();
     let mut host_keys = context.source.host_keys();
     let mut registry = context.registry.listen();
+    let mut outranked = context.registry.listen_outranked();
     let mut look_now = context.look_now.subscribe();
     let mut pushed = context.pushes.subscribe(&consumer);
     let drifted = context.writer.notifier(&owner);
@@ -108,7 +110,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             changed = input.changed() => if changed.is_err() { return },
             // `reconcile` sees whether it was this one's.
             _ = repositories.changed() => {}
-            _ = registry.changed() => registry.mark_changed(),
+            _ = registry.changed(), if task.awaits_others() => registry.mark_changed(),
+            _ = outranked.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.last_seen = None,
             _ = pushed.changed() => task.pushed = *pushed.borrow_and_update(),
             _ = host_keys.changed() => task.host_keys_changed(),
@@ -225,6 +228,7 @@ impl Task {
     /// A reconcile. One that panics is an attempt that failed.
     async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
         let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
+        context.count_reconcile();
         let reconciled = caught(context.liveness.track(self.reconcile(sync))).await;
         let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
         // What was made of the commit may be what it panicked about.
@@ -366,10 +370,16 @@ impl Task {
         }
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
         self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
-        if let Ok(Some(url)) = &url {
-            let branch = registry::branch(url, &sync.spec.followed_reference());
-            self.context.registry.update(&self.owner, |row| row.branch = Some(branch));
-        }
+        let branch = url
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        self.context.registry.update(&self.owner, |row| {
+            row.branch = branch.or(row.branch.take());
+            row.reads_by = reads_by.clone().into();
+            row.takes_objects = deletes_objects(&sync.metadata);
+        });
         self.attempt(sync).settle_finalizer().await?;
         self.attempt(sync).load_inventory().await?;
         // What is suspended goes on with the mirror that it has.
@@ -382,6 +392,7 @@ impl Task {
         }
         if let Some(until) = suspended {
             self.context.registry.update(&self.owner, |row| row.suspended = true);
+            self.let_itself_resume(sync);
             return Ok(Some(Outcome::Suspended { until }));
         }
         self.context.registry.update(&self.owner, |row| row.suspended = false);
@@ -438,6 +449,20 @@ impl Task {
         refused.message.extend(unread::advice(&unread));
         self.set_unread(unread);
         refused
+    }
+
+    /// A GitSync that manages itself is suspended. Where its own repository says so it reads no commit that ends that: from now on
+    /// whoever resumes it by hand is not reverted.
+    fn let_itself_resume(&mut self, sync: &GitSync) {
+        let (own, inventory) = (self.owner.key(), self.attempt(sync).inventory().unwrap_or_default());
+        let applied = self.context.writer.desired(&own).map(|desired| desired.object.value());
+        // What the last agent applied may not be known.
+        let by_commit = applied.is_none_or(|document| verdict::is_suspended(&document, Timestamp::now()));
+        let mut unread = self.state.unread.clone().unwrap_or_default();
+        if by_commit && inventory.0.contains_key(&own) && !unread.contains_key(&own) {
+            unread.insert(own, Timestamp::now());
+            self.set_unread(unread);
+        }
     }
 
     /// The repository was read. What it could not be read with, and is as wanted now, is kept like any other object.

@@ -18,6 +18,9 @@ use tokio::sync::watch;
 use crate::object::{Key, Owner};
 use crate::source::RemoteUrl;
 
+/// The kinds that repositories are read with.
+const READ_WITH: [(&str, &str); 2] = [("serverless.kyma-project.io", "GitRepository"), ("", "Secret")];
+
 /// What one GitSync manages and wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -47,6 +50,10 @@ pub struct Row {
     pub outranked: HashSet<Key>,
     /// There is something in that which it has not planned for yet.
     pub has_lost: bool,
+    /// What it reads its repository with: its GitRepository, and the Secrets that they name.
+    pub reads_by: Arc<[Key]>,
+    /// Its objects go with it when it is deleted, so it is kept where it only left a repository.
+    pub takes_objects: bool,
 }
 
 /// Who wants an object besides the GitSync that manages it.
@@ -104,6 +111,7 @@ pub(super) fn branch(url: &RemoteUrl, reference: &str) -> String {
 pub struct Registry {
     rows: Mutex<HashMap<Owner, Row>>,
     changed: watch::Sender<u64>,
+    outranked: watch::Sender<u64>,
     complete: watch::Sender<bool>,
 }
 
@@ -162,7 +170,7 @@ impl Registry {
         look(&mut View { rows: &mut rows, own })
     }
 
-    /// Changes the own row and, if that made a difference, wakes all GitSyncs.
+    /// Changes the own row and, if that made a difference, wakes the GitSyncs that wait for others.
     pub fn update(&self, own: &Owner, change: impl FnOnce(&mut Row)) {
         let changed = self.with(own, |view| {
             let row = view.own();
@@ -194,14 +202,26 @@ impl Registry {
         let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
     }
 
-    /// Wakes all GitSyncs: something came that they may have waited for.
+    /// Wakes the GitSyncs that wait for others: something came that they may have waited for.
     pub fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Hears of every change.
+    /// Wakes all GitSyncs: something was taken from one that need not wait for anything.
+    pub fn notify_outranked(&self) {
+        self.notify();
+        self.outranked.send_modify(|count| *count += 1);
+    }
+
+    /// Hears of every change. With each commit every GitSync of the repository makes one: whoever waits for none of the others
+    /// listens to [`Registry::listen_outranked`] only, or a commit would wake all of them as often as there are GitSyncs.
     pub fn listen(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Hears of what is taken from GitSyncs.
+    pub fn listen_outranked(&self) -> watch::Receiver<u64> {
+        self.outranked.subscribe()
     }
 
     /// The GitSync is gone.
@@ -225,6 +245,9 @@ impl View<'_> {
     /// These objects count as ours from now on, also where a GitSync manages them that we outrank. Whether one does.
     pub(super) fn reserve(&mut self, keys: impl Iterator<Item = Key>) -> bool {
         let keys = keys.collect::<Vec<_>>();
+        if keys.is_empty() {
+            return false;
+        }
         let row = self.own();
         let is_confined = row.confined_to.is_some();
         let mut managed: HashSet<_> = row.managed.as_deref().cloned().unwrap_or_default();
@@ -330,6 +353,22 @@ impl View<'_> {
         self.peers().any(|(_, row)| !row.tried)
     }
 
+    /// The GitSync, ours or one that counts for us, that reads its repository with an object. Those that are `going` do so no
+    /// longer, unless they are kept because their objects would go with them.
+    pub fn reader_of(&self, key: &Key, going: &HashSet<Key>) -> Option<String> {
+        if !READ_WITH.iter().any(|(group, kind)| key.is(group, kind)) {
+            return None;
+        }
+        let own = self.rows.get(self.own);
+        let counts = |owner: &Owner, row: &Row| *owner == *self.own || row.is_peer_of(own);
+        let stays =
+            |owner: &Owner, row: &Row| !going.contains(&owner.key()) || (row.takes_objects && *owner != *self.own);
+        let readers = self.rows.iter().filter(|(_, row)| row.reads_by.contains(key));
+        let readers = readers.filter(|(owner, row)| counts(owner, row) && stays(owner, row));
+        // The first by name, so that equal rows give equal messages.
+        readers.map(|(owner, _)| owner.to_string()).min()
+    }
+
     /// Whether another GitSync has applied an object and says so in its inventory.
     pub fn taken_elsewhere(&self, key: &Key) -> bool {
         self.others().any(|(_, row)| row.taken.as_ref().is_some_and(|taken| taken.contains(key)))
@@ -409,6 +448,36 @@ mod tests {
         assert_eq!(claim(row(&["a"], &["a"], "c1"), "release"), Claim::Held("x/other".into()));
         assert_eq!(claim(row(&["a"], &[], "c2"), "main"), Claim::Free);
         assert_eq!(claim(row(&[], &["a"], "c2"), "main"), Claim::Free);
+    }
+
+    #[test]
+    fn whoever_reads_with_an_object_holds_it_unless_it_goes_too_or_is_a_tenant() {
+        let secret = Key::new("", "Secret", Some("a"), "login");
+        let own = Owner::git_sync("x", "own");
+        let reader = |confined_to: Option<&str>, takes_objects| {
+            let registry = Registry::default();
+            let reads_by = [secret.clone()].into();
+            let confined_to = confined_to.map(Into::into);
+            registry.update(&Owner::git_sync("a", "other"), |r| {
+                *r = Row { confined_to, reads_by, takes_objects, ..Row::default() }
+            });
+            registry
+        };
+        let check = |registry: &Registry, going: &[Key]| {
+            registry.with(&own, |view| view.reader_of(&secret, &going.iter().cloned().collect()))
+        };
+        let other = [Owner::git_sync("a", "other").key()];
+        assert_eq!(check(&reader(None, false), &[]), Some("a/other".to_owned()));
+        assert_eq!(check(&reader(None, false), &other), None, "it goes, too");
+        assert_eq!(
+            check(&reader(None, true), &other),
+            Some("a/other".to_owned()),
+            "it is kept, for its objects would go with it"
+        );
+        assert_eq!(check(&reader(Some("a"), false), &[]), None, "whoever may create a GitSync could hold everything");
+        let registry = reader(None, false);
+        let another = registry.with(&own, |view| view.reader_of(&key("login"), &HashSet::new()));
+        assert_eq!(another, None, "a ConfigMap of that name");
     }
 
     #[test]

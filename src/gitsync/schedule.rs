@@ -40,6 +40,11 @@ impl Task {
         self.pushed.max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
+    /// Whether anything waits for what other GitSyncs do.
+    pub(super) fn awaits_others(&self) -> bool {
+        self.state.awaits_others || self.state.failed.awaits_others()
+    }
+
     /// Another GitSync changed what it manages or wants, or a Namespace or definition came.
     pub(super) fn others_changed(&mut self) {
         let now = Instant::now();

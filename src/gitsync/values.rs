@@ -143,7 +143,7 @@ fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String
 
 /// Flux does so, too: a value cannot begin a new line of a manifest.
 fn without_newlines(text: &str) -> String {
-    text.replace('\n', "")
+    text.replace(['\n', '\r'], "")
 }
 
 /// The names that are none, and why; `None` if all are.

@@ -27,6 +27,8 @@ pub enum Kept {
     Unproven,
     /// It is a GitSync whose objects go with it: the guards of none of them have been asked.
     TakesObjects,
+    /// It is part of the Mainstay that runs here.
+    Installed,
 }
 
 impl fmt::Display for Kept {
@@ -41,6 +43,7 @@ impl fmt::Display for Kept {
             Self::TakesObjects => {
                 "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)"
             }
+            Self::Installed => "it is part of the Mainstay that runs here, which deleting it may end",
         })
     }
 }

@@ -86,9 +86,10 @@ impl Store {
         }
     }
 
-    /// The object is gone. Whether it stays so, for it had ended with what is desired.
+    /// The object is gone. Whether it stays so: it had ended with what is desired, or is the GitSync itself, which somebody has
+    /// deleted to end its work.
     pub(crate) fn stays_absent(&mut self, key: &Key) -> bool {
-        self.objects.get_mut(key).is_some_and(|mut managed| managed.stays_absent())
+        self.objects.get_mut(key).is_some_and(|mut managed| managed.is_owner() || managed.stays_absent())
     }
 
     /// An object vanished from the watch by this version: deleted, or its label was taken off.
@@ -230,6 +231,11 @@ impl Managed {
             Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
             verdict => verdict,
         };
+        let verdict = match verdict {
+            // Whoever stops both loops stops this one, whatever the repository says.
+            Verdict::Revert if is_owner && verdict::is_suspended(live, now) => Verdict::LeaveAlone(Reason::Ignore),
+            verdict => verdict,
+        };
         match &verdict {
             Verdict::InSync => {
                 if is_newer {
@@ -251,10 +257,44 @@ impl Managed {
 mod tests {
     use std::borrow::Cow;
 
+    use serde_json::json;
+
     use super::*;
-    use crate::managed::Desired;
-    use crate::managed::fixtures::{applied, applying, live, verify};
+    use crate::cluster::Scope;
+    use crate::managed::fixtures::{POLICY, applied, applying, desired_of, live, verify};
     use crate::managed::pending::SMALL;
+    use crate::managed::{Desired, History};
+
+    #[test]
+    fn a_git_sync_neither_ends_its_own_suspension_nor_undoes_its_own_deletion() {
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        let document = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "demo"}, "spec": {"suspend": false},
+        });
+        let kind = Kind::fixed("mainstay.dev/v1alpha1", "GitSync", "gitsyncs", Scope::Namespaced);
+        let desired = desired_of(kind, &document);
+        let live = |version: u64, spec: Value| {
+            let ours = json!({"f:spec": {"f:suspend": {}, "f:interval": {}}});
+            let entry = json!({"manager": "mainstay", "operation": "Apply", "fieldsV1": ours});
+            let metadata =
+                json!({"name": "demo", "uid": "u", "resourceVersion": version.to_string(), "managedFields": [entry]});
+            json!({"metadata": metadata, "spec": spec})
+        };
+        store.set_policy(&owner, POLICY, History::default());
+        assert!(store.begin_put(&owner, &desired).is_some());
+        verify(&mut store, &desired, &live(5, json!({"suspend": false})), &desired.body());
+        let (kind, key) = (&desired.kind, &desired.key);
+        assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        let mut see = |version: u64, spec: Value| {
+            store.see(kind, key, live(version, spec), Instant::now(), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(6, json!({"suspend": true})), Next::Nothing);
+        assert_eq!(see(7, json!({"suspend": false, "suspendUntil": "2999-01-01T00:00:00Z"})), Next::Nothing);
+        assert_eq!(see(8, json!({"suspend": false, "interval": "3h"})), Next::Queue, "everything else goes back");
+        assert!(store.stays_absent(key));
+        let (mut store, other) = applied();
+        assert!(!store.stays_absent(&other.key));
+    }
 
     #[test]
     fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {

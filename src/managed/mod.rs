@@ -11,11 +11,12 @@
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
 //!   hold, and what is in their way
 //! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object; `additions`: what people's tools added
-//! - `deletion`: whether an object that left may be deleted; [`replacement`]: whether one that cannot be changed may be
+//! - `deletion`: whether an object that left may be deleted; [`installation`]: the Mainstay that runs here is not, unasked; [`replacement`]: whether one that cannot be changed may be
 //!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
 //! - [`health_rules`]: the expressions of a GitSync for the health of kinds
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
+//! - `audit`: which object is audited when
 //! - `remaining`: how an object differs that is not put back at once; `drifted`: which do, and what ends that; `lost_fields`:
 //!   what was taken from us in a live object
 //! - `summary`: what an owner's status says of its objects
@@ -34,6 +35,7 @@ pub(crate) mod additions;
 pub(crate) mod applied_configuration;
 pub(crate) mod apply_state;
 pub(crate) mod attempts;
+pub(crate) mod audit;
 mod autoscaled;
 pub(crate) mod autoscaler;
 pub(crate) mod backoff_expiry;
@@ -50,6 +52,7 @@ pub(crate) mod fuzz;
 pub mod health_rules;
 mod ignore_rules;
 pub(crate) mod ignored;
+pub mod installation;
 pub mod inventory;
 mod lost_fields;
 pub(crate) mod memory_budget;

@@ -2,15 +2,15 @@
 //! does not have.
 //!
 //! What `kubectl` client-side apply, edit or create last wrote in labels, annotations, data and env lists is moved
-//! into our own entry of `managedFields`; server-side apply then removes what the document does not name. Nothing else
-//! changes hands: finalizers, owner references, replicas and every other field stay with who wrote them.
+//! into our own entry of `managedFields`, and so is all that `mainstay function apply` has applied; server-side apply then
+//! removes what the document does not name. Nothing else changes hands: finalizers, owner references, replicas and every other field stay with who wrote them.
 //!
 //! Invariant: fields of managers that are not people's tools are not touched here.
 
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, add, applied_by, subtract};
-use crate::api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER};
+use crate::api::names::{BEFORE_FIRST_APPLY, FUNCTION_MANAGER, HANDOVER_MANAGER, MANAGER};
 
 /// Managers that people's `kubectl` commands write as.
 pub(crate) const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
@@ -29,7 +29,14 @@ pub fn take_over(managed_fields: &Value, api_version: &str, now: &str, leave: im
         leave(&mut taken);
         taken
     };
-    moved(managed_fields, api_version, now, is_tool, taken)
+    let of_tools = moved(managed_fields, api_version, now, is_tool, taken);
+    let whole = |fields: &Fields| {
+        let mut whole = fields.clone();
+        leave(&mut whole);
+        whole
+    };
+    let is_command = |entry: &Value| entry["manager"] == FUNCTION_MANAGER && entry["operation"] == "Apply";
+    moved(of_tools.as_ref().unwrap_or(managed_fields), api_version, now, is_command, whole).or(of_tools)
 }
 
 /// `managedFields` in which what `part` says of the fields of such entries has become ours.
@@ -167,6 +174,20 @@ mod tests {
             "finalizers stay with who wrote them"
         );
         assert!(rewritten[0]["fieldsV1"]["f:spec"].get("f:replicas").is_some());
+    }
+
+    #[test]
+    fn takes_all_that_our_own_command_has_applied() {
+        let applied = |fields: &Value| json!({"f:spec": {"f:source": fields, "f:env": fields}});
+        let mut command = entry(FUNCTION_MANAGER, applied(&json!({})));
+        command["operation"] = "Apply".into();
+        let label = json!({"f:metadata": {"f:labels": {"f:old": {}}}});
+        let entries = json!([command, entry("kubectl", label)]);
+        let rewritten = take_over(&entries, "apps/v1", "now", |_| ()).unwrap();
+        let [ours] = &rewritten.as_array().unwrap()[..] else { panic!("{rewritten}") };
+        assert_eq!(ours["manager"], MANAGER);
+        assert_eq!(ours["fieldsV1"]["f:spec"], json!({"f:source": {}, "f:env": {}}));
+        assert_eq!(ours["fieldsV1"]["f:metadata"], json!({"f:labels": {"f:old": {}}}));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::deletion::{kept_by, takes_much};
 use super::desired::Desired;
+use super::installation::Installation;
 use super::verdict::{is_controlled, is_paused, uid};
 use crate::api::git_sync::AllowedBy;
 use crate::api::names::{DISABLED, ENABLED, REPLACE, RERUN, SYNC_LABEL};
@@ -256,6 +257,19 @@ pub(crate) fn judge(of: &Candidate<'_>, live: &Value, is_proven: bool, now: jiff
         Some(why) => denied(Denied::HoldsData(why)),
         None => Ok(()),
     }
+}
+
+/// The Mainstay that runs here is not deleted: nobody would be left to create it anew.
+///
+/// # Errors
+/// The live object belongs to it.
+pub(crate) fn spare(installation: &Installation, key: &Key, live: &Value) -> Result<(), Unfit> {
+    let meta = live.get("metadata").cloned().unwrap_or_default();
+    let belongs = |meta: &ObjectMeta| installation.includes(key, meta) || installation.is_bound_by(key, live);
+    if serde_json::from_value(meta).is_ok_and(|meta| belongs(&meta)) {
+        return Err(Unfit::Denied(Denied::Never("it is part of the Mainstay that runs here")));
+    }
+    Ok(())
 }
 
 /// What is created for trial: the object under another name, or (without one) under its own, without what a second one could

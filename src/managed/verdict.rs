@@ -127,6 +127,13 @@ pub fn is_terminating(live: &Value) -> bool {
     live.pointer("/metadata/deletionTimestamp").is_some_and(|v| !v.is_null())
 }
 
+/// Whether a GitSync, live or as its document has it, is suspended at `now`.
+pub(crate) fn is_suspended(live: &Value, now: Timestamp) -> bool {
+    let until =
+        live.pointer("/spec/suspendUntil").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
+    live.pointer("/spec/suspend") == Some(&Value::Bool(true)) || until.is_some_and(|until| until > now)
+}
+
 /// UID of the object's controller.
 pub fn controller(live: &Value) -> Option<&str> {
     let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);

@@ -66,7 +66,7 @@ fn add(
     names: &mut Names,
     found: &mut DocumentContent,
 ) {
-    if left_out(&map) {
+    if left_out(&map) || asks_for_contents(&map) {
         return;
     }
     if path.is_empty() {
@@ -143,6 +143,17 @@ pub(super) fn holds_expressions(value: &Value) -> bool {
 fn left_out(map: &Map<String, Value>) -> bool {
     let annotations = map.get("metadata").and_then(|metadata| metadata.get("annotations"));
     annotations.and_then(|annotations| annotations.get(names::FLUX_IGNORE)).and_then(Value::as_str) == Some("true")
+}
+
+/// Whether it is a Secret of `mainstay install` that asks the agent for what it is to hold. It is under break glass where it is
+/// live, and so in what `mainstay install` prints; it is the agent's, whatever repository that is in.
+fn asks_for_contents(map: &Map<String, Value>) -> bool {
+    let inside = |field: &str, name: &str| map.get("metadata")?.get(field)?.get(name)?.as_str();
+    let is_secret =
+        map.get("kind").is_some_and(|kind| kind == "Secret") && map.get("apiVersion").is_some_and(|v| v == "v1");
+    let holds_nothing = !map.contains_key("data") && !map.contains_key("stringData");
+    let is_kept = inside("annotations", names::RECONCILE) == Some(names::DISABLED);
+    is_secret && holds_nothing && is_kept && inside("labels", names::GENERATE).is_some()
 }
 
 /// The items if it is a list: its kind ends in `List`, and it has `items` and no name.

@@ -142,6 +142,28 @@ pub enum Message {
         /// Field manager that made the change, or `unknown`.
         who: String,
     },
+    /// An audit found drift that no watch had shown.
+    DriftMissed {
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The object.
+        object: String,
+        /// The field paths that differ; `(object)` if it does not exist.
+        fields: Vec<String>,
+        /// Field manager that made the change, or `unknown`.
+        who: String,
+    },
+    /// The API server refuses the dry run by which an object is audited.
+    AuditRefused {
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The object, the first of its kind of which that is so.
+        object: String,
+        /// The error, without values.
+        cause: String,
+    },
     /// Another client keeps writing to the same fields, so reverts of this object are slowed down.
     Contended {
         /// The owner of the object.
@@ -375,6 +397,20 @@ impl Message {
                 let text = format!("differs in {} (changed by {who}), left as it is by policy", fields.join(", "));
                 describe(Warning, "DriftSeen", "Revert", change_key(fields, who), text)
             }
+            Self::DriftMissed { fields, who, .. } => {
+                let text = if fields == &[WHOLE_OBJECT] {
+                    "does not exist, which no watch has shown: found by the audit".to_owned()
+                } else {
+                    let fields = fields.join(", ");
+                    format!("differs in {fields} (changed by {who}), which no watch has shown: found by the audit")
+                };
+                describe(Warning, "DriftMissed", "Audit", change_key(fields, who), text)
+            }
+            Self::AuditRefused { cause, .. } => {
+                let text =
+                    format!("it and others of its kind cannot be audited, for their dry run is refused: {cause}");
+                describe(Warning, "AuditRefused", "Audit", cause.clone(), text)
+            }
             Self::Contended { fields, who, .. } => {
                 let text = format!("{who} keeps writing to {}: reverts slow down", fields.join(", "));
                 describe(Warning, "Contended", "Revert", change_key(fields, who), text)
@@ -469,6 +505,8 @@ impl Message {
             | Self::WindowOverridden { subject, .. }
             | Self::Reverted { subject, .. }
             | Self::DriftSeen { subject, .. }
+            | Self::DriftMissed { subject, .. }
+            | Self::AuditRefused { subject, .. }
             | Self::Contended { subject, .. }
             | Self::NotPutBack { subject, .. }
             | Self::NotRemoved { subject, .. }
@@ -491,6 +529,8 @@ impl Message {
         match self {
             Self::Reverted { object, .. }
             | Self::DriftSeen { object, .. }
+            | Self::DriftMissed { object, .. }
+            | Self::AuditRefused { object, .. }
             | Self::Contended { object, .. }
             | Self::NotPutBack { object, .. }
             | Self::NotRemoved { object, .. }

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use super::closure::{Tree, is_remote, join, parent, resolve};
+use super::closure::{Tree, join, parent, resolve};
+use super::kustomization::is_remote;
 use super::schema;
 use crate::api::render::Helm;
-use crate::manifest::Problem;
+use crate::manifest::{self, Problem};
 use crate::object::{Digest, Place, printable};
 use crate::source::{self, Entry, EntryKind, Found};
 
@@ -124,12 +125,14 @@ pub fn chart_files(tree: &mut impl Tree, file: &str, options: &ChartOptions) -> 
     for named in &options.helm.values_files {
         add_values(&mut found, tree, file, named)?;
     }
-    let entries: Vec<Entry> = found.files.values().cloned().collect();
+    let (entries, archives) = (found.files.values().cloned().collect::<Vec<_>>(), schema::Archives::new(SCHEMA));
     for entry in entries {
         let refused = if entry.path.rsplit('/').next() == Some(SCHEMA) {
             schema::refused(&tree.read(&entry)?)
-        } else if is_archive(&entry.path) {
-            schema::refused_in_archive(&tree.read(&entry)?, SCHEMA)
+        } else if is_archive(&entry.path) && within(file, &entry.path).split('/').any(|part| part == "charts") {
+            let content = tree.read(&entry)?;
+            // Of a pointer it is said when it is copied.
+            if manifest::is_in_lfs(&content) { None } else { archives.refused(&content) }
         } else {
             None
         };

@@ -8,8 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
+use super::kustomization::{Reference, Target, Unread, fields, is_remote, line_of, references};
 use crate::manifest::Problem;
 use crate::object::{Digest, Place, printable};
 use crate::source::{self, BaseDir, Entry, EntryKind, Found};
@@ -22,10 +21,6 @@ const MOST_FILES: usize = 5_000;
 const MOST_BYTES: u64 = 32 << 20;
 /// Bytes of one kustomization's own file.
 const KUSTOMIZATION_BYTES: u64 = 1 << 20;
-/// How references begin that lead to another host, in lower case.
-const REMOTE: [&str; 10] =
-    ["git::", "gh:", "ssh://", "https://", "http://", "git@", "github.com:", "github.com/", "file://", "s3::"];
-
 /// What a kustomization reads.
 #[derive(Debug, Default)]
 pub struct Closure {
@@ -120,11 +115,10 @@ pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, source::Erro
         }
         let content = tree.read(entry)?;
         let text = String::from_utf8_lossy(&content);
-        let parsed: Value = match serde_yaml::from_str(&text) {
+        let parsed = match fields(&content) {
             Ok(parsed) => parsed,
-            Err(error) => {
-                let at = error.location().map_or(0, |at| at.line());
-                closure.problem(line(&entry.path, at), "the kustomization is not valid YAML", "mend it");
+            Err(Unread { line: at, what, hint }) => {
+                closure.problem(line(&entry.path, at), what, &hint);
                 continue;
             }
         };
@@ -134,7 +128,7 @@ pub fn closure(tree: &mut impl Tree, file: &str) -> Result<Closure, source::Erro
                 open.push((directory, at));
             }
         }
-        if ["helmCharts", "helmChartInflationGenerator"].iter().any(|key| parsed.get(key).is_some()) {
+        if ["helmCharts", "helmChartInflationGenerator"].iter().any(|key| parsed.contains_key(*key)) {
             let at = line(&entry.path, line_of(&text, "helmChart"));
             closure.problem(at, "it inflates Helm charts, which is not done", "commit what `helm template` prints");
         }
@@ -151,7 +145,7 @@ pub(super) fn components(tree: &mut impl Tree, base: &str, named: &[String]) -> 
     for (index, path) in named.iter().enumerate() {
         let at = Place::file(format!("spec.components[{index}]"));
         let before = closure.problems.len();
-        let found = closure.follow(tree, base, &Reference { path, may_be_directory: true }, &at)?;
+        let found = closure.follow(tree, base, &Reference { path, to: named_by_sync(path) }, &at)?;
         if found.is_none() && closure.problems.len() == before {
             let what = format!("it names {}, which is no directory", printable(path));
             closure.problem(at, what, "name a directory with a kustomization.yaml of the kind Component");
@@ -160,10 +154,8 @@ pub(super) fn components(tree: &mut impl Tree, base: &str, named: &[String]) -> 
     Ok(closure.problems)
 }
 
-/// Something that a kustomization names.
-struct Reference<'v> {
-    path: &'v str,
-    may_be_directory: bool,
+fn named_by_sync(path: &str) -> Target {
+    if is_remote(path) { Target::Elsewhere } else { Target::FileOrDirectory }
 }
 
 impl Closure {
@@ -190,11 +182,19 @@ impl Closure {
         at: &Place,
     ) -> Result<Option<String>, source::Error> {
         let shown = printable(named.path).into_owned();
-        if is_remote(named.path) {
-            // An address may hold a password.
-            let what = "it names something of another host, which is not fetched";
-            self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
-            return Ok(None);
+        match named.to {
+            Target::Elsewhere => {
+                // An address may hold a password.
+                let what = "it names something of another host, which is not fetched";
+                self.problem(at.clone(), what, "commit a copy, or add the repository as a submodule");
+                return Ok(None);
+            }
+            Target::Unclear(field) => {
+                let what = format!("one of its {field} is neither a path nor an object");
+                self.problem(at.clone(), what, "give the object apiVersion, kind and metadata.name");
+                return Ok(None);
+            }
+            Target::File | Target::FileOrDirectory => {}
         }
         let Some(path) = resolve(base, named.path) else {
             let what = format!("it names {shown}, which is not in the repository");
@@ -202,7 +202,7 @@ impl Closure {
             return Ok(None);
         };
         match tree.at(&path)? {
-            Found::Directory if named.may_be_directory => return Ok(Some(path)),
+            Found::Directory if named.to == Target::FileOrDirectory => return Ok(Some(path)),
             Found::Directory => {
                 self.problem(at.clone(), format!("it names {shown}, which is a directory"), "name a file");
             }
@@ -225,57 +225,6 @@ impl Closure {
         }
         Ok(None)
     }
-}
-
-/// What a kustomization names, in its order.
-fn references(kustomization: &Value) -> Vec<Reference<'_>> {
-    let mut all = Vec::new();
-    let list = |key: &str| kustomization.get(key).and_then(Value::as_array).into_iter().flatten();
-    let texts = |key: &'static str| list(key).filter_map(Value::as_str);
-    let mut name = |path, may_be_directory| all.push(Reference { path, may_be_directory });
-    for key in ["resources", "bases", "components"] {
-        texts(key).for_each(|path| name(path, true));
-    }
-    // These are paths, or what the file would hold.
-    for key in ["generators", "transformers", "validators"] {
-        texts(key).filter(|text| !is_written_out(text)).for_each(|path| name(path, true));
-    }
-    texts("patchesStrategicMerge").filter(|text| !is_written_out(text)).for_each(|path| name(path, false));
-    for key in ["crds", "configurations"] {
-        texts(key).for_each(|path| name(path, false));
-    }
-    for key in ["patches", "patchesJson6902", "replacements"] {
-        list(key).filter_map(|item| item.get("path")?.as_str()).for_each(|path| name(path, false));
-    }
-    if let Some(path) = kustomization.pointer("/openapi/path").and_then(Value::as_str) {
-        name(path, false);
-    }
-    for key in ["configMapGenerator", "secretGenerator"] {
-        for generator in list(key) {
-            for files in ["files", "envs"] {
-                let named = generator.get(files).and_then(Value::as_array).into_iter().flatten();
-                for path in named.filter_map(Value::as_str) {
-                    // Of `key=path` the path.
-                    name(path.split_once('=').map_or(path, |(_, path)| path), false);
-                }
-            }
-            if let Some(path) = generator.get("env").and_then(Value::as_str) {
-                name(path, false);
-            }
-        }
-    }
-    all
-}
-
-/// Whether a text is a document rather than the path of one.
-fn is_written_out(text: &str) -> bool {
-    text.contains('\n') || text.contains(": ") || text.starts_with('{')
-}
-
-/// Whether what is named leads to another host.
-pub(super) fn is_remote(named: &str) -> bool {
-    let lower = named.to_ascii_lowercase();
-    REMOTE.iter().any(|begin| lower.starts_with(begin)) || lower.contains("://")
 }
 
 /// A path that is named in a directory, from the root of the repository; `None` if it leaves it.
@@ -302,11 +251,6 @@ pub(super) fn parent(path: &str) -> &str {
 
 pub(super) fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
-}
-
-/// The first line that has a text, from 1; 0 if none has.
-fn line_of(text: &str, wanted: &str) -> usize {
-    text.lines().position(|line| line.contains(wanted)).map_or(0, |index| index + 1)
 }
 
 fn line(file: &str, line: usize) -> Place {
@@ -362,8 +306,8 @@ pub(super) mod tests {
 
     #[test]
     fn has_everything_that_is_named_and_nothing_else() {
-        let all = "resources: [../base, web.yaml]\ncomponents: [../parts]\ngenerators:\n- |\n  kind: Inline\n\
-                   patches: [{path: p.yaml}, {patch: 'a: b'}]\npatchesStrategicMerge: [m.yaml, 'a: b']\n\
+        let all = "resources: [../base, web.yaml]\ncomponents: [../parts]\ngenerators:\n- |\n  kind: Inline\n  metadata: {name: x}\n\
+                   patches: [{path: p.yaml}, {patch: 'a: b'}]\npatchesStrategicMerge: [m.yaml, '{kind: a, metadata: {name: b}}']\n\
                    patchesJson6902: [{path: j.yaml}]\nreplacements: [{path: r.yaml}]\nopenapi: {path: o.json}\n\
                    crds: [c.json]\nconfigMapGenerator:\n- {files: [k=f.txt, g.txt], envs: [e.env], env: d.env}\n";
         let files = [

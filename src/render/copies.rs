@@ -21,6 +21,9 @@ impl NotCopied {
     /// The problem of what is rendered from a file.
     pub(super) fn problem(&self, file: &str) -> Problem {
         let (what, hint) = match self {
+            Self::Disk(error) if error.kind() == std::io::ErrorKind::InvalidFilename => {
+                ("it reads a file whose name is longer than 255 bytes".to_owned(), "give it a shorter name")
+            }
             Self::Disk(error) => (
                 format!("its files cannot be copied: {error}"),
                 "see that the agent's volume has room, and that the agent may write to it",

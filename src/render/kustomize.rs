@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::added::{Added, WithAdded};
 use super::closure::{Closure, closure, components, join, parent};
 use super::copies::copy;
 use super::error::Error;
+use super::kustomization::fields;
 use super::overlay::Overlay;
 use super::program::{Program, Purpose, Run};
 use super::refusal::refusal;
@@ -115,7 +116,10 @@ impl Kustomize {
                     Err(not_copied) => Err(vec![not_copied.problem(&shown)]),
                     Ok(root) => match run(tool, root.path(), parent(&file)).await {
                         Run::Built(documents) => Ok(documents),
-                        Run::Failed(words) => Err(vec![refusal(&shown, &root.path().to_string_lossy(), &words)]),
+                        Run::Failed(words) => Err({
+                            let files = closure.files.keys().map(String::as_str);
+                            vec![refusal(&shown, &root.path().to_string_lossy(), &words, files)]
+                        }),
                         Run::Ended(why) => Err(problem(&why, "split it")),
                         Run::Missing => Err(problem(NO_TOOL, NO_TOOL_HINT)),
                         Run::Away(error) => return Err(Error::Renderer(error)),
@@ -171,7 +175,7 @@ impl Prepared {
             let found = closure(&mut snapshot, &self.file)?;
             let root = match found.files.get(&self.file) {
                 // Problems are named with the lines of the file as it is.
-                Some(root) if found.problems.is_empty() => parsed(&snapshot.read(root)?),
+                Some(root) if found.problems.is_empty() => fields(&snapshot.read(root)?).ok(),
                 _ => None,
             };
             let Some(root) = root else { return Ok((found, added)) };
@@ -184,14 +188,6 @@ impl Prepared {
         added.0.insert(self.file.clone(), Value::Object(root).to_string().into_bytes());
         let found = closure(&mut WithAdded { tree: snapshot, added: &added }, &self.file)?;
         Ok((found, added))
-    }
-}
-
-/// The fields of a kustomization.
-fn parsed(content: &[u8]) -> Option<Map<String, Value>> {
-    match serde_yaml::from_slice(content) {
-        Ok(Value::Object(fields)) => Some(fields),
-        _ => None,
     }
 }
 

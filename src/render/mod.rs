@@ -29,8 +29,10 @@ mod error;
 #[expect(clippy::disallowed_methods, reason = "it runs the tool, and waits")]
 mod helm;
 mod helm_refusal;
+mod kustomization;
 #[expect(clippy::disallowed_methods, reason = "it removes what was left behind")]
 mod kustomize;
+mod network;
 mod normal_form;
 mod overlay;
 mod pattern;

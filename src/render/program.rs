@@ -1,6 +1,8 @@
-//! The tools that build kustomizations and render charts, and their runs: with an empty environment, a deadline, and bounds on what it may use.
+//! The tools that build kustomizations and render charts, and their runs: with an empty environment, without network, with a
+//! deadline and bounds on what they may use.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,14 +10,17 @@ use std::time::Duration;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::network::cut_off;
 
 /// Longest run.
-pub(super) const DEADLINE: Duration = Duration::from_secs(60);
-/// CPU time of a run, in seconds.
-const CPU_SECONDS: u64 = 60;
-/// Writable memory of a run, in bytes.
-const MEMORY: u64 = 1 << 30;
+pub(super) const DEADLINE: Duration = BOUNDS.deadline;
+/// Three thousand objects with prefixes take a third of the time, and half of the memory. In a cluster all of it has to fit into the
+/// renderer's container, or that is killed in place of the tool.
+const BOUNDS: Bounds = Bounds { deadline: Duration::from_secs(60), cpu_seconds: 60, memory: 400 << 20 };
 /// Memory from which the tool collects its garbage more often.
 const SOFT_MEMORY: &str = "GOMEMLIMIT=96MiB";
 /// Open files of a run.
@@ -24,8 +29,8 @@ const FILES: u64 = 256;
 pub(super) const OUTPUT: u64 = 17 << 20;
 /// Bytes of what it complains that are looked at.
 pub(super) const COMPLAINT: u64 = 64 << 10;
-/// Nothing listens there: what the tool would fetch in spite of everything fails at once.
-const NOWHERE: &str = "http://127.0.0.1:9";
+/// Where the tool finds no files of its own: neither ours nor, as it would in its copy of the repository, those of a commit.
+const NOBODYS_HOME: &str = "/nonexistent";
 
 /// Programs, the first of which that is there is used, each with the arguments that all of its runs have.
 type Programs = [(&'static str, &'static [&'static str])];
@@ -52,11 +57,23 @@ impl Purpose {
 /// How the words begin of what is written in Go and ends because there is no more memory.
 const NO_MEMORY: [&str; 3] = ["fatal error: ", "runtime: ", "runtime/cgo: "];
 
+/// What a run may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bounds {
+    /// How long it may take.
+    deadline: Duration,
+    /// CPU time, in seconds.
+    cpu_seconds: u64,
+    /// Writable memory, in bytes.
+    memory: u64,
+}
+
 /// A program that builds kustomizations, or renders charts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
-    program: PathBuf,
+    path: PathBuf,
     arguments: &'static [&'static str],
+    bounds: Bounds,
 }
 
 /// How a run ended.
@@ -79,7 +96,7 @@ impl Program {
     pub(super) fn find(path: &OsStr, purpose: Purpose) -> Option<Self> {
         purpose.programs().iter().find_map(|(name, arguments)| {
             let mut candidates = std::env::split_paths(path).filter(|dir| dir.is_absolute()).map(|dir| dir.join(name));
-            candidates.find(|program| is_program(program)).map(|program| Self { program, arguments })
+            candidates.find(|program| is_program(program)).map(|path| Self { path, arguments, bounds: BOUNDS })
         })
     }
 
@@ -91,28 +108,27 @@ impl Program {
         arguments: &[OsString],
         variables: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
     ) -> Run {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.path);
         let (variable, value) = SOFT_MEMORY.split_once('=').unwrap_or_default();
         command
             .args(self.arguments)
             .args(arguments)
             .current_dir(root)
             .env_clear()
-            .env("HOME", root)
+            .env("HOME", NOBODYS_HOME)
             .env("PATH", "")
             .env(variable, value)
             .envs(variables.iter().map(|(name, value)| (name, value)))
-            .envs(["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, NOWHERE)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = match command.spawn() {
+        let mut child = match spawn(command).await {
             Ok(child) => child,
-            Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.program.display())),
+            Err(error) => return Run::Ended(format!("{} cannot be run: {error}", self.path.display())),
         };
         if let Some(pid) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-            && let Err(error) = confine(pid)
+            && let Err(error) = confine(pid, self.bounds)
         {
             return Run::Ended(format!("the tool's limits cannot be set: {error}"));
         }
@@ -139,7 +155,10 @@ impl Program {
                 Ok(status) if status.code().is_some() => {
                     let words = String::from_utf8_lossy(&complaint).into_owned();
                     if NO_MEMORY.iter().any(|said| words.lines().any(|line| line.starts_with(said))) {
-                        return Run::Ended(format!("the tool used more memory than it may ({} MiB)", MEMORY >> 20));
+                        return Run::Ended(format!(
+                            "the tool used more memory than it may ({} MiB)",
+                            self.bounds.memory >> 20
+                        ));
                     }
                     Run::Failed(words)
                 }
@@ -148,16 +167,33 @@ impl Program {
                 ),
             }
         };
-        let ended = tokio::time::timeout(DEADLINE, whole).await;
-        ended.unwrap_or_else(|_| Run::Ended(format!("timed out after {} s while it was built", DEADLINE.as_secs())))
+        let deadline = self.bounds.deadline;
+        let ended = tokio::time::timeout(deadline, whole).await;
+        ended.unwrap_or_else(|_| Run::Ended(format!("timed out after {} s while it was built", deadline.as_secs())))
     }
 }
 
+/// Begins a program without network.
+async fn spawn(mut command: Command) -> io::Result<Child> {
+    let (runtime, (done, begun)) = (Handle::current(), oneshot::channel());
+    let mut begin = move || {
+        let _entered = runtime.enter();
+        cut_off(std::env::consts::ARCH).map_err(io::Error::other)?;
+        command.spawn()
+    };
+    // What a thread gives up it cannot have again: this one ends.
+    std::thread::Builder::new().name("begin a tool".to_owned()).spawn(move || {
+        // Whoever waited may be gone; the child goes with the answer.
+        _ = done.send(begin());
+    })?;
+    begun.await.unwrap_or_else(|_| Err(io::ErrorKind::Interrupted.into()))
+}
+
 /// Bounds what a process may use.
-fn confine(pid: Pid) -> Result<(), rustix::io::Errno> {
+fn confine(pid: Pid, most: Bounds) -> Result<(), rustix::io::Errno> {
     let bounds = [
-        (Resource::Cpu, CPU_SECONDS),
-        (Resource::Data, MEMORY),
+        (Resource::Cpu, most.cpu_seconds),
+        (Resource::Data, most.memory),
         (Resource::Nofile, FILES),
         // It writes to its output only.
         (Resource::Fsize, 0),
@@ -195,6 +231,10 @@ mod tests {
 
     /// Runs a script in place of the tool.
     async fn run(script: &str) -> Run {
+        within(BOUNDS, script).await
+    }
+
+    async fn within(bounds: Bounds, script: &str) -> Run {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("kustomize");
         // Written by another process: while a test of this one begins a program, that program has all files of this process
@@ -205,8 +245,8 @@ mod tests {
             .arg(&program);
         assert!(writer.status().unwrap().success());
         let path = std::env::join_paths(["/nothing".into(), directory.path().to_owned()]).unwrap();
-        let tool = Program::find(&path, Purpose::Kustomize).unwrap();
-        assert_eq!(tool.program, program);
+        let tool = Program { bounds, ..Program::find(&path, Purpose::Kustomize).unwrap() };
+        assert_eq!(tool.path, program);
         assert_eq!(Program::find(&path, Purpose::Helm), None);
         let root = tempfile::tempdir().unwrap();
         let none: [(&str, &Path); 0] = [];
@@ -218,7 +258,8 @@ mod tests {
         let Run::Built(printed) = run("echo \"$*\"; export -p").await else { panic!("it fails") };
         let printed = String::from_utf8(printed).unwrap();
         assert!(printed.starts_with("build -- /") && printed.contains("/app\n"), "{printed}");
-        let allowed = ["HOME", "PATH", "PWD", "OLDPWD", "GOMEMLIMIT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+        assert!(printed.contains("HOME='/nonexistent'") || printed.contains("HOME=/nonexistent"), "{printed}");
+        let allowed = ["HOME", "PATH", "PWD", "OLDPWD", "GOMEMLIMIT"];
         for line in printed.lines().skip(1) {
             let name = line.strip_prefix("export ").unwrap().split('=').next().unwrap();
             assert!(allowed.contains(&name), "{line}");
@@ -244,7 +285,27 @@ mod tests {
         let Run::Ended(why) = run("echo 'fatal error: runtime: out of memory' >&2; exit 2").await else {
             panic!("it did not end")
         };
-        assert_eq!(why, "the tool used more memory than it may (1024 MiB)");
+        assert_eq!(why, "the tool used more memory than it may (400 MiB)");
+    }
+
+    #[tokio::test]
+    async fn a_run_ends_with_its_cpu_time_its_memory_and_its_deadline() {
+        let ended = async |bounds, script: &str| match within(bounds, script).await {
+            Run::Ended(why) => why,
+            other => panic!("{script}: {other:?}"),
+        };
+        let why = ended(Bounds { cpu_seconds: 1, ..BOUNDS }, "while :; do :; done").await;
+        assert!(why.contains("more CPU time or memory than it may"), "{why}");
+        let hangs = "while :; do while read -r line; do :; done < /proc/version; done";
+        let why = ended(Bounds { deadline: Duration::from_secs(1), ..BOUNDS }, hangs).await;
+        assert_eq!(why, "timed out after 1 s while it was built");
+        let grows = "x=0123456789012345; while :; do x=$x$x; done";
+        let run = within(Bounds { memory: 64 << 20, cpu_seconds: 10, ..BOUNDS }, grows).await;
+        // The shell says so itself, and ends.
+        assert!(
+            matches!(&run, Run::Failed(words) if words.contains("memory")) || matches!(run, Run::Ended(_)),
+            "{run:?}"
+        );
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! The tool quotes what it cannot read, and that may be a Secret. So its words are searched for what is known to be a name
 //! (paths, field names, kinds and names of objects), and nothing else of them is shown.
 
+use super::closure::{join, parent};
 use crate::manifest::Problem;
 use crate::object::{Place, printable};
 
@@ -41,6 +42,12 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ("missing Resource metadata", "", "one of the documents that it names has no metadata", "give it a name"),
     ("kustomization.yaml is empty", "", "the kustomization is empty", "name what belongs to it under `resources`"),
     (
+        "socket: permission denied",
+        "",
+        "it names something of another host, which is not fetched",
+        "commit a copy, or add the repository as a submodule",
+    ),
+    (
         "must specify --enable-helm",
         "",
         "it inflates Helm charts, which is not done",
@@ -48,12 +55,12 @@ const KNOWN: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The problem of a kustomization of which the tool said this. `root` is where its files lay.
-pub(super) fn refusal(file: &str, root: &str, words: &str) -> Problem {
+/// The problem of a kustomization of which the tool said this. `root` is where the files lay that it reads.
+pub(super) fn refusal<'f>(file: &str, root: &str, words: &str, files: impl Iterator<Item = &'f str>) -> Problem {
     // Some of its builds write their words as a quoted text.
     let words = words.replace("\\\"", "\"").replace(&format!("{}/", root.trim_end_matches('/')), "");
     if let Some((at, path)) = malformed(&words) {
-        let place = Place { line: at, ..Place::file(path) };
+        let place = Place { line: at, ..Place::file(whole(path, file, files)) };
         return Problem::new(place, "the document is not valid YAML", Some("mend it"));
     }
     for (before, after, what, hint) in KNOWN {
@@ -75,6 +82,18 @@ fn malformed(words: &str) -> Option<(u32, &str)> {
     Some((line, file.get(..end)?))
 }
 
+/// The path in the repository of a file that is named by where the kustomization lies that names it, which is not known.
+fn whole<'f>(path: &str, kustomization: &str, mut files: impl Iterator<Item = &'f str>) -> String {
+    let beside = join(parent(kustomization), path);
+    let mut found = files
+        .by_ref()
+        .filter(|file| file.strip_suffix(path).is_some_and(|rest| rest.is_empty() || rest.ends_with('/')));
+    match (found.next(), found.next()) {
+        (Some(only), None) => only.to_owned(),
+        _ => beside,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +101,8 @@ mod tests {
     #[test]
     fn names_are_shown_and_nothing_else() {
         let words = r#"E1123 16:05:46.9 4335 run.go:72] "command failed" err="invalid Kustomization: json: unknown field \"foo\"""#;
-        let said = |words: &str| refusal("a/kustomization.yaml", "/scratch/x", words).to_string();
+        let files = ["a/kustomization.yaml", "b/c/w.yaml", "a/v.yaml", "b/v.yaml"];
+        let said = |words: &str| refusal("a/kustomization.yaml", "/scratch/x", words, files.into_iter()).to_string();
         assert_eq!(said(words), "a/kustomization.yaml: the kustomization has no field foo (correct its name)");
         assert_eq!(
             said(
@@ -98,8 +118,10 @@ mod tests {
         assert!(said(unknown).contains("refuses it") && !said(unknown).contains("hush"));
         assert_eq!(
             said("accumulating resources from 'w.yaml': MalformedYAMLError: yaml: line 3: hush in File: w.yaml': x"),
-            "w.yaml, line 3: the document is not valid YAML (mend it)"
+            "b/c/w.yaml, line 3: the document is not valid YAML (mend it)"
         );
+        let two = said("MalformedYAMLError: yaml: line 3: hush in File: v.yaml");
+        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (mend it)");
         assert!(
             said("security; file '/scratch/x/b/f' is not in or below '/scratch/x/a'").contains("reads the file b/f,")
         );

@@ -1,14 +1,20 @@
 //! Schemas of values: what they refer to, which Helm would fetch.
+//!
+//! Invariant: what cannot be read here is refused: Helm may be able to.
+//! Invariant: all packed charts of a chart, those in packed charts with them, unpack to no more than a limit.
 
-use std::io::Read;
+use std::cell::Cell;
+use std::io::{self, Read};
 
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-/// Bytes of one schema that are looked at, and no more are taken.
-const SCHEMA_BYTES: u64 = 4 << 20;
-/// Bytes that a packed chart may unpack to.
+/// Bytes of one file of a packed chart that is looked at, and no more are taken.
+const FILE_BYTES: u64 = 4 << 20;
+/// Bytes that all packed charts of a chart may unpack to together.
 const UNPACKED_BYTES: u64 = 64 << 20;
+/// Packed charts within each other.
+const DEPTH: usize = 5;
 /// Keywords of JSON Schema that refer to another schema.
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Where the schemas of schemas are that Helm brings along.
@@ -19,8 +25,9 @@ type Refused = Option<(&'static str, &'static str)>;
 
 /// Whether a schema refers to anything but itself.
 pub(super) fn refused(content: &[u8]) -> Refused {
-    // What is no JSON Helm refuses.
-    let schema: Value = serde_json::from_slice(content).ok()?;
+    let Ok(schema) = serde_json::from_slice::<Value>(content) else {
+        return Some(("the schema is not JSON, or is nested too deeply", "mend it"));
+    };
     leads_elsewhere(&schema).then_some((
         "the schema refers to another one, which is not fetched",
         "let every $ref begin with `#`, and have what it refers to in the same schema",
@@ -39,36 +46,89 @@ fn leads_elsewhere(value: &Value) -> bool {
     }
 }
 
-/// The same of all files with this name in a packed chart. One that unpacks to too much is refused for that.
-pub(super) fn refused_in_archive(content: &[u8], name: &str) -> Refused {
-    const TOO_LARGE: (&str, &str) = ("the packed chart is larger than 64 MiB", "unpack it, and commit what is needed");
-    let mut unpacked = MultiGzDecoder::new(content).take(UNPACKED_BYTES + 1);
-    let mut archive = tar::Archive::new(&mut unpacked);
-    // What is no archive, or breaks off, Helm refuses.
-    let mut found = None;
-    for entry in archive.entries().ok()? {
-        let Ok(mut entry) = entry else { break };
-        let is_schema = entry.path().is_ok_and(|path| path.file_name().is_some_and(|own| own == name));
-        if is_schema {
-            let mut schema = Vec::new();
-            if entry.by_ref().take(SCHEMA_BYTES + 1).read_to_end(&mut schema).is_err() {
-                break;
-            }
-            if schema.len() as u64 > SCHEMA_BYTES {
-                found = Some(("a schema in the packed chart is larger than 4 MiB", "take it out"));
-                break;
-            }
-            if let Some((_, hint)) = refused(&schema) {
-                found = Some(("a schema in the packed chart refers to another one, which is not fetched", hint));
-                break;
-            }
+/// The packed charts of a chart.
+pub(super) struct Archives<'n> {
+    /// The name of schemas.
+    name: &'n str,
+    /// Bytes that they may yet unpack to.
+    left: Cell<u64>,
+}
+
+const TOO_LARGE: (&str, &str) =
+    ("the packed charts are larger than 64 MiB together", "unpack them, and commit what is needed");
+const UNREADABLE: (&str, &str) = ("the packed chart cannot be read", "pack it anew with `helm package`, or unpack it");
+
+impl<'n> Archives<'n> {
+    pub(super) fn new(name: &'n str) -> Self {
+        Self { name, left: Cell::new(UNPACKED_BYTES) }
+    }
+
+    /// What is wrong with a packed chart: with its schemas, and those of packed charts in it.
+    pub(super) fn refused(&self, content: &[u8]) -> Refused {
+        self.within(content, 0)
+    }
+
+    fn within(&self, content: &[u8], depth: usize) -> Refused {
+        let mut unpacked = Counted { from: MultiGzDecoder::new(content), left: &self.left };
+        let found = self.look_through(&mut unpacked, depth);
+        // To its end, as Helm does, whatever came of reading it.
+        let rest = if found.is_none() { io::copy(&mut unpacked, &mut io::sink()).map(drop) } else { Ok(()) };
+        match found.or_else(|| rest.is_err().then_some(UNREADABLE)) {
+            Some(_) if self.left.get() == 0 => Some(TOO_LARGE),
+            found => found,
         }
     }
-    // To its end, whatever came of reading it.
-    if found.is_none() {
-        _ = std::io::copy(&mut unpacked, &mut std::io::sink());
+
+    fn look_through(&self, unpacked: &mut impl Read, depth: usize) -> Refused {
+        let mut archive = tar::Archive::new(unpacked);
+        let Ok(entries) = archive.entries() else { return Some(UNREADABLE) };
+        for entry in entries {
+            let Ok(mut entry) = entry else { return Some(UNREADABLE) };
+            // Helm resolves `..`, and takes `\\` for `/` where there is one: so any part may be the name.
+            let path = entry.path_bytes().into_owned();
+            let has = |is_it: &dyn Fn(&[u8]) -> bool| path.split(|byte| matches!(byte, b'/' | b'\\')).any(is_it);
+            let is_schema = has(&|part| part == self.name.as_bytes());
+            let is_packed = has(&|part| part.ends_with(b".tgz")) && has(&|part| part == b"charts");
+            if !is_schema && !is_packed {
+                continue;
+            }
+            let mut file = Vec::new();
+            if entry.by_ref().take(FILE_BYTES + 1).read_to_end(&mut file).is_err() {
+                return Some(UNREADABLE);
+            }
+            if file.len() as u64 > FILE_BYTES {
+                return Some(("a schema or a chart in the packed chart is larger than 4 MiB", "unpack the chart"));
+            }
+            if is_schema && let Some((_, hint)) = refused(&file) {
+                return Some((
+                    "a schema in the packed chart is not JSON, or refers to another one, which is not fetched",
+                    hint,
+                ));
+            }
+            if is_packed && depth >= DEPTH {
+                return Some(("packed charts are in each other too deeply", "unpack them"));
+            }
+            if is_packed && let Some(found) = self.within(&file, depth + 1) {
+                return Some(found);
+            }
+        }
+        None
     }
-    if unpacked.limit() == 0 { Some(TOO_LARGE) } else { found }
+}
+
+/// What is read is taken off what is left.
+struct Counted<'l, R> {
+    from: R,
+    left: &'l Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        let left = self.left.get().saturating_sub(read as u64);
+        self.left.set(left);
+        if left == 0 { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(read) }
+    }
 }
 
 #[cfg(test)]
@@ -84,7 +144,6 @@ mod tests {
     #[test]
     fn schemas_refer_to_themselves_only() {
         for good in [
-            "{",
             r##"{"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"$ref": "#/$defs/a"}}}"##,
             r#"{"properties": {"$ref": {"type": "string"}}}"#,
         ] {
@@ -95,31 +154,88 @@ mod tests {
             r#"{"$ref": "file:///etc/passwd"}"#,
             r#"{"allOf": [{"$ref": "other.json"}]}"#,
             r#"{"$schema": "http://169.254.169.254/latest"}"#,
+            // Some versions of Helm read these.
+            "{",
+            &format!("{REMOTE} x"),
+            &format!("{}{REMOTE}{}", "[".repeat(200), "]".repeat(200)),
+            &REMOTE.replace(r#""a""#, r#""\ud800""#),
         ] {
             assert!(refused(bad.as_bytes()).is_some(), "{bad}");
         }
+        assert!(refused(&[REMOTE.as_bytes(), b"\xff"].concat()).is_some());
+    }
+
+    fn packed(files: &[(&str, &[u8])], more: u64) -> Vec<u8> {
+        let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+        for (path, content) in files {
+            let mut header = tar::Header::new_gnu();
+            // Unchecked: what a hostile archive says.
+            header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_size(content.len() as u64);
+            header.set_cksum();
+            builder.append(&header, *content).unwrap();
+        }
+        let mut header = tar::Header::new_gnu();
+        header.set_size(more);
+        builder.append_data(&mut header, "db/zeros", io::repeat(0).take(more)).unwrap();
+        builder.into_inner().unwrap().finish().unwrap()
+    }
+
+    fn said(content: &[u8]) -> &'static str {
+        Archives::new("values.schema.json").refused(content).map_or("", |(what, _)| what)
     }
 
     #[test]
-    fn packed_charts_are_looked_into_and_bounded() {
-        let packed = |schema: &str, more: u64| {
-            let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
-            let mut header = tar::Header::new_gnu();
-            header.set_size(schema.len() as u64);
-            builder.append_data(&mut header, "db/values.schema.json", schema.as_bytes()).unwrap();
-            let mut header = tar::Header::new_gnu();
-            header.set_size(more);
-            builder.append_data(&mut header, "db/zeros", std::io::repeat(0).take(more)).unwrap();
-            builder.into_inner().unwrap().finish().unwrap()
-        };
-        assert_eq!(refused_in_archive(&packed("{}", 10), "values.schema.json"), None);
-        let (what, _) = refused_in_archive(&packed(REMOTE, 10), "values.schema.json").unwrap();
-        assert!(what.contains("refers to another one"), "{what}");
-        let (what, _) = refused_in_archive(&packed("{}", 70 << 20), "values.schema.json").unwrap();
-        assert!(what.contains("64 MiB"), "{what}");
+    fn packed_charts_are_looked_into_wherever_the_schema_is() {
+        assert_eq!(said(&packed(&[("db/values.schema.json", b"{}"), ("db/files/x.tgz", b"x")], 10)), "");
+        let elsewhere = "a schema in the packed chart is not JSON, or refers to another one, which is not fetched";
+        for path in [
+            "db/values.schema.json",
+            "db\\values.schema.json",
+            "db/values.schema.json/x/..",
+            "db/values.schema.json/.",
+            "db/charts/a/values.schema.json",
+            "/values.schema.json",
+            "../../values.schema.json",
+        ] {
+            assert_eq!(said(&packed(&[(path, REMOTE.as_bytes())], 10)), elsewhere, "{path}");
+        }
+        let mut nested = packed(&[("a/values.schema.json", REMOTE.as_bytes())], 10);
+        for depth in 0..8 {
+            let expected = if depth < DEPTH { elsewhere } else { "packed charts are in each other too deeply" };
+            nested = packed(&[(["db/charts/a.tgz", "db\\charts\\a.tgz"][depth % 2], &nested)], 10);
+            assert_eq!(said(&nested), expected, "{depth}");
+        }
+        let mut damaged = packed(&[("db/values.schema.json", REMOTE.as_bytes())], 10);
+        damaged.truncate(damaged.len() / 2);
+        for unreadable in [&damaged[..], b"nothing"] {
+            assert_eq!(said(unreadable), UNREADABLE.0);
+        }
+        // Go's reader takes a sum of signed bytes as well.
+        let mut header = tar::Header::new_gnu();
+        header.set_path("db/values.schema.json").unwrap();
+        header.set_size(0);
+        header.set_username("\u{e9}").unwrap();
+        header.set_cksum();
+        let sum = header.cksum().unwrap() - 512;
+        header.as_mut_bytes()[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        let mut archive = GzEncoder::new(Vec::new(), Compression::fast());
+        archive.write_all(&[header.as_bytes().as_slice(), &[0; 1024]].concat()).unwrap();
+        assert_eq!(said(&archive.finish().unwrap()), UNREADABLE.0);
+    }
+
+    #[test]
+    fn packed_charts_are_bounded_together() {
+        assert_eq!(said(&packed(&[], 70 << 20)), TOO_LARGE.0);
         let mut not_an_archive = GzEncoder::new(Vec::new(), Compression::fast());
         not_an_archive.write_all(&vec![b'x'; 70 << 20]).unwrap();
-        assert!(refused_in_archive(&not_an_archive.finish().unwrap(), "values.schema.json").is_some());
-        assert_eq!(refused_in_archive(b"nothing", "values.schema.json"), None);
+        assert!(!said(&not_an_archive.finish().unwrap()).is_empty());
+        let archives = Archives::new("values.schema.json");
+        let small = packed(&[], 20 << 20);
+        let said = (0..4).map(|_| archives.refused(&small).map(|(what, _)| what)).collect::<Vec<_>>();
+        assert_eq!(said, [None, None, None, Some(TOO_LARGE.0)]);
+        let nested =
+            packed(&[("db/charts/a.tgz", &packed(&[], 40 << 20)), ("db/charts/b.tgz", &packed(&[], 40 << 20))], 0);
+        assert_eq!(super::tests::said(&nested), TOO_LARGE.0);
     }
 }

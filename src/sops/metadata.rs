@@ -86,6 +86,10 @@ impl Metadata {
         if mac.is_empty() || last_modified.is_empty() {
             return Err("it has no MAC, so nobody knows who changed it".to_owned());
         }
+        // Its last line. Without it `sops` reads nothing either.
+        if matches!(sops.get("version"), None | Some(Node::Leaf(super::scalar::Scalar::Null))) {
+            return Err("it has no version of SOPS: it is cut short".to_owned());
+        }
         Ok(Self { groups, threshold, mac, last_modified, mac_only_encrypted, rule: Rule::of(sops)? })
     }
 }

@@ -144,6 +144,72 @@ fn every_build_command_has_help() {
 }
 
 #[test]
+fn every_function_command_has_help() {
+    check_golden("cli/function.txt", &transcript(&["function", "--help"]));
+    for command in ["init", "apply", "sync", "run"] {
+        let ours = transcript(&["function", command, "--help"]);
+        check_golden(&format!("cli/function-{command}.txt"), &ours);
+        let theirs = transcript(&[command, "function", "--help"]);
+        assert_eq!(ours.split_once('\n').unwrap().1, theirs.split_once('\n').unwrap().1, "the same in the other order");
+    }
+}
+
+/// The tutorial on Functions and GitOps, as it is written but for the first word; its shell has no kubeconfig.
+#[test]
+fn the_commands_of_the_tutorial_print_a_function_that_is_ready_to_be_committed() {
+    let home = tempfile::tempdir().unwrap();
+    let script = "mkdir my-function; kyma init function --runtime python38 --dir $PWD/my-function; cd my-function; ls; cat config.yaml
+        cat handler.py requirements.txt; cd ..; GH_FOLDER=flux; mkdir $GH_FOLDER
+        kyma apply function --filename $PWD/my-function/config.yaml --output yaml --dry-run > ./${GH_FOLDER}/my-function.yaml
+        cat flux/my-function.yaml; echo \"    sourcePath: $PWD/my-function
+triggers:
+    - version: evt1
+      source: the-source
+      type: t1\" >> my-function/config.yaml
+        kyma apply function --filename $PWD/my-function/config.yaml --output yaml --dry-run > ./${GH_FOLDER}/my-function.yaml
+        cat flux/my-function.yaml";
+    let script = format!("set -e; kyma() {{ {} \"$@\"; }}\n{script}", env!("CARGO_BIN_EXE_mainstay"));
+    let mut command = Command::new("bash");
+    let command = command.args(["-c", &script]).env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
+    let output = command.current_dir(home.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let place = std::fs::canonicalize(home.path()).unwrap();
+    check_golden("cli/function-tutorial.txt", &text.replace(place.to_str().unwrap(), "$HOME"));
+}
+
+#[test]
+fn a_workspace_that_cannot_be_applied_says_why_and_where() {
+    let home = tempfile::tempdir().unwrap();
+    let mut all = String::new();
+    let mut said = |arguments: &[&str]| {
+        let output = mainstay(arguments, home.path());
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
+        all.push_str(&format!("$ mainstay {}\n{}", arguments.join(" "), String::from_utf8(output.stderr).unwrap()));
+    };
+    let dry_run = ["function", "apply", "--dry-run"];
+    said(&dry_run);
+    said(&["init", "function", "--runtime", "cobol"]);
+    said(&["init", "function", "--name", "My_Function"]);
+    let write = |text: &str| std::fs::write(home.path().join("config.yaml"), text).unwrap();
+    write("name: a\nnamespace: b\nruntime: nodejs22\nsorce:\n  sourceType: inline\n");
+    said(&dry_run);
+    let head = "name: a\nnamespace: b\nsource: {sourceType: inline";
+    write(&format!("{head}, sourceHandlerName: ../../etc/passwd}}\n"));
+    said(&dry_run);
+    write(&format!("{head}, sourcePath: /etc, sourceHandlerName: passwd}}\n"));
+    said(&dry_run);
+    write(&format!("{head}}}\n"));
+    said(&dry_run);
+    std::fs::write(home.path().join("handler.js"), " ").unwrap();
+    std::fs::write(home.path().join("package.json"), "[]").unwrap();
+    said(&dry_run);
+    said(&["init", "function"]);
+    said(&["sync", "function", "a", "--no-wait"]);
+    let place = std::fs::canonicalize(home.path()).unwrap();
+    check_golden("cli/function-refused.txt", &all.replace(place.to_str().unwrap(), "$HOME"));
+}
+
+#[test]
 fn explains_how_to_name_a_cluster() {
     check_golden("cli/no-cluster.txt", &transcript(&["sync"]));
 }

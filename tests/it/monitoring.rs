@@ -12,13 +12,14 @@ use crate::support::ownership::{delete_sync, sync_is_gone};
 use crate::support::world::{NAMESPACE, World, config_map, deployment, free_address};
 
 /// What fires under which series, as `promtool test rules` reads it. A series has a value each minute.
-const FIRING: [(&str, &str, &str, &str); 10] = [
+const FIRING: [(&str, &str, &str, &str); 11] = [
     ("MainstayNoLeader", "mainstay_leader", "0x1500", ""),
     ("MainstaySyncNotReady", "mainstay_sync_ready{sync=\"shop/web\"}", "0x1500", "shop/web"),
     ("MainstaySyncStale", "mainstay_sync_last_success_timestamp_seconds{sync=\"shop/web\"}", "0x1500", "shop/web"),
     ("MainstayCommitNotApplied", "mainstay_sync_lag_seconds{sync=\"shop/web\"}", "1000x1500", "shop/web"),
     ("MainstayObjectsFailed", "mainstay_objects_by_health{sync=\"shop/web\",health=\"failed\"}", "2x1500", "shop/web"),
     ("MainstayDriftRemains", "mainstay_drifted_objects{sync=\"shop/web\"}", "2x1500", "shop/web"),
+    ("MainstayDriftMissed", "mainstay_drifts_missed_total{sync=\"shop/web\"}", "0+1x1500", "shop/web"),
     ("MainstayObjectsContended", "mainstay_contended_objects{sync=\"shop/web\"}", "2x1500", "shop/web"),
     ("MainstayObjectsPaused", "mainstay_paused_objects{sync=\"shop/web\"}", "2x1500", "shop/web"),
     ("MainstayBuildsHeldUp", "mainstay_function_builds_held_up", "2x1500", ""),

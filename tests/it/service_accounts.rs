@@ -298,3 +298,18 @@ async fn without_an_account_a_git_sync_is_confined_unless_the_agent_has_a_defaul
     ready_is(&world, "False RevertFailed", &format!("ServiceAccount {TEAM}/{DEPLOYER} may not patch")).await;
     assert_eq!(data(&world, FOREIGN, "c"), "1");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_audited_is_asked_for_with_the_rights_of_the_account() {
+    let mut world = world().await;
+    world.audit = std::time::Duration::from_secs(2);
+    grant(&world, TEAM);
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    begin(&mut world, as_deployer());
+    ready_is(&world, "True", "").await;
+    revoke(&world, TEAM);
+    let refused = format!("ServiceAccount {TEAM}/{DEPLOYER} may not patch configmaps");
+    world.until_or("the audit is refused", |w| told(w).contains(&refused), || told(&world)).await;
+    assert!(told(&world).contains("cannot be audited"), "{}", told(&world));
+    assert_eq!(data(&world, TEAM, "a"), "1");
+}

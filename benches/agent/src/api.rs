@@ -28,6 +28,8 @@ pub(crate) struct GitSyncSpec {}
 pub(crate) struct GitSyncStatus {
     /// The last value of [`REQUESTED_AT`] that was acted on.
     pub(crate) last_handled_request: Option<String>,
+    /// The last commit that was applied in full.
+    pub(crate) applied_commit: Option<String>,
     /// Ready and others.
     #[serde(default)]
     pub(crate) conditions: Vec<Condition>,

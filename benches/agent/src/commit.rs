@@ -8,6 +8,12 @@ pub(crate) fn init(directory: &Path) -> Result<(), git2::Error> {
     git2::Repository::init_opts(directory, options.initial_head("main").external_template(false)).map(drop)
 }
 
+/// The id of the newest commit.
+pub(crate) fn head(directory: &Path) -> Result<String, git2::Error> {
+    let repository = git2::Repository::open(directory)?;
+    Ok(repository.head()?.peel_to_commit()?.id().to_string())
+}
+
 /// Commits every file of the work tree to the branch.
 pub(crate) fn everything(directory: &Path, message: &str) -> Result<(), git2::Error> {
     let repository = git2::Repository::open(directory)?;

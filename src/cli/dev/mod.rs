@@ -258,6 +258,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,
         nudge: agent::Nudge::default(),
+        audit: agent::AUDIT,
         renderer: None,
     };
     let nudge = settings.nudge.clone();

@@ -27,7 +27,7 @@ const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
 /// The variable with the base images of Functions.
 const BASE_IMAGES: &str = "MAINSTAY_BASE_IMAGES";
 /// Label on everything that is installed.
-const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay");
+const LABEL: (&str, &str) = (names::INSTALLED, names::INSTALLED_AS);
 
 /// All objects.
 pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {

@@ -10,7 +10,8 @@ use super::VARIABLES;
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
 /// Variables with such a prefix that the command line reads.
-const COMMAND_LINE: [&str; 8] = [
+const COMMAND_LINE: [&str; 9] = [
+    "MAINSTAY_AUDIT_INTERVAL",
     "MAINSTAY_IDENTITY",
     "MAINSTAY_POD",
     "MAINSTAY_MEMORY",

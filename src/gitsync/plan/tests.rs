@@ -93,6 +93,8 @@ impl Chance {
             cannot_read,
             outranked: self.keys(),
             has_lost: self.one_in(2),
+            reads_by: self.keys().into_iter().collect(),
+            takes_objects: self.one_in(2),
         }
     }
 

@@ -280,6 +280,26 @@ pub(super) const ROWS: &[Row] = &[
          --from-literal=MAINSTAY_BASE_IMAGES='{\"nodejs22\": \"docker.io/library/node@sha256:…\"}'",
         "the digest is left out: `operator_settings` has such a ConfigMap",
     ),
+    // From a directory to a Function
+    functions("mainstay function init --runtime python312 --dir shop", &["- Project generated in ", "/shop"])
+        .effect("ls shop | tr '\\n' ' '", "config.yaml handler.py requirements.txt"),
+    functions("mainstay function run -f shop/config.yaml --port 8000", &["hello world"]).instead(
+        "mainstay function run -f shop/config.yaml --port 0 > run.log & \
+         until port=$(sed -n 's/^Listening on .* //p' run.log) && [ -n \"$port\" ]; do sleep 0.1; done; \
+         curl -sS \"http://127.0.0.1:$port/\"; kill -INT $!; wait $!",
+    ),
+    functions("mainstay function apply -f shop/config.yaml --dry-run -o yaml > shop.yaml", &[])
+        .effect("kubectl apply --dry-run=server -o name -f shop.yaml", "function.serverless.kyma-project.io/shop"),
+    functions(
+        "mainstay function apply -f shop/config.yaml --watch",
+        &["- Function - shop created", "  Running  True  DeploymentReady"],
+    )
+    .effect(
+        "curl -sS \"http://$(kubectl get service shop -o jsonpath='{.spec.clusterIP}')/\"",
+        "hello world",
+    ),
+    functions("mainstay function sync shop --dir copy", &["- Function synchronised in "])
+        .effect("diff -r shop copy && echo the same", "the same"),
     // Exposing a Function
     functions(
         "kubectl apply -f - <<'EOF'\napiVersion: gateway.kyma-project.io/v1alpha1\nkind: APIRule\nmetadata:\n  \

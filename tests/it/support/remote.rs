@@ -82,6 +82,12 @@ impl Remote {
         self
     }
 
+    /// Writes a file that is in the repository already into the next commit.
+    pub(crate) fn object(&mut self, path: &str, id: &str) -> &mut Self {
+        self.files.insert(path.to_owned(), (0o100_644, Oid::from_str(id).unwrap()));
+        self
+    }
+
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) -> &mut Self {
         let id = self.repository.blob(content).unwrap();
         self.files.insert(path.to_owned(), (mode, id));

@@ -70,6 +70,8 @@ pub(crate) struct World {
     pub(crate) messages: broadcast::Receiver<Message>,
     emitter: Emitter,
     nudge: Nudge,
+    /// In which time the agent audits each object once; by default never.
+    pub(crate) audit: Duration,
     /// The directory that is shared with a renderer; by default there is none.
     pub(crate) renderer: Option<std::path::PathBuf>,
     mirrors: tempfile::TempDir,
@@ -183,6 +185,7 @@ impl World {
             messages: emitter.subscribe(),
             emitter,
             nudge: Nudge::default(),
+            audit: Duration::ZERO,
             renderer: None,
             mirrors: tempfile::tempdir().unwrap(),
             agent: None,
@@ -271,6 +274,7 @@ impl World {
             stuck_after: self.stuck_after,
             memory: 1 << 30,
             nudge: self.nudge.clone(),
+            audit: self.audit,
             renderer: self.renderer.clone(),
         };
         let stop = CancellationToken::new();

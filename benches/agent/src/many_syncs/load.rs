@@ -57,6 +57,13 @@ impl Load {
         commit::everything(&self.directory, "change one").map_err(Error::Commit)
     }
 
+    /// Adds a file that no GitSync reads; the id of the commit.
+    pub(super) fn unrelated(&mut self) -> Result<String, Error> {
+        fs::write(self.directory.join("README.md"), "Nothing but words.\n").map_err(Error::Load)?;
+        commit::everything(&self.directory, "no manifests").map_err(Error::Commit)?;
+        commit::head(&self.directory).map_err(Error::Commit)
+    }
+
     fn write(&self, number: usize) -> Result<(), Error> {
         let (name, revision) = (Self::name(number), self.revision(number));
         let metadata = format!("metadata:\n  name: {name}\n");

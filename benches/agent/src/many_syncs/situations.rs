@@ -28,6 +28,8 @@ pub(super) async fn all(world: &mut World, idle_seconds: u64) -> Result<Vec<Row>
     rows.push(restart(world).await?);
     progress("commit to one GitSync");
     rows.push(commit(world).await?);
+    progress("commit that concerns no GitSync");
+    rows.push(unrelated(world).await?);
     Ok(rows)
 }
 
@@ -83,6 +85,32 @@ async fn commit(world: &mut World) -> Result<Row, Error> {
         .row(mark, situation, duration(wall), |requests| {
             let applies = requests.of("apply", "");
             vec![Target::new("1 fetch", asked.fetches == 1), Target::new("1 apply, 1 of the inventory", applies <= 2)]
+        })
+        .await
+}
+
+/// Each sees the commit when its interval is over, or the next one if another one has looked not long before, and has nothing to do
+/// but to say so.
+async fn unrelated(world: &mut World) -> Result<Row, Error> {
+    let count = world.load.len();
+    let (mark, asked) = (world.stand.mark().await?, world.git.counts());
+    let start = Instant::now();
+    let commit = world.load.unrelated()?;
+    world.all_at(&commit).await?;
+    let wall = start.elapsed();
+    let asked = world.git.counts().since(asked);
+    let situation = format!(
+        "commit that concerns none of {count} GitSyncs, until each names it, in two of its intervals of 1 min; {asked}"
+    );
+    world
+        .stand
+        .row(mark, situation, duration(wall), |requests| {
+            vec![
+                Target::new("1 fetch", asked.fetches == 1),
+                // Some see the commit before this one first.
+                Target::new("at most 2 patches each", requests.of("patch", "") <= 2 * count as u64),
+                Target::new("0 applies", requests.of("apply", "") == 0),
+            ]
         })
         .await
 }

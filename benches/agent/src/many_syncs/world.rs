@@ -9,8 +9,8 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api,
-    api::{Patch, PatchParams},
+    Api, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -124,6 +124,21 @@ impl World {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
+    }
+
+    /// Waits until every GitSync says that it has applied a commit.
+    pub(super) async fn all_at(&self, commit: &str) -> Result<(), Error> {
+        let end = Instant::now() + DEADLINE;
+        let is_at =
+            |sync: &GitSync| sync.status.as_ref().and_then(|status| status.applied_commit.as_deref()) == Some(commit);
+        while Instant::now() < end {
+            let all = self.syncs().list(&ListParams::default()).await.map_err(Error::Ask)?;
+            if all.iter().filter(|sync| sync.name_any().starts_with(REPOSITORY)).all(is_at) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
         Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
     }

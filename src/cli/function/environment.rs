@@ -1,0 +1,107 @@
+//! The environment of a Function that runs on this machine.
+//!
+//! Invariant: it is that of the pod: what the configuration says, and nothing of this machine but the ways to its programs.
+
+use std::collections::BTreeMap;
+
+use super::config::{Config, Variable};
+use super::document::{Mark, Problem};
+use crate::object::syntax;
+
+/// The variables of a file with a `NAME=VALUE` in each line. Blank lines, and lines that begin with `#`, say nothing; a value is
+/// what follows the first `=`, as it stands there.
+pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>> {
+    let mut all = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.trim().is_empty() || line.trim_start().starts_with('#') {
+            continue;
+        }
+        let mark = Mark { line: at + 1, column: 1 };
+        match line.split_once('=') {
+            Some((name, value)) if syntax::env_name(name).is_empty() && !value.contains('\0') => {
+                all.insert(name.to_owned(), value.to_owned());
+            }
+            // Nothing of the line is repeated: it may be a secret.
+            _ => problems.push(Problem::new(mark, "this is not NAME=VALUE")),
+        }
+    }
+    if problems.is_empty() { Ok(all) } else { Err(problems) }
+}
+
+/// The user's variables, in their order, and what is missing of them: the file's values come before those of the
+/// configuration, and stand for what the cluster has in ConfigMaps and Secrets.
+pub(super) fn variables(config: &Config, file: &BTreeMap<String, String>) -> (Vec<(String, String)>, Vec<String>) {
+    let mut all: Vec<(String, String)> = Vec::new();
+    let mut missing = Vec::new();
+    for Variable { name, value, value_from } in &config.env {
+        if file.contains_key(name) {
+            continue;
+        }
+        match (value, value_from) {
+            (_, Some(from)) => {
+                let references = [("ConfigMap", &from.config_map_key_ref), ("Secret", &from.secret_key_ref)];
+                let found = references.into_iter().find_map(|(kind, reference)| Some((kind, reference.as_ref()?)));
+                missing.extend(found.map(|(kind, at)| format!("{name} (key {} of {kind} {})", at.key, at.name)));
+            }
+            (value, None) => all.push((name.clone(), expanded(value.as_deref().unwrap_or_default(), &all))),
+        }
+    }
+    all.extend(file.iter().map(|(name, value)| (name.clone(), value.clone())));
+    (all, missing)
+}
+
+/// A value with `$(NAME)` replaced by variables before it, as in a pod: `$$(NAME)` stays `$(NAME)`, and so does an unknown name.
+fn expanded(value: &str, before: &[(String, String)]) -> String {
+    let mut text = String::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = rest.find('$') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            text.push('$');
+            rest = after;
+            continue;
+        }
+        let named = rest.strip_prefix('(').and_then(|inside| inside.split_once(')'));
+        let known =
+            named.and_then(|(name, after)| Some((before.iter().rev().find(|(known, _)| known == name)?, after)));
+        match known {
+            Some(((_, value), after)) => {
+                text.push_str(value);
+                rest = after;
+            }
+            None => text.push('$'),
+        }
+    }
+    text + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_value_as_it_stands_there_and_repeats_none() {
+        let all = parse("# a comment\n\nA=1\nB=\"x=y\" \nC=\n").unwrap();
+        assert_eq!(
+            all.into_iter().map(|(name, value)| format!("{name}:{value}")).collect::<Vec<_>>(),
+            ["A:1", "B:\"x=y\" ", "C:"]
+        );
+        let problems = parse("A=1\nhunter2\n1A=hunter2\n").unwrap_err();
+        let said: Vec<_> = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what)).collect();
+        assert_eq!(said, ["2:1: this is not NAME=VALUE", "3:1: this is not NAME=VALUE"]);
+    }
+
+    #[test]
+    fn a_file_stands_for_what_only_the_cluster_has() {
+        let text = "name: a\nnamespace: b\nsource: {sourceType: inline}\nenv:\n- {name: HOST, value: h}\n- {name: URL, value: \
+                    'http://$(HOST)/$$(HOST)$(X)$'}\n- {name: TOKEN, valueFrom: {secretKeyRef: {name: s, key: k}}}\n- {name: C, \
+                    valueFrom: {configMapKeyRef: {name: m, key: c}}}\n";
+        let config = Config::read(text, None).unwrap();
+        let (all, missing) = variables(&config, &parse("TOKEN=t").unwrap());
+        let all: Vec<_> = all.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(all, ["HOST=h", "URL=http://h/$(HOST)$(X)$", "TOKEN=t"]);
+        assert_eq!(missing, ["C (key c of ConfigMap m)"]);
+    }
+}

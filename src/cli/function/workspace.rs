@@ -1,0 +1,236 @@
+//! The directory of a Function: its files, read and written.
+//!
+//! Invariant: whatever `config.yaml` says, no file outside of its directory is read or written, by `..`, by an absolute path or by
+//! a symbolic link either.
+//! Invariant: either nothing is written, or no file is half written.
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::DirBuilderExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use super::error::Error;
+
+/// Name of the configuration in its directory.
+pub(super) const CONFIG: &str = "config.yaml";
+/// Maximum bytes of a file: a Function holds 1 MiB.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A directory that is there.
+pub(super) struct Workspace {
+    /// Without symbolic links.
+    root: PathBuf,
+}
+
+impl Workspace {
+    /// The directory of this configuration file.
+    pub(super) fn of_file(file: &Path) -> Result<Self, Error> {
+        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Self::at(directory)
+    }
+
+    /// This directory.
+    pub(super) fn at(directory: &Path) -> Result<Self, Error> {
+        let root = fs::canonicalize(directory).map_err(|cause| Error::Read { path: directory.to_owned(), cause })?;
+        Ok(Self { root })
+    }
+
+    /// This directory, which is created for its owner if it is not there.
+    pub(super) fn create(directory: &Path) -> Result<Self, Error> {
+        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        created.map_err(|cause| Error::Write { path: directory.to_owned(), cause })?;
+        Self::at(directory)
+    }
+
+    /// Its path.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The directory in it that `sourcePath` names: from here or, as the file was written by older tools, from where the command
+    /// runs.
+    pub(super) fn source(&self, path: Option<&str>) -> Result<Self, Error> {
+        let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok(Self { root: self.root.clone() }) };
+        let found =
+            [self.root.join(path), PathBuf::from(path)].into_iter().find_map(|path| fs::canonicalize(path).ok());
+        let refused = |why| Error::NotRead { path: path.into(), why };
+        let found =
+            found.ok_or(refused("sourcePath is no directory; without it, the directory of config.yaml is meant"))?;
+        if !found.starts_with(&self.root) {
+            return Err(refused("sourcePath is outside of the directory of config.yaml; put the files beside it"));
+        }
+        if found.is_dir() { Ok(Self { root: found }) } else { Err(refused("sourcePath is no directory")) }
+    }
+
+    /// The text of a file.
+    pub(super) fn read(&self, name: &str) -> Result<String, Error> {
+        let path = self.inside(name).map_err(|why| Error::NotRead { path: name.into(), why })?;
+        let real = fs::canonicalize(&path).map_err(|cause| Error::Read { path: path.clone(), cause })?;
+        if !real.starts_with(&self.root) {
+            return Err(Error::NotRead { path, why: "it is a symbolic link that leads out of the directory" });
+        }
+        read_text(&real)
+    }
+
+    /// The bytes of a file that is there, if it is a plain one.
+    fn present(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let refused = |why| Error::NotWritten { path: self.root.join(name), why };
+        let path = self.inside(name).map_err(refused)?;
+        let parent = path.parent().unwrap_or(&self.root);
+        match fs::canonicalize(parent) {
+            Ok(real) if real.starts_with(&self.root) => {}
+            Ok(_) => return Err(refused("a symbolic link leads out of the directory")),
+            Err(cause) => return Err(Error::Write { path: parent.to_owned(), cause }),
+        }
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_file() => fs::read(&path).map(Some).map_err(|cause| Error::Read { path, cause }),
+            Ok(found) if found.is_symlink() => Err(refused("it is a symbolic link, which is not followed")),
+            Ok(_) => Err(refused("it is no file")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(Error::Read { path, cause }),
+        }
+    }
+
+    /// Writes files that differ from what is there. Those that would replace others need `may_replace`.
+    pub(super) fn write(&self, files: &[(String, String)], may_replace: bool) -> Result<(), Error> {
+        let mut changed = Vec::new();
+        let mut lost = Vec::new();
+        for (name, text) in files {
+            match self.present(name)? {
+                Some(present) if present == text.as_bytes() => {}
+                present => {
+                    lost.extend(present.map(|_| name.clone()));
+                    changed.push((self.root.join(name), text));
+                }
+            }
+        }
+        if !lost.is_empty() && !may_replace {
+            return Err(Error::WouldBeLost { directory: self.root.clone(), files: lost });
+        }
+        for (path, text) in changed {
+            replace(&path, text.as_bytes()).map_err(|cause| Error::Write { path, cause })?;
+        }
+        Ok(())
+    }
+
+    /// The path of a file of this name, in this directory or below.
+    fn inside(&self, name: &str) -> Result<PathBuf, &'static str> {
+        let mut parts = Path::new(name).components();
+        if name.is_empty() || name.contains('\0') {
+            return Err("it is not the name of a file");
+        }
+        if !parts.all(|part| matches!(part, Component::Normal(_))) {
+            return Err("it is outside of the directory of config.yaml");
+        }
+        Ok(self.root.join(name))
+    }
+}
+
+/// The text of a file, which the user has named.
+pub(super) fn read_text(path: &Path) -> Result<String, Error> {
+    let failed = |cause| Error::Read { path: path.to_owned(), cause };
+    let refused = |why| Error::NotRead { path: path.to_owned(), why };
+    // Whoever opens a pipe waits for its writer.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(refused("it is no file"));
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(refused("it is larger than 4 MiB"));
+    }
+    String::from_utf8(bytes).map_err(|_| refused("it is not a text in UTF-8"))
+}
+
+/// Puts a whole file in the place of another; a link in that place is replaced and not followed.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = path.with_file_name(format!(".{name}.{}", fastrand::u32(..)));
+    let written = fs::OpenOptions::new().write(true).create_new(true).open(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        fs::rename(&beside, path)
+    });
+    if written.is_err() {
+        // It may not be there at all.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A workspace beside a secret.
+    fn room() -> (tempfile::TempDir, Workspace) {
+        let room = tempfile::tempdir().unwrap();
+        fs::write(room.path().join("secret"), "hunter2").unwrap();
+        let workspace = Workspace::create(&room.path().join("a/b")).unwrap();
+        (room, workspace)
+    }
+
+    fn texts(files: &[(&str, &str)]) -> Vec<(String, String)> {
+        files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn no_file_outside_is_read() {
+        let (room, workspace) = room();
+        symlink(room.path().join("secret"), workspace.root().join("link")).unwrap();
+        symlink(room.path(), workspace.root().join("up")).unwrap();
+        let secret = room.path().join("secret");
+        for name in
+            ["../../secret", secret.to_str().unwrap(), "link", "up/secret", "", ".", "a\0b", "x/../../../secret"]
+        {
+            assert!(workspace.read(name).is_err(), "{name}");
+        }
+        for path in ["..", "up", room.path().to_str().unwrap()] {
+            assert!(workspace.source(Some(path)).is_err(), "{path}");
+        }
+        fs::create_dir(workspace.root().join("src")).unwrap();
+        fs::write(workspace.root().join("src/main.js"), "1").unwrap();
+        symlink("src/main.js", workspace.root().join("inside")).unwrap();
+        assert_eq!(workspace.read("src/main.js").unwrap(), "1");
+        assert_eq!(workspace.read("inside").unwrap(), "1");
+        assert_eq!(workspace.source(Some("src")).unwrap().read("main.js").unwrap(), "1");
+        assert_eq!(workspace.source(workspace.root().to_str()).unwrap().root(), workspace.root());
+    }
+
+    #[test]
+    fn no_file_outside_is_written_and_no_link_is_followed() {
+        let (room, workspace) = room();
+        symlink(room.path().join("secret"), workspace.root().join("link")).unwrap();
+        symlink(room.path(), workspace.root().join("up")).unwrap();
+        for name in ["../../secret", "link", "up/secret", "up/new", "missing/new"] {
+            assert!(workspace.write(&texts(&[("new", "x"), (name, "x")]), true).is_err(), "{name}");
+        }
+        assert!(!workspace.root().join("new").exists(), "nothing is written when something cannot be");
+        assert_eq!(fs::read_to_string(room.path().join("secret")).unwrap(), "hunter2");
+    }
+
+    #[test]
+    fn what_is_there_is_replaced_only_when_it_may_be() {
+        let (_room, workspace) = room();
+        workspace.write(&texts(&[("a", "1"), ("b", "2")]), false).unwrap();
+        workspace.write(&texts(&[("a", "1"), ("c", "3")]), false).unwrap();
+        let refused = workspace.write(&texts(&[("a", "9"), ("d", "4")]), false).unwrap_err();
+        assert!(matches!(refused, Error::WouldBeLost { files, .. } if files == ["a"]));
+        assert!(!workspace.root().join("d").exists());
+        workspace.write(&texts(&[("a", "9")]), true).unwrap();
+        assert_eq!(workspace.read("a").unwrap(), "9");
+        let names = fs::read_dir(workspace.root()).unwrap().count();
+        assert_eq!(names, 3, "nothing is left over");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let (_room, workspace) = room();
+        fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
+        assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));
+        assert!(matches!(workspace.read("."), Err(Error::NotRead { .. })));
+    }
+}
