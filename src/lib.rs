@@ -1,9 +1,10 @@
 //! Mainstay keeps a Kubernetes cluster in sync with Git repositories: an agent in the cluster, and its command line.
 //!
-//! Users write four kinds of resources. A `GitRepository` says where a repository is and how it is opened. A `GitSync`
+//! Users write five kinds of resources. A `GitRepository` says where a repository is and how it is opened. A `GitSync`
 //! (for Flux users: a Kustomization that names its branch) says which directory of which reference is applied, pruned and
 //! protected from drift. A `Function` (of Kyma Serverless) is source code, inline or in Git, that is built into an image
-//! and served by a Deployment. A `Receiver` takes the webhooks of a Git host.
+//! and served by a Deployment. A `Receiver` takes the webhooks of a Git host. An `APIRule`
+//! (of Kyma) exposes a Service under a host.
 //!
 //! Every controller reconciles in four steps: observe, decide, perform, report. Deciding is a function over values (that of
 //! a GitSync also reserves the objects of its plan, so that no other GitSync plans them); the other three read, write and
@@ -37,6 +38,7 @@
 //! - [`function`]: a Function becomes its children; the controller of Functions
 //! - [`listener`]: an HTTP listener whose clients cost a bounded number of connections for a bounded time
 //! - [`receiver`]: webhooks of Git hosts: what was pushed to is looked up at once; the controller of Receivers
+//! - [`exposure`]: an APIRule becomes the routes by which others reach a Service; the controller of APIRules
 //! - [`admission`]: admission webhooks: Functions and GitRepositories are completed and judged when they are written
 //! - [`agent`]: the long-running process: wiring, leader election, health, metrics
 //! - [`cli`]: the commands
@@ -129,6 +131,7 @@ pub mod cli;
 pub mod cluster;
 pub mod cron;
 pub mod drift;
+pub mod exposure;
 pub mod expression;
 pub mod failure;
 pub mod function;

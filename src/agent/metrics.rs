@@ -290,13 +290,15 @@ impl Metrics {
     }
 }
 
-/// The label that names a GitSync (`sync`), a Function (`function`), a Receiver (`receiver`) or a GitRepository (`repository`).
+/// The label that names a GitSync (`sync`), a Function (`function`), a Receiver (`receiver`), a GitRepository
+/// (`repository`) or an APIRule (`apirule`).
 fn labels(subject: &Owner) -> Labels {
     match subject {
         Owner::GitSync(name) => [("sync", name.to_string())],
         Owner::Function(name) => [("function", name.to_string())],
         Owner::Receiver(name) => [("receiver", name.to_string())],
         Owner::GitRepository(name) => [("repository", name.to_string())],
+        Owner::ApiRule(name) => [("apirule", name.to_string())],
     }
 }
 

@@ -5,6 +5,7 @@
 //! goes on and keeps the Lease.
 //! Invariant: only the holder of the Lease writes; all state is rebuilt for every term.
 
+mod api_rules;
 mod bootstrap;
 mod copies;
 mod error;

@@ -18,14 +18,15 @@ use super::metrics::Metrics;
 use super::notify::Notifier;
 use super::shown::{Shown, gauges};
 use super::{
-    bootstrap, copies, functions, health, host_keys, inputs, installation, leader_label, operator_settings, pins,
-    receivers, registry_login, repositories, retention, ssh_keys,
+    api_rules, bootstrap, copies, functions, health, host_keys, inputs, installation, leader_label, operator_settings,
+    pins, receivers, registry_login, repositories, retention, ssh_keys,
 };
 use crate::admission::{self, Admission, Registration};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::Drift;
+use crate::exposure;
 use crate::failure::{Backoff, chain};
 use crate::function;
 use crate::gitsync::{Begun, Context, Rights};
@@ -67,6 +68,8 @@ pub struct Settings {
     pub source: source::Settings,
     /// Functions.
     pub functions: function::Settings,
+    /// The hosts of APIRules.
+    pub exposure: exposure::Settings,
     /// Whether the agent must hold the Lease to act.
     pub elect: bool,
     /// How long a component may make no progress before `/healthz` fails:
@@ -449,6 +452,16 @@ async fn lead(
     }
     let component = liveness.component("the watch of Receivers");
     let following = receivers::follow(hooks, context.writer.clone(), notifier.clone(), cluster.clone(), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let emit = notify(notifier);
+    let exposed = exposure::Context::new(
+        context.writer.clone(),
+        settings.exposure.clone(),
+        liveness.component("reconciling APIRules"),
+        move |owner, message| emit(&Announcement { owner, object: None, message }),
+    );
+    let component = liveness.component("the watch of APIRules");
+    let following = api_rules::follow(Arc::new(exposed), notifier.clone(), cluster.clone(), stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));

@@ -381,7 +381,7 @@ pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{function, gitsync, receiver};
+    use crate::{exposure, function, gitsync, receiver};
 
     /// Bytes of the task of one object while it waits.
     fn waiting<A, B, C, D, E, F: Future<Output = ()>>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_thousand_objects_that_wait_cost_a_few_mib() {
-        let sizes = [waiting(gitsync::run), waiting(function::run), waiting(receiver::run)];
+        let sizes = [waiting(gitsync::run), waiting(function::run), waiting(receiver::run), waiting(exposure::run)];
         assert!(sizes.iter().all(|size| *size <= 6 * 1024), "{sizes:?} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! The condition types and reasons of a GitSync and of a Receiver, as `kubectl wait` and kstatus tools understand them.
+//! The condition types and reasons of a GitSync, of a Receiver and of an APIRule, as `kubectl wait` and kstatus tools understand them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -23,6 +23,8 @@ pub enum Type {
     Prevented,
     /// The host key of a GitRepository was pinned at first use.
     HostKeyPinned,
+    /// What an APIRule exposes can be reached.
+    Exposed,
 }
 
 impl Type {
@@ -38,6 +40,7 @@ impl Type {
             Self::Frozen => "Frozen",
             Self::Prevented => "Prevented",
             Self::HostKeyPinned => "HostKeyPinned",
+            Self::Exposed => "Exposed",
         }
     }
 }
@@ -127,6 +130,22 @@ pub enum Reason {
     NotServed,
     /// Nobody has compared the host key with what its operator publishes.
     PinnedAtFirstUse,
+    /// The routes of an APIRule are there, and accepted.
+    Served,
+    /// An APIRule is not valid.
+    Invalid,
+    /// The host of an APIRule is served for another one.
+    HostOccupied,
+    /// A Service of an APIRule does not exist.
+    ServiceNotFound,
+    /// The cluster has nothing that routes.
+    NoRouteApi,
+    /// A check of an APIRule cannot be made in this cluster, so what it guards is not routed.
+    AuthNotSupported,
+    /// What routes has not accepted a route.
+    NotAccepted,
+    /// Another controller serves an APIRule.
+    ManagedElsewhere,
     /// An invariant of Mainstay is broken.
     InternalError,
 }

@@ -5,6 +5,7 @@
 //! Deliberately absent: validation. It is in the feature that implements the spec.
 
 pub mod amount;
+pub mod api_rule;
 pub mod build;
 pub mod conditions;
 pub mod duration;
@@ -22,6 +23,7 @@ pub mod render;
 mod schemas;
 
 pub use amount::{Amount, Amounts};
+pub use api_rule::{ApiRule, ApiRuleSpec, ApiRuleStatus};
 pub use duration::{NotADuration, Span};
 pub use function::{Function, FunctionSpec, FunctionStatus};
 pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};

@@ -225,3 +225,12 @@ pub const IMAGE_RETENTION: &str = "mainstay-image-retention";
 pub const SWEEP: &str = "mainstay.dev/image-sweep";
 /// On a [`DEPENDENCIES_LAYER`]: digest of what the dependencies were installed from, in hexadecimal digits.
 pub const INSTALLED_FROM: &str = "dev.mainstay.dependencies";
+
+/// Name of the definition of APIRule.
+pub const API_RULE_DEFINITION: &str = "apirules.gateway.kyma-project.io";
+/// Label on what is made for an APIRule: `<name>.<namespace>` of it, hashed when too long for a label.
+pub const API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1alpha1";
+/// The same on what is made for an APIRule that is written as in `v1beta1`.
+pub const NEWER_API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1beta1";
+/// Field manager of what is made for APIRules.
+pub const EXPOSURE_MANAGER: &str = "mainstay-exposure";

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
 use crate::{
-    agent, api::Span, cluster::ServiceAccount, function, listener::Limits, liveness, notification::Emitter,
+    agent, api::Span, cluster::ServiceAccount, exposure, function, listener::Limits, liveness, notification::Emitter,
     receiver::BaseUrl, source,
 };
 
@@ -66,6 +66,12 @@ pub(super) struct Arguments {
     /// no watch has shown. At least 1m; 0 turns it off
     #[arg(long, value_name = "DURATION", env = "MAINSTAY_AUDIT_INTERVAL", default_value = "1h", value_parser = audit_interval)]
     audit_interval: Duration,
+    /// Domain that follows the hosts of APIRules that have none, such as example.com; by default such hosts are not valid
+    #[arg(long, value_name = "DOMAIN", value_parser = exposure::Settings::domain)]
+    default_domain: Option<String>,
+    /// Domain in which the hosts of APIRules may be; may be repeated, by default all domains are allowed
+    #[arg(long = "allow-domain", value_name = "DOMAIN", value_parser = exposure::Settings::domain)]
+    allow_domains: Vec<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -102,6 +108,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         limits: Limits::default(),
         source,
         functions,
+        exposure: exposure::Settings {
+            default_domain: arguments.default_domain,
+            allowed_domains: arguments.allow_domains,
+        },
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
         memory: arguments.memory,

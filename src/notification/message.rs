@@ -279,9 +279,9 @@ pub enum Message {
         /// One line per problem.
         problems: Vec<String>,
     },
-    /// A condition of a Function changed.
+    /// A condition of a Function or an APIRule changed.
     Stage {
-        /// The Function.
+        /// Whose it is.
         #[serde(flatten)]
         subject: Owner,
         /// Type of the condition.

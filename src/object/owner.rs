@@ -26,6 +26,9 @@ pub enum Owner {
     /// A GitRepository, for which nothing is managed.
     #[serde(rename = "repository")]
     GitRepository(NamespacedName),
+    /// An APIRule: its routes, which are in no store.
+    #[serde(rename = "apirule")]
+    ApiRule(NamespacedName),
 }
 
 impl NamespacedName {
@@ -75,10 +78,19 @@ impl Owner {
         Self::GitRepository(NamespacedName::new(namespace, name))
     }
 
+    /// An APIRule.
+    pub fn api_rule(namespace: &str, name: &str) -> Self {
+        Self::ApiRule(NamespacedName::new(namespace, name))
+    }
+
     /// Its namespace and name.
     pub fn resource(&self) -> &NamespacedName {
         match self {
-            Self::GitSync(name) | Self::Function(name) | Self::Receiver(name) | Self::GitRepository(name) => name,
+            Self::GitSync(name)
+            | Self::Function(name)
+            | Self::Receiver(name)
+            | Self::GitRepository(name)
+            | Self::ApiRule(name) => name,
         }
     }
 
@@ -89,6 +101,7 @@ impl Owner {
             Self::Function(_) => ("serverless.kyma-project.io", "Function"),
             Self::Receiver(_) => ("mainstay.dev", "Receiver"),
             Self::GitRepository(_) => ("serverless.kyma-project.io", "GitRepository"),
+            Self::ApiRule(_) => ("gateway.kyma-project.io", "APIRule"),
         };
         Key::new(group, kind, Some(self.resource().namespace()), self.resource().name())
     }
@@ -114,6 +127,7 @@ impl fmt::Display for Owner {
             Self::Function(name) => write!(f, "function {name}"),
             Self::Receiver(name) => write!(f, "receiver {name}"),
             Self::GitRepository(name) => write!(f, "repository {name}"),
+            Self::ApiRule(name) => write!(f, "apirule {name}"),
         }
     }
 }

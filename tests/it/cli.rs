@@ -53,6 +53,12 @@ fn prints_the_definitions_of_the_manifests() {
 }
 
 #[test]
+fn the_definition_of_apirules_is_that_of_its_component() {
+    let definition = serde_yaml::to_string(&mainstay::api::api_rule::definition()).unwrap();
+    check_golden("../../manifests/exposure/crd.yaml", &definition);
+}
+
+#[test]
 fn install_prints_what_is_applied_but_for_the_definitions() {
     let ssh = ["install", "--no-crds", "--git-url", "git@github.com:team/shop.git", "--git-email", "a@example.com"];
     let more = ["--git-path=apps,infra/base", "--namespace=flux", "--image", "registry.example.com/mainstay:9"];

@@ -36,6 +36,7 @@ mod drift_restarts;
 mod drift_storms;
 mod edits;
 mod explain_commands;
+mod exposure;
 mod first_hour;
 mod forgeries;
 mod full_registries;

@@ -271,3 +271,18 @@ fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_readme() {
     assert_eq!((volumes.len(), volumes.iter().find(|volume| volume["name"] == "data")), (5, Some(&data)));
     assert_eq!(patched["spec"]["strategy"], json!({"type": "Recreate"}), "two pods would not share the claim");
 }
+
+/// What serves APIRules is a component: without it nothing of it is there.
+#[test]
+fn apirules_are_served_where_that_is_chosen() {
+    let name = "apirules.gateway.kyma-project.io";
+    let is_there = |documents: &[Value]| documents.iter().any(|document| document["metadata"]["name"] == name);
+    assert!(!is_there(&built("manifests")));
+    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
+    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/exposure]\n";
+    std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
+    let documents = built(room.path().to_str().unwrap());
+    assert!(is_there(&documents));
+    let binding = find(&documents, "ClusterRoleBinding", "mainstay-exposes");
+    assert_eq!(binding["subjects"], find(&documents, "ClusterRoleBinding", "mainstay-agent")["subjects"]);
+}

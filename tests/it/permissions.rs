@@ -175,3 +175,51 @@ async fn the_agent_acts_as_a_service_account_by_one_right_and_names_that_where_i
         world.until(&format!("Ready is {begins} and says {says:?}"), is).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn apirules_are_served_with_the_rights_of_their_component_and_without_them_it_is_told() {
+    const API: &str = "gateway.kyma-project.io/v1alpha1";
+    const ROUTES: (&str, &str) = ("networking.istio.io/v1beta1", "virtualservices");
+    let mut world = with_permissions(&["mainstay-applies"]);
+    let definitions = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    let mut all = vec![serde_json::to_value(mainstay::api::api_rule::definition()).unwrap()];
+    for document in serde_yaml::Deserializer::from_str(devcluster::gateway::DEFINITIONS) {
+        all.push(serde::Deserialize::deserialize(document).unwrap());
+    }
+    for one in all {
+        world.create(definitions.0, definitions.1, "", one);
+    }
+    grant(&world, "manifests/exposure/rbac.yaml", &[]);
+    world.start();
+    let strategy = json!({"handler": "noop"});
+    let spec = json!({
+        "gateway": "kyma-gateway.kyma-system.svc.cluster.local", "service": {"host": "a.b", "name": "web", "port": 80},
+        "rules": [{"path": "/.*", "methods": ["GET"], "accessStrategies": [strategy]}],
+    });
+    world.create(API, "apirules", NAMESPACE, json!({"apiVersion": API, "kind": "APIRule", "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec}));
+    let code = |w: &World| w.get(API, "apirules", "web").map(|rule| rule["status"]["APIRuleStatus"]["code"].clone());
+    world.until("it is served", |w| code(w) == Some(json!("OK"))).await;
+    let open = json!([{"path": "/", "methods": ["GET"], "accessStrategies": [{"handler": "allow"}]}]);
+    world.edit(API, "apirules", "web", json!({"spec": {"rules": open}}));
+    world
+        .until("its check is gone", |w| w.server.objects("oathkeeper.ory.sh/v1alpha1", "rules", None).is_empty())
+        .await;
+    assert_eq!(world.gate.forbidden(), [""; 0]);
+
+    // Without the right to write them.
+    let role = json!([
+        {"op": "replace", "path": "/rules/2/verbs", "value": ["get", "list", "watch"]},
+    ]);
+    let call = Call::new(
+        RBAC,
+        "clusterroles",
+        "",
+        "mainstay-exposes",
+        Action::Patch(devcluster::verbs::patch::Form::Json, role),
+    );
+    world.try_as("test", call).unwrap();
+    let service = world.server.objects(ROUTES.0, ROUTES.1, None).pop().unwrap();
+    world.delete(ROUTES.0, ROUTES.1, service["metadata"]["name"].as_str().unwrap());
+    let told = |w: &World| w.get(API, "apirules", "web").unwrap()["status"].to_string().contains("manifests/exposure");
+    world.until("it is told", told).await;
+}

@@ -2,12 +2,12 @@
 
 use std::{
     env, fs, io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use devcluster::{NodeOptions, Options, RegistryOptions, Serving, Simulation};
+use devcluster::{Gateway, NodeOptions, Options, RegistryOptions, Serving, Simulation};
 use serde_json::Value;
 
 use super::{Error, kubeconfig};
@@ -17,6 +17,8 @@ use crate::runtimes::libraries;
 
 /// Image whose programs are those of this machine, including this one.
 pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
+/// The usual port of the gateway.
+const GATEWAY_PORT: u16 = 8080;
 /// The container of a build that reports the image.
 const PUSH: &str = "push";
 
@@ -33,6 +35,8 @@ pub(super) enum PodMode {
 pub(super) struct Embedded {
     pub(super) serving: Serving,
     pub(super) server: devcluster::Cluster,
+    /// Serves the hosts of APIRules.
+    pub(super) gateway: Gateway,
     _directory: Option<tempfile::TempDir>,
     /// Held, so that no other run writes its own there.
     _kubeconfig: fs::File,
@@ -41,6 +45,8 @@ pub(super) struct Embedded {
 /// Address, authentication and authorisation of the cluster.
 pub(super) struct EmbeddedOptions<'a> {
     pub(super) listen: SocketAddr,
+    /// Of the gateway; `None`: the usual one, or a free one where that is taken.
+    pub(super) gateway: Option<SocketAddr>,
     pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
     pub(super) pods: PodMode,
@@ -52,7 +58,7 @@ pub(super) struct EmbeddedOptions<'a> {
 
 /// Serves a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
-    let EmbeddedOptions { listen, token, kubeconfig, pods, rbac, directory } = arguments;
+    let EmbeddedOptions { listen, gateway, token, kubeconfig, pods, rbac, directory } = arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
@@ -70,9 +76,23 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     drop(server.start_controllers());
     let serving = server.serve(listen, Some(token.to_owned())).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
+    let gateway = gateway_at(&server, gateway).await?;
     let text = serving.kubeconfig(Some(token));
     let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
-    Ok(Embedded { serving, server, _directory: held, _kubeconfig: kubeconfig })
+    Ok(Embedded { serving, server, gateway, _directory: held, _kubeconfig: kubeconfig })
+}
+
+/// Serves the hosts of APIRules.
+async fn gateway_at(server: &devcluster::Cluster, named: Option<SocketAddr>) -> Result<Gateway, Error> {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, GATEWAY_PORT));
+    let address = named.unwrap_or(usual);
+    let served = match Gateway::start(server, address).await {
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::AddrInUse => {
+            Gateway::start(server, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+        }
+        served => served,
+    };
+    served.map_err(|cause| Error::Gateway { address, cause })
 }
 
 /// Converts Functions, as the agent's webhook does in other clusters.

@@ -34,7 +34,12 @@ pub(super) async fn install(
 ) -> Result<(), Error> {
     let definition = cluster.kind("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
     let definition = definition.ok_or_else(|| Error::UnknownKind("CustomResourceDefinition".into()))?;
-    for wanted in api::definitions() {
+    for document in serde_yaml::Deserializer::from_str(devcluster::gateway::DEFINITIONS) {
+        let wanted = Value::deserialize(document).map_err(Error::WriteYaml)?;
+        let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+        apply(cluster, &definition, None, name, &wanted).await?;
+    }
+    for wanted in api::definitions().into_iter().chain([api::api_rule::definition()]) {
         let name = wanted.metadata.name.clone().unwrap_or_default();
         let mut wanted =
             serde_json::to_value(&wanted).map_err(|cause| Error::Understand { what: name.clone(), cause })?;

@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
@@ -19,6 +20,8 @@ use crate::object::Owner;
 pub(super) struct Started {
     /// Address of the embedded cluster.
     pub server: String,
+    /// Where its gateway serves the hosts of APIRules.
+    pub gateway: SocketAddr,
     /// Path of its kubeconfig.
     pub kubeconfig: PathBuf,
     /// The repository that it follows.
@@ -40,6 +43,7 @@ pub(super) fn started(output: OutputArgument, started: &Started) -> Result<(), C
     let facts = json!({
         "event": "started",
         "server": started.server,
+        "gateway": format!("http://{}", started.gateway),
         "kubeconfig": kubeconfig,
         "repository": followed.map(|followed| &followed.shown),
         "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
@@ -90,6 +94,8 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
     text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {what}{}.\n", followed.name, followed.shown));
     if let Some(receivers) = &started.receivers {
         text.push_str(&format!("Receivers take webhooks at {receivers}.\n"));
+        let port = started.gateway.port();
+        text.push_str(&format!("Hosts of APIRules are served on port {port}: curl http://HOST.localhost:{port}\n"));
     }
     if started.pods == PodMode::Simulated {
         text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");

@@ -32,6 +32,7 @@ use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop, wor
 use crate::{
     agent,
     cluster::{Cluster, Origin},
+    exposure,
     failure::chain,
     function,
     listener::Limits,
@@ -52,6 +53,9 @@ use room::Room;
 const DIRECTORY: &str = ".mainstay";
 /// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
 const NAMESPACE: &str = "default";
+
+/// Domain of the hosts of APIRules that have none: it leads to this machine.
+const DOMAIN: &str = "localhost";
 
 /// Memory that the agent may take, in bytes: it is a person's machine.
 const MEMORY: usize = 2 << 30;
@@ -81,6 +85,9 @@ pub(super) struct Arguments {
     /// Address of the embedded cluster; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    /// Loopback address at which the hosts of APIRules are served [default: 127.0.0.1:8080, or a free port if that is taken]
+    #[arg(long, value_name = "ADDR")]
+    gateway: Option<SocketAddr>,
     /// Bearer token that clients must present, by default a random one in the kubeconfig; needed to listen on other than
     /// loopback addresses
     #[arg(
@@ -111,6 +118,12 @@ pub(super) enum Error {
     #[error("could not serve the embedded cluster on {listen}")]
     Serve {
         listen: SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("could not serve the gateway on {address}")]
+    Gateway {
+        address: SocketAddr,
         #[source]
         cause: io::Error,
     },
@@ -154,6 +167,7 @@ impl Error {
             }
             Self::NoToken => Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) names one".into()),
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
+            Self::Gateway { .. } => Some("--gateway 127.0.0.1:0 takes a free port".into()),
             Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
                 "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
                 path.display()
@@ -194,6 +208,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     }
     let embedded = embedded::start(embedded::EmbeddedOptions {
         listen: arguments.listen,
+        gateway: arguments.gateway,
         token: &token,
         kubeconfig: &kubeconfig,
         pods,
@@ -206,7 +221,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let receivers = receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned);
     let other_room = room.as_ref().map(Room::path).filter(|path| *path != Path::new(DIRECTORY)).map(Path::to_owned);
     let is_work_tree = arguments.work_tree;
-    let started = messages::Started { server, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
+    let gateway = embedded.gateway.address();
+    let started =
+        messages::Started { server, gateway, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
     let Some(followed) = &started.followed else {
         messages::started(arguments.output, &started)?;
         stop.cancelled().await;
@@ -236,6 +253,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         limits: Limits::default(),
         source,
         functions: functions(),
+        exposure: exposure::Settings { default_domain: Some(DOMAIN.to_owned()), allowed_domains: Vec::new() },
         elect: false,
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,

@@ -309,6 +309,22 @@ pub(super) const ROWS: &[Row] = &[
     ),
     functions("mainstay function sync shop --dir copy", &["- Function synchronised in "])
         .effect("diff -r shop copy && echo the same", "the same"),
+    // Exposing a Function
+    functions(
+        "kubectl apply -f - <<'EOF'\napiVersion: gateway.kyma-project.io/v1alpha1\nkind: APIRule\nmetadata:\n  \
+         name: hello\nspec:\n  gateway: kyma-gateway.kyma-system.svc.cluster.local\n  \
+         service: {host: hello.localhost, name: hello, port: 80}\n  rules:\n    - path: /.*\n      \
+         methods: [GET, POST, PUT, DELETE]\n      accessStrategies: [{handler: noop, config: {}}]\nEOF",
+        &["apirule.gateway.kyma-project.io/hello created"],
+    ),
+    functions("kubectl get apirules hello -o jsonpath='{.status.APIRuleStatus.code}'", &["OK"]).repeated(),
+    functions("curl \"http://hello.localhost:8080/?name=Ada\"", &["Hello, Ada!"])
+        .instead(
+            "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS \"http://hello.localhost:$port/?name=Ada\"",
+        )
+        .repeated(),
+    functions("kubectl describe apirules hello", &["Exposed", "served at hello.localhost"]),
     // Working on it
     elsewhere("cargo install cargo-fuzz --locked", FUZZING),
     elsewhere("cp Cargo.lock tests/fuzz/ && mkdir -p tests/fuzz/corpus/TARGET", FUZZING),

@@ -88,6 +88,8 @@ pub(crate) struct World {
     pub(crate) limits: source::Limits,
     /// What the operator of the agent decides about Functions.
     pub(crate) functions: function::Settings,
+    /// The hosts of APIRules.
+    pub(crate) exposure: mainstay::exposure::Settings,
     /// How long the agent's work may stand still.
     pub(crate) stuck_after: Duration,
     /// Where the agent serves its health.
@@ -196,6 +198,7 @@ impl World {
                 base_images: [("*".to_owned(), function::BaseImage::Scratch)].into(),
                 ..function::Settings::default()
             },
+            exposure: mainstay::exposure::Settings::default(),
             stuck_after: liveness::STUCK_AFTER,
             listen: None,
             receive: None,
@@ -265,6 +268,7 @@ impl World {
             admit: self.admit.clone(),
             limits: self.clients,
             source,
+            exposure: self.exposure.clone(),
             functions: self.functions.clone(),
             elect,
             stuck_after: self.stuck_after,

@@ -1,0 +1,159 @@
+//! Leads a request to a ready endpoint of a Service.
+//!
+//! Invariant: only endpoints on loopback addresses are connected to: those of pods that are processes of this machine.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::target::Target;
+use devcluster_apiserver::object::text;
+use devcluster_apiserver::server::Server;
+
+/// How long is waited for an endpoint, and how often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
+/// How long an endpoint may take until it begins to answer.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// The body of an answer.
+pub(super) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// The ready endpoints of a port of a Service.
+pub(super) fn addresses(server: &Server, target: &Target) -> Vec<SocketAddr> {
+    let Some(service) = server.object("v1", "services", &target.namespace, &target.service) else { return Vec::new() };
+    let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let Some(port) = ports.find(|port| port["port"] == target.port) else { return Vec::new() };
+    let name = port["name"].as_str().unwrap_or_default();
+    let Some(endpoints) = server.object("v1", "endpoints", &target.namespace, &target.service) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for subset in endpoints["subsets"].as_array().into_iter().flatten() {
+        let mut ports = subset["ports"].as_array().into_iter().flatten();
+        let port = ports.find(|port| port["name"].as_str().unwrap_or_default() == name);
+        let Some(port) = port.and_then(|port| u16::try_from(port["port"].as_u64()?).ok()) else { continue };
+        let ready = subset["addresses"].as_array().into_iter().flatten();
+        let ready = ready.filter_map(|address| text(address, "/ip").parse::<IpAddr>().ok());
+        found.extend(ready.filter(IpAddr::is_loopback).map(|address| SocketAddr::new(address, port)));
+    }
+    fastrand::shuffle(&mut found);
+    found
+}
+
+/// Who asks, and for what.
+pub(super) struct From<'r> {
+    pub(super) client: IpAddr,
+    /// The host that was asked for.
+    pub(super) host: &'r str,
+    /// Whether the Service learns its own name as the host, as from Oathkeeper's proxy.
+    pub(super) is_checked: bool,
+}
+
+/// Leads a request to the Service. Where none of its endpoints answers, 503, or 502 from Oathkeeper's proxy.
+pub(super) async fn lead(
+    server: &Server,
+    target: &Target,
+    from: From<'_>,
+    request: Request<Incoming>,
+) -> Response<Option<Body>> {
+    let unreachable = if from.is_checked { StatusCode::BAD_GATEWAY } else { StatusCode::SERVICE_UNAVAILABLE };
+    let Some(stream) = connect(server, target).await else { return bare(unreachable) };
+    let Ok((mut sender, connection)) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await else {
+        return bare(unreachable);
+    };
+    // It ends with the answer, or with whoever reads that.
+    tokio::spawn(connection);
+    let (mut parts, body) = request.into_parts();
+    let path = parts.uri.path_and_query().cloned();
+    parts.uri = path.map_or_else(|| Uri::from_static("/"), Uri::from);
+    parts.version = http::Version::HTTP_11;
+    set_headers(&mut parts.headers, target, &from);
+    let request = Request::from_parts(parts, body);
+    match tokio::time::timeout(DEADLINE, sender.send_request(request)).await {
+        Err(_) => bare(StatusCode::GATEWAY_TIMEOUT),
+        Ok(Err(_)) => bare(unreachable),
+        Ok(Ok(answer)) => {
+            let mut answer = answer.map(|body| Some(body.boxed_unsync()));
+            remove_hops(answer.headers_mut());
+            answer
+        }
+    }
+}
+
+async fn connect(server: &Server, target: &Target) -> Option<TcpStream> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        for address in addresses(server, target) {
+            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+                // Without it small requests wait for acknowledgements.
+                let _ = stream.set_nodelay(true);
+                return Some(stream);
+            }
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
+    const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+    const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+    remove_hops(headers);
+    let mut set = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    };
+    set(HeaderName::from_static("x-forwarded-host"), from.host);
+    set(HeaderName::from_static("x-forwarded-proto"), "http");
+    if from.is_checked {
+        set(HOST, &target.host());
+    }
+    let before = headers.get(&FORWARDED_FOR).and_then(|value| value.to_str().ok());
+    let all = before.map_or_else(|| from.client.to_string(), |before| format!("{before}, {}", from.client));
+    if let Ok(all) = HeaderValue::from_str(&all) {
+        headers.insert(FORWARDED_FOR, all);
+    }
+    if !headers.contains_key(&REQUEST_ID)
+        && let Ok(id) = HeaderValue::from_str(&uuid::Uuid::new_v4().to_string())
+    {
+        headers.insert(REQUEST_ID, id);
+    }
+}
+
+/// Removes the headers that are between two neighbours only.
+fn remove_hops(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    for name in [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+    for name in ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"] {
+        headers.remove(name);
+    }
+}
+
+fn bare(status: StatusCode) -> Response<Option<Body>> {
+    let mut answer = Response::new(None);
+    *answer.status_mut() = status;
+    answer
+}

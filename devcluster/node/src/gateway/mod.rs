@@ -1,0 +1,33 @@
+//! A gateway: requests to the hosts of VirtualServices and HTTPRoutes are led to the cluster's Services, and checked as Rules of
+//! Oathkeeper say.
+//!
+//! [`table`](self) keeps what the objects say, [`decide`](self) decides about a request by it, `forward` leads it to a ready
+//! endpoint, and `serve` listens. [`definitions`] are the definitions of the three kinds, as far as they are understood here.
+//!
+//! Invariant: what is not understood is not served: a VirtualService or HTTPRoute with a field that is unknown here has no routes,
+//! and a Rule with an unknown handler lets nobody through.
+//! Invariant: names are those of the cluster's Services; nothing is asked of the names that this machine knows.
+//! Invariant: expressions take time that is linear in the path, and bounded memory.
+//!
+//! Deliberately absent: TLS, upgrades of connections, weights, retries, and the status of HTTPRoutes.
+
+mod check;
+mod decide;
+#[expect(clippy::disallowed_methods, reason = "it connects to pods, with deadlines")]
+mod forward;
+mod http_route;
+mod jwt;
+#[expect(clippy::disallowed_methods, reason = "it fetches and reads files, with deadlines")]
+mod keys;
+mod pattern;
+mod rule;
+#[expect(clippy::disallowed_methods, reason = "it listens, with deadlines")]
+mod serve;
+mod table;
+mod target;
+mod virtual_service;
+
+pub use serve::Gateway;
+
+/// The definitions of VirtualServices, Rules and HTTPRoutes, as a stream of YAML documents.
+pub const DEFINITIONS: &str = include_str!("definitions.yaml");

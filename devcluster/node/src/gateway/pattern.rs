@@ -1,0 +1,82 @@
+//! Regular expressions of paths, which match a whole path.
+//!
+//! Invariant: few compiled expressions are kept, however many objects there are; each takes bounded memory.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use regex::{Regex, RegexBuilder};
+
+/// Memory of an expression, in bytes.
+const SIZE: usize = 1 << 20;
+/// Expressions that are kept.
+const KEPT: usize = 256;
+
+/// Matches paths.
+#[derive(Debug, Default)]
+pub(super) struct Patterns(Mutex<HashMap<String, Option<Regex>>>);
+
+impl Patterns {
+    /// Whether an expression matches a whole text. One that is none, or takes too much memory, matches nothing.
+    pub(super) fn matches(&self, expression: &str, text: &str) -> bool {
+        if expression == "/.*" {
+            return text.starts_with('/') && !text.contains('\n');
+        }
+        let known = self.0.lock().get(expression).cloned();
+        let compiled = known.unwrap_or_else(|| {
+            let compiled = compile(expression);
+            let mut kept = self.0.lock();
+            if kept.len() >= KEPT {
+                kept.clear();
+            }
+            kept.insert(expression.to_owned(), compiled.clone());
+            compiled
+        });
+        compiled.is_some_and(|whole| whole.is_match(text))
+    }
+}
+
+fn compile(expression: &str) -> Option<Regex> {
+    let build = |text: &str| RegexBuilder::new(text).size_limit(SIZE).build().ok();
+    // Alone, too: `a)|(b` is one only between parentheses.
+    build(expression)?;
+    build(&format!("^(?:{expression})$"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn an_expression_matches_the_whole_path() {
+        let patterns = Patterns::default();
+        let check = |expression: &str, text: &str, expected: bool| {
+            assert_eq!(patterns.matches(expression, text), expected, "{expression} and {text}");
+        };
+        check("/.*", "/", true);
+        check("/.*", "", false);
+        check("/post", "/post", true);
+        check("/post", "/post/1", false);
+        check("/a|/b", "/b", true);
+        check("/a|/b", "/ab", false);
+        check("/a)|(/b.*", "/bc", false);
+        check("(?=/a).*", "/a", false);
+        check("(", "(", false);
+    }
+
+    #[test]
+    fn expressions_that_would_blow_up_cost_little() {
+        let (patterns, began) = (Patterns::default(), Instant::now());
+        let long = format!("/{}", "a".repeat(60_000));
+        assert!(!patterns.matches("/(a+)+b", &long));
+        assert!(!patterns.matches("/(a{1000}){1000}{1000}", &long));
+        assert!(patterns.matches("/(a|aa|aaa)*", &long));
+        for at in 0..2_000 {
+            assert!(patterns.matches(&format!("/x{at}/.*"), &format!("/x{at}/y")));
+        }
+        assert!(patterns.0.lock().len() <= KEPT);
+        assert!(began.elapsed().as_secs() < 60);
+    }
+}

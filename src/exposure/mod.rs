@@ -1,0 +1,38 @@
+//! Exposure: an APIRule becomes the objects by which others route requests to a Service.
+//!
+//! [`run`] is the task of one APIRule, [`watch`] follows what all of them need: what the cluster serves, the routes that are there,
+//! and the Services. `resolve` validates, `express` decides how each path is guarded, `routes` builds the objects (one file per
+//! kind), and `host_conflict` says whose host it is.
+//!
+//! Invariant: a path with a check is never routed without it. Where the cluster cannot make the check there is no route for the
+//! path, and none that may lead to the same requests.
+//! Invariant: an APIRule that another controller serves is left to it.
+//! Invariant: nothing is watched before the first APIRule is there, and nothing is asked while nothing changes.
+//!
+//! Deliberately absent: routing. That is Istio's and Oathkeeper's, a Gateway's, or the embedded cluster's.
+
+mod access_rule;
+mod child;
+mod context;
+mod denied;
+mod express;
+mod host_conflict;
+mod http_route;
+mod paths;
+#[expect(clippy::disallowed_methods, reason = "it writes, and waits until that can be tried again")]
+mod reconcile;
+mod resolve;
+mod routes;
+mod seen;
+mod served;
+mod status;
+mod virtual_service;
+mod watch;
+
+pub use context::Context;
+pub use reconcile::{Input, api_rules, run};
+pub use resolve::{NotADomain, Settings};
+pub use watch::watch;
+
+#[cfg(test)]
+mod fixtures;

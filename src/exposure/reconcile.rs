@@ -1,0 +1,385 @@
+//! The task of one APIRule: makes its objects be as they should, and says so in its status.
+//!
+//! Invariant: what is written or deleted is this APIRule's, or was there under its name for nobody else.
+//! Invariant: while an APIRule is not valid, or its host is somebody else's, the last valid version stays as it is.
+//! Invariant: what somebody keeps changing is put back less and less often.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::child::{Child, ChildKind};
+use super::context::{Context, Facts, Place};
+use super::denied::explain;
+use super::resolve::{Failure, Identity, Resolved, identity, resolve, text};
+use super::routes::{Routes, build};
+use super::seen::{Seen, Verdict};
+use super::served::{Means, Served};
+use super::status::{self, Outcome};
+use crate::api::ApiRule;
+use crate::api::api_rule::ApiRuleStatus;
+use crate::api::conditions::{self, Type};
+use crate::api::names::EXPOSURE_MANAGER;
+use crate::apply::Version;
+use crate::cluster::{Apply, Error, Kind, Part};
+use crate::failure::{Class, caught, chain};
+use crate::managed::revert_backoff::RevertBackoff;
+use crate::notification::Message;
+use crate::object::{Digest, Owner};
+
+const FAR: Duration = Duration::from_secs(86_400);
+/// The longest wait before an object is put back that somebody keeps changing.
+const MOST: Duration = Duration::from_secs(300);
+
+/// The newest state of one APIRule; `None` once it is gone.
+pub type Input = watch::Receiver<Option<Arc<ApiRule>>>;
+
+/// The kind of APIRules.
+pub fn api_rules() -> Kind {
+    Kind::custom("gateway.kyma-project.io", "v1alpha1", "APIRule", "apirules", true, true)
+}
+
+/// Serves one APIRule until it is gone or `stop` is cancelled.
+pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+    let owner = Owner::api_rule(&namespace, &name);
+    let notify = context.enter(&owner);
+    let mut task = Task {
+        owner,
+        began: Instant::now(),
+        written: None,
+        applied: HashMap::new(),
+        good: None,
+        reverts: RevertBackoff::default(),
+        held_until: 0.0,
+        failures: 0,
+        context: Arc::clone(&context),
+    };
+    loop {
+        let Some(rule) = input.borrow_and_update().clone() else { break };
+        let turn: std::pin::Pin<Box<dyn Future<Output = Duration> + Send + '_>> = Box::pin(task.reconcile(&rule));
+        let again = tokio::select! {
+            () = stop.cancelled() => return,
+            done = caught(context.liveness.track(turn)) => done,
+        };
+        let wait = again.unwrap_or_else(|panicked| {
+            tracing::error!(apirule = task.owner.resource().as_str(), why = panicked.to_string(), "not reconciled");
+            task.failures += 1;
+            Class::Bug.status_delay(task.failures, None, fastrand::f64())
+        });
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+            () = notify.notified() => {}
+            () = sleep_until((Instant::now() + wait).into()) => {}
+        }
+    }
+    context.leave(&task.owner);
+}
+
+/// An object as it was written last.
+struct Applied {
+    desired: Digest,
+    fingerprint: Digest,
+}
+
+struct Task {
+    context: Arc<Context>,
+    owner: Owner,
+    began: Instant,
+    written: Option<ApiRuleStatus>,
+    applied: HashMap<(ChildKind, String), Applied>,
+    /// The last valid version.
+    good: Option<Resolved>,
+    reverts: RevertBackoff,
+    /// Nothing is put back before this time of the task's clock.
+    held_until: f64,
+    failures: u32,
+}
+
+/// What a reconcile has come to, and when to look again at the latest.
+struct Attempt {
+    outcome: Outcome,
+    wait: Duration,
+}
+
+impl Attempt {
+    fn of(outcome: Outcome) -> Self {
+        Self { outcome, wait: FAR }
+    }
+}
+
+impl Task {
+    /// Reconciles; how long to wait before that is tried again.
+    async fn reconcile(&mut self, rule: &ApiRule) -> Duration {
+        // What is being deleted takes its objects along.
+        if rule.metadata.deletion_timestamp.is_some() {
+            return FAR;
+        }
+        let Some(attempt) = self.attempt(rule).await else { return FAR };
+        let reported = self.report(rule, &attempt.outcome).await;
+        match reported {
+            Ok(()) => attempt.wait,
+            Err(error) => attempt.wait.min(self.delay(&error)),
+        }
+    }
+
+    async fn attempt(&mut self, rule: &ApiRule) -> Option<Attempt> {
+        let means = match self.context.facts() {
+            Facts::NotYet => return None,
+            Facts::Failing(why) => return Some(Attempt::of(Outcome::Unreadable(why))),
+            Facts::Known(means) => means,
+        };
+        let identity = identity(rule);
+        let children = self.context.children(&self.owner, &identity.uid);
+        let is_foreign = |seen: &Seen| !seen.is_ours && !seen.is_terminating;
+        if let Some((place, _)) = children.iter().find(|(_, seen)| is_foreign(seen)) {
+            let child = format!("{} {}", place.0.names().1, place.2);
+            self.give_up();
+            let left = self.prune(&identity, &[]).await;
+            return Some(self.attempted(Outcome::ManagedElsewhere(child), left));
+        }
+        let Some((means, served)) = means else {
+            self.give_up();
+            return Some(Attempt::of(Outcome::NoRouteApi));
+        };
+        let problem = self.resolve(rule, &identity);
+        let is_served = !children.is_empty();
+        let Some(good) = self.good.clone() else {
+            return problem.map(|problem| Attempt::of(problem(is_served)));
+        };
+        let attempt = self.serve(&good, means, &served).await;
+        Some(match problem {
+            Some(problem) => Attempt { outcome: problem(is_served), wait: attempt.wait },
+            None => attempt,
+        })
+    }
+
+    /// Nothing is served by this agent.
+    fn give_up(&mut self) {
+        self.good = None;
+        self.applied.clear();
+        self.context.withdraw(&self.owner);
+        self.context.keep_only(&self.owner, None);
+    }
+
+    /// Makes this version the one to serve, if it is valid and its host is free. Otherwise, why not.
+    fn resolve(&mut self, rule: &ApiRule, identity: &Identity) -> Option<impl FnOnce(bool) -> Outcome + use<>> {
+        let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
+        let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
+        let occupied = vec![Failure::occupied(identity.is_newer)];
+        let failures = match resolve(rule, &context.settings, is_occupied) {
+            Ok(resolved) if context.take(owner, uid, &resolved.host) => {
+                self.good = Some(resolved);
+                return None;
+            }
+            Ok(_) => occupied.clone(),
+            Err(failures) => failures,
+        };
+        let is_occupied = failures == occupied;
+        if !is_occupied {
+            context.withdraw(owner);
+        }
+        let text = text(&failures);
+        Some(
+            move |is_served| {
+                if is_occupied { Outcome::Occupied(text, is_served) } else { Outcome::Invalid(text, is_served) }
+            },
+        )
+    }
+
+    /// Makes the objects be as they should.
+    async fn serve(&mut self, good: &Resolved, means: Means, served: &Served) -> Attempt {
+        let Routes { children, problem } = build(good, means, served.features);
+        let mut wait = FAR;
+        for child in &children {
+            match self.put(good, child).await {
+                Ok(None) => {}
+                Ok(Some(later)) => wait = wait.min(later),
+                Err(failed) => return self.failed(failed),
+            }
+        }
+        if let Err(error) = self.prune(&good.identity, &children).await {
+            return self.failed(NotPut::Refused(error));
+        }
+        self.context.keep_only(&self.owner, Some(&good.host));
+        self.failures = 0;
+        let services: BTreeSet<String> = good.rules.iter().map(|rule| rule.service.clone()).collect();
+        let missing = self.context.missing_services(&self.owner, services);
+        let verdict = self.verdict(good, &children);
+        let outcome = match (problem, verdict) {
+            (Some(problem), _) => Outcome::AuthNotSupported(problem),
+            (None, Verdict::Waiting) => Outcome::NotAccepted(None),
+            (None, Verdict::Refused(why)) => Outcome::NotAccepted(Some(why)),
+            (None, Verdict::Accepted) if !missing.is_empty() => Outcome::NoServices(missing),
+            (None, Verdict::Accepted) => Outcome::Served(good.host.clone()),
+        };
+        Attempt { outcome, wait }
+    }
+
+    /// What is said of the objects: the worst.
+    fn verdict(&self, good: &Resolved, children: &[Child]) -> Verdict {
+        let mut verdict = Verdict::Accepted;
+        for child in children {
+            match self.context.seen(&place(good, child)).map(|seen| seen.verdict) {
+                Some(Verdict::Accepted) => {}
+                Some(refused @ Verdict::Refused(_)) => return refused,
+                Some(Verdict::Waiting) | None => verdict = Verdict::Waiting,
+            }
+        }
+        verdict
+    }
+
+    /// Writes an object unless it is as it was written; or how long that has to wait.
+    async fn put(&mut self, good: &Resolved, child: &Child) -> Result<Option<Duration>, NotPut> {
+        let (place, context) = (place(good, child), Arc::clone(&self.context));
+        let desired = Digest::of(child.body.to_string().as_bytes());
+        let seen = context.seen(&place);
+        let key = (child.kind, child.name.clone());
+        let known = self.applied.get(&key).filter(|applied| applied.desired == desired);
+        if known.zip(seen.as_ref()).is_some_and(|(known, seen)| known.fingerprint == seen.fingerprint) {
+            return Ok(None);
+        }
+        let is_revert = known.is_some();
+        let now = self.clock();
+        if is_revert && now < self.held_until {
+            return Ok(Some(Duration::from_secs_f64(self.held_until - now)));
+        }
+        if seen.as_ref().is_some_and(|seen| !seen.is_ours && !seen.is_of(&self.owner, &good.identity.uid)) {
+            return Err(NotPut::Taken(format!("{} {} is not this APIRule's", child.kind.names().1, child.name)));
+        }
+        // Its deletion is seen, and then it is made again.
+        if seen.as_ref().is_some_and(|seen| seen.is_terminating) {
+            return Ok(None);
+        }
+        let Some(served) = context.served(child.kind) else { return Ok(None) };
+        let mut body = child.body.clone();
+        body["apiVersion"] = served.kind.api_version().into();
+        if let Some(seen) = &seen {
+            body["metadata"]["uid"] = Value::from(&*seen.uid);
+        }
+        // It is never closed.
+        let _permit = context.permits.acquire().await;
+        let (namespace, how) = (Some(place.1.as_str()), Apply::forced(EXPOSURE_MANAGER));
+        let live = context.writer.cluster().apply(&served.kind, namespace, &child.name, &body, how).await;
+        let seen = context.see(child.kind, &live.map_err(NotPut::Refused)?);
+        self.applied.insert(key, Applied { desired, fingerprint: seen.fingerprint });
+        if is_revert {
+            self.reverts.grow(now);
+            self.held_until = now + self.reverts.delay(now, MOST).as_secs_f64();
+            tracing::info!(apirule = self.owner.resource().as_str(), "put back {} {}", served.kind.kind, child.name);
+        }
+        Ok(None)
+    }
+
+    /// Deletes what this agent has made for the APIRule and is not wanted any more.
+    async fn prune(&mut self, identity: &Identity, wanted: &[Child]) -> Result<(), Error> {
+        let is_wanted = |place: &Place| wanted.iter().any(|child| child.kind == place.0 && child.name == place.2);
+        for (place, seen) in self.context.children(&self.owner, &identity.uid) {
+            if !seen.is_ours || seen.is_terminating || is_wanted(&place) {
+                continue;
+            }
+            let Some(served) = self.context.served(place.0) else { continue };
+            let key = served.kind.key(Some(&place.1), &place.2);
+            let version = Version { uid: seen.uid.into(), resource_version: seen.resource_version.into() };
+            let judge = |meta: &ObjectMeta| if is_made_for(&identity.uid, meta) { Ok(()) } else { Err(()) };
+            self.context.writer.delete_unowned(&served.kind, &key, Some(version), judge).await?;
+            self.applied.remove(&(place.0, place.2));
+        }
+        Ok(())
+    }
+
+    fn attempted(&mut self, outcome: Outcome, done: Result<(), Error>) -> Attempt {
+        let wait = done.map_or_else(|error| self.delay(&error), |()| FAR);
+        Attempt { outcome, wait }
+    }
+
+    fn failed(&mut self, failed: NotPut) -> Attempt {
+        match failed {
+            NotPut::Taken(why) => Attempt::of(Outcome::NotWritten(why)),
+            NotPut::Refused(error) => {
+                let outcome = Outcome::NotWritten(explain(&error));
+                self.attempted(outcome, Err(error))
+            }
+        }
+    }
+
+    fn delay(&mut self, error: &Error) -> Duration {
+        self.failures += 1;
+        error.class().status_delay(self.failures, error.retry_after(), fastrand::f64())
+    }
+
+    fn clock(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Writes the status if it changed.
+    async fn report(&mut self, rule: &ApiRule, outcome: &Outcome) -> Result<(), Error> {
+        let old = self.written.clone().or_else(|| rule.status.clone()).unwrap_or_default();
+        let new = status::after(&old, outcome, rule.metadata.generation, Timestamp::now());
+        if new == old {
+            self.written = Some(old);
+            return Ok(());
+        }
+        let patch = status::patch(&new, outcome);
+        let written = match self.patch(&patch).await {
+            // Kyma's own definition has no conditions.
+            Err(error) if matches!(error.code(), Some(400 | 422)) => {
+                let mut bare = patch;
+                bare["status"].as_object_mut().and_then(|status| status.remove("conditions"));
+                self.patch(&bare).await
+            }
+            written => written,
+        };
+        match written {
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => {
+                tracing::warn!(apirule = self.owner.resource().as_str(), why = chain(&error), "status not written");
+                return Err(error);
+            }
+            Ok(_) => {}
+        }
+        let said = |status: &ApiRuleStatus| {
+            let said = conditions::status(&status.conditions, Type::Exposed)?;
+            Some((said.status.clone(), said.reason.clone(), said.message.clone()))
+        };
+        if let Some((status, reason, message)) = said(&new).filter(|new| said(&old).as_ref() != Some(new)) {
+            let (subject, condition) = (self.owner.clone(), Type::Exposed.as_str().to_owned());
+            let message = Message::Stage { subject, condition, status, reason, message };
+            self.context.emit(&self.owner, &message);
+        }
+        self.written = Some(new);
+        Ok(())
+    }
+
+    async fn patch(&self, patch: &Value) -> Result<Value, Error> {
+        let (cluster, name) = (self.context.writer.cluster(), self.owner.resource());
+        cluster.patch_merge(&api_rules(), Some(name.namespace()), name.name(), Part::Status, patch).await
+    }
+}
+
+/// Why an object was not written.
+enum NotPut {
+    /// Its name is somebody else's.
+    Taken(String),
+    /// The server says so.
+    Refused(Error),
+}
+
+fn place(good: &Resolved, child: &Child) -> Place {
+    (child.kind, good.identity.namespace.clone(), child.name.clone())
+}
+
+/// Whether this agent has made an object for an APIRule.
+fn is_made_for(rule: &str, meta: &ObjectMeta) -> bool {
+    let is_owned =
+        meta.owner_references.iter().flatten().any(|owner| owner.uid == rule && owner.controller == Some(true));
+    let managers = meta.managed_fields.iter().flatten();
+    is_owned && managers.into_iter().any(|field| field.manager.as_deref() == Some(EXPOSURE_MANAGER))
+}

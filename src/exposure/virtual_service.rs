@@ -1,0 +1,98 @@
+//! Istio's `VirtualService` for an APIRule.
+
+use serde_json::{Value, json};
+
+use super::child::{Child, ChildKind, Names};
+use super::express::Guard;
+use super::resolve::{Resolved, Rule};
+
+/// Where Oathkeeper answers.
+const OATHKEEPER: (&str, u16) = ("ory-oathkeeper-proxy.kyma-system.svc.cluster.local", 4455);
+
+/// The VirtualService, with a route for each path that has a guard; `None` if none has.
+pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Option<Child> {
+    let routes = resolved.rules.iter().zip(guards);
+    let http: Vec<Value> = routes.filter_map(|(rule, guard)| Some(route(resolved, rule, (*guard)?))).collect();
+    if http.is_empty() {
+        return None;
+    }
+    let spec = json!({"hosts": [resolved.host], "gateways": [resolved.gateway], "http": http});
+    let name = Names::new(&resolved.identity).of_uid();
+    Some(Child::new(ChildKind::VirtualService, name, &resolved.identity, spec))
+}
+
+fn route(resolved: &Resolved, rule: &Rule, guard: Guard) -> Value {
+    let mut matches = json!({"uri": {"regex": rule.path}});
+    if guard == Guard::Methods {
+        let methods: Vec<String> = rule.methods.iter().map(|method| regex::escape(method)).collect();
+        matches["method"] = json!({"regex": methods.join("|")});
+    }
+    let destination = if guard == Guard::Oathkeeper {
+        json!({"host": OATHKEEPER.0, "port": {"number": OATHKEEPER.1}})
+    } else {
+        json!({"host": host(rule, &resolved.identity.namespace), "port": {"number": rule.port}})
+    };
+    json!({
+        "match": [matches],
+        "route": [{"destination": destination, "weight": 100}],
+        "corsPolicy": {
+            "allowOrigins": [{"regex": ".*"}],
+            "allowMethods": ["GET", "POST", "PUT", "DELETE"],
+            "allowHeaders": ["Authorization", "Content-Type", "*"],
+        },
+    })
+}
+
+/// The name of a path's Service in the cluster.
+pub(super) fn host(rule: &Rule, namespace: &str) -> String {
+    format!("{}.{namespace}.svc.cluster.local", rule.service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{path, resolved};
+    use super::*;
+
+    fn built(rules: &[Value], guards: &[Option<Guard>]) -> Option<Value> {
+        build(&resolved(json!({"rules": rules})), guards).map(|child| child.body)
+    }
+
+    #[test]
+    fn has_the_shape_of_kymas() {
+        let rules = [path("/.*", &["GET"], "noop"), path("/open", &["GET"], "allow")];
+        let cors = json!({
+            "allowOrigins": [{"regex": ".*"}], "allowMethods": ["GET", "POST", "PUT", "DELETE"],
+            "allowHeaders": ["Authorization", "Content-Type", "*"],
+        });
+        let to =
+            |host: &str, port: u16| json!([{"destination": {"host": host, "port": {"number": port}}, "weight": 100}]);
+        let owner = json!({
+            "apiVersion": "gateway.kyma-project.io/v1alpha1", "kind": "APIRule", "name": "web",
+            "uid": "0a1b2c3d-0000-4000-8000-000000000000", "controller": true,
+        });
+        let metadata = json!({
+            "name": "web-0a1b2", "namespace": "shop", "ownerReferences": [owner],
+            "labels": {"apirule.gateway.kyma-project.io/v1alpha1": "web.shop"},
+        });
+        let proxy = to("ory-oathkeeper-proxy.kyma-system.svc.cluster.local", 4455);
+        let spec = json!({
+            "hosts": ["web.kyma.local"], "gateways": ["kyma-gateway.kyma-system.svc.cluster.local"],
+            "http": [
+                {"match": [{"uri": {"regex": "/.*"}}], "route": proxy, "corsPolicy": cors},
+                {"match": [{"uri": {"regex": "/open"}}], "route": to("web.shop.svc.cluster.local", 80), "corsPolicy": cors},
+            ],
+        });
+        let expected = json!({"kind": "VirtualService", "metadata": metadata, "spec": spec});
+        assert_eq!(built(&rules, &[Some(Guard::Oathkeeper), Some(Guard::Open)]), Some(expected));
+    }
+
+    #[test]
+    fn methods_are_told_by_istio_where_nothing_else_does() {
+        let rules = [path("/.*", &["GET", ".*"], "noop"), path("/closed", &["GET"], "jwt")];
+        let spec = built(&rules, &[Some(Guard::Methods), None]).unwrap()["spec"].take();
+        let matches = json!([{"uri": {"regex": "/.*"}, "method": {"regex": r"GET|\.\*"}}]);
+        assert_eq!((&spec["http"][0]["match"], spec["http"].as_array().unwrap().len()), (&matches, 1));
+        assert_eq!(spec["http"][0]["route"][0]["destination"]["host"], "web.shop.svc.cluster.local");
+        assert_eq!(built(&rules, &[None, None]), None, "without a path there is no route");
+    }
+}
