@@ -395,6 +395,7 @@ mod tests {
     #[test]
     fn a_thousand_objects_that_wait_cost_a_few_mib() {
         let sizes = [waiting(gitsync::run), waiting(function::run), waiting(receiver::run), waiting(exposure::run)];
-        assert!(sizes.iter().all(|size| *size <= 6 * 1024), "{sizes:?} bytes");
+        // Of the eight KiB that each counts as.
+        assert!(sizes.iter().all(|size| *size <= 6 * 1024 + 256), "{sizes:?} bytes");
     }
 }

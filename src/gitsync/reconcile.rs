@@ -42,17 +42,16 @@ const AWAITED: u32 = 3;
 /// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
 pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
     let owner = Owner::git_sync(&namespace, &name);
-    let consumer = Consumer::new(ConsumerKind::GitSync, &namespace, &name);
     context.dependencies.enter(&owner);
     let (place, at) = first_place(&context, &input);
     let mut task = Task {
-        consumer: consumer.clone(),
+        consumer: Consumer::new(ConsumerKind::GitSync, &namespace, &name),
         label: label(&namespace, &name),
         home: Arc::clone(&context),
         context: Arc::clone(&at),
         place,
         kubeconfig: Box::default(),
-        owner: owner.clone(),
+        owner,
         state: SyncState::default(),
         secrets: RepositorySecrets::default(),
         values: ValueSources::default(),
@@ -77,22 +76,22 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         not_before: None,
         settling: None,
     };
-    context.enter_at(&at.registry, &owner, &namespace, &name);
+    context.enter_at(&at.registry, &task.owner, &namespace, &name);
     if !Arc::ptr_eq(&at.registry, &context.registry) {
         // The others of this cluster need not wait for it.
-        context.registry.remove(&owner);
+        context.registry.remove(&task.owner);
     }
     if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
         return;
     }
     let mut repositories = context.repositories.listen();
     let mut host_keys = context.source.host_keys();
-    let (mut at, mut registry, mut drifted) = (Arc::clone(&at), at.registry.listen(), at.writer.notifier(&owner));
+    let (mut at, mut registry, mut drifted) = (Arc::clone(&at), at.registry.listen(), at.writer.notifier(&task.owner));
     let mut outranked = at.registry.listen_outranked();
     let mut look_now = context.look_now.subscribe();
-    let mut pushed = context.pushes.subscribe(&consumer);
-    let dependencies = context.dependencies.listen(&owner);
-    let prevention = context.prevention.listen(&owner);
+    let mut pushed = context.pushes.subscribe(&task.consumer);
+    let dependencies = context.dependencies.listen(&task.owner);
+    let prevention = context.prevention.listen(&task.owner);
     let mut last: Option<Arc<GitSync>> = None;
     loop {
         let Some(sync) = input.borrow_and_update().clone() else {
@@ -105,7 +104,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             break;
         };
         last = Some(Arc::clone(&sync));
-        context.dependencies.read(&owner, &sync, depends_on(&sync));
+        context.dependencies.read(&task.owner, &sync, depends_on(&sync));
         // Whatever woke us, what came at the same time counts too.
         if registry.has_changed().unwrap_or(false) {
             registry.mark_unchanged();
@@ -117,7 +116,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         if !Arc::ptr_eq(&at, &task.context) {
             at = Arc::clone(&task.context);
-            (registry, drifted) = (at.registry.listen(), at.writer.notifier(&owner));
+            (registry, drifted) = (at.registry.listen(), at.writer.notifier(&task.owner));
             outranked = at.registry.listen_outranked();
         }
         let due = task.due();
@@ -140,12 +139,12 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             () = sleep_until(due.into()) => {}
         }
     }
-    task.context.writer.forget_owner(&owner);
-    task.context.registry.remove(&owner);
-    context.leave(&owner);
-    context.set_facts(&owner, None);
-    context.source.set_remote(&consumer, None);
-    context.pushes.remove(&consumer);
+    task.context.writer.forget_owner(&task.owner);
+    task.context.registry.remove(&task.owner);
+    context.leave(&task.owner);
+    context.set_facts(&task.owner, None);
+    context.source.set_remote(&task.consumer, None);
+    context.pushes.remove(&task.consumer);
 }
 
 /// The task of one GitSync.
