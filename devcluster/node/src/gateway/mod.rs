@@ -1,8 +1,8 @@
 //! A gateway: requests to the hosts of VirtualServices and HTTPRoutes are led to the cluster's Services, and checked as Rules of
 //! Oathkeeper say.
 //!
-//! [`table`](self) keeps what the objects say, [`decide`](self) decides about a request by it, `forward` leads it to a ready
-//! endpoint, and `serve` listens. [`definitions`] are the definitions of the three kinds, as far as they are understood here.
+//! `table` keeps what the objects say, `decide` decides about a request by it, `forward` leads it to a ready
+//! endpoint, and `serve` listens. `definitions.yaml` has the definitions of the three kinds, as far as they are understood here.
 //!
 //! Invariant: what is not understood is not served: a VirtualService or HTTPRoute with a field that is unknown here has no routes,
 //! and a Rule with an unknown handler lets nobody through.
