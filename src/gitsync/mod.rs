@@ -11,7 +11,7 @@
 //! - **decide**: [`windows`] (of [`cron`](mod@crate::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
 //!   is deleted, and [`registry`] what the other GitSyncs manage and want
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
-//!   [`prevented`] is what nobody may change by hand, [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes
+//!   [`prevented`] is what nobody may change by hand, [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes ([`ending`])
 //! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]; [`urgency`]
 //!   says how soon it is written
 //!
@@ -37,6 +37,8 @@ mod context;
 mod decryption;
 #[expect(clippy::disallowed_methods, reason = "expressions about whole objects are answered beside other tasks")]
 mod dependencies;
+#[expect(clippy::disallowed_methods, reason = "what is left may be waited for until a time")]
+mod ending;
 #[expect(clippy::disallowed_methods, reason = "what failed is tried again at a time")]
 mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
@@ -60,6 +62,8 @@ mod prevented;
 mod preview;
 mod previewed;
 pub mod prune;
+#[expect(clippy::disallowed_methods, reason = "since when something cannot be read is written down")]
+mod readable;
 mod ready_expr;
 #[expect(clippy::disallowed_methods, reason = "it waits for whatever comes first")]
 mod reconcile;

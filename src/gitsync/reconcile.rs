@@ -14,23 +14,21 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::{Attempt, SyncState};
 use super::context::{Context, Input, SyncFacts};
 use super::decryption::DecryptionSecret;
-use super::finalize::{End, has_finalizer};
 use super::outcome::{Outcome, Refused};
 use super::placement::label;
 use super::prevented;
 use super::prune::deletes_objects;
 use super::registry;
 use super::resolve::{Directory, ResolvedSync, confine, depends_on};
-use super::terminating::{self, TerminatingObjects};
-use super::unread::{self, UnreadObjects};
+use super::unread;
 use super::urgency::WriteBudget;
-use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, has_objects, nowhere};
+use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
 use crate::api::conditions::Reason;
 use crate::api::git_sync::GitSyncStatus;
 use crate::api::{GitRepository, GitSync};
 use crate::failure::{Class, caught};
-use crate::managed::{History, Policy, verdict};
-use crate::object::{Key, Owner};
+use crate::managed::{History, Policy};
+use crate::object::Owner;
 use crate::secrets::{Followed, RepositorySecrets, ValueSources};
 use crate::source::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
 
@@ -218,7 +216,7 @@ struct Seen {
 
 /// What a task does after a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     /// It waits for the next one.
     Wait,
     /// It ends: the GitSync is gone.
@@ -322,75 +320,6 @@ impl Task {
         }
         self.report(sync).await;
         Next::Wait
-    }
-
-    async fn end(&mut self, sync: &GitSync) -> Next {
-        self.context.registry.update(&self.owner, |row| row.tried = true);
-        self.context.source.set_remote(&self.consumer, None);
-        let placed = match self.settle_place(sync).await {
-            // Where the objects are is known, and what that is reached with may do for this last time.
-            Err(_) if !matches!(self.place, Place::Nowhere) => Ok(()),
-            placed => placed,
-        };
-        let seen = as_known_in(sync, self.cluster_id(sync)).into_owned();
-        if !has_finalizer(sync) {
-            // By a name that no account can have, nothing was ever applied.
-            let left = match placed.and_then(|()| self.settle_policy(sync)) {
-                Ok(()) => self.attempt(&seen).farewell(true).await.err(),
-                Err(refused) => Some(refused),
-            };
-            if let Some(refused) = left.filter(|_| !matches!(self.place, Place::Home) && has_objects(sync)) {
-                self.say_left(self.cluster_id(sync), &refused.message);
-            }
-            return Next::Over;
-        }
-        let settled = placed.and_then(|()| self.settle_policy(sync));
-        let ended = match settled {
-            Ok(()) => self.attempt(&seen).finalize().await,
-            Err(refused) => Err(refused),
-        };
-        match ended {
-            Ok(End::Done) => Next::Over,
-            Ok(End::Waiting) => {
-                self.outcome = Some(self.awaits_deletions());
-                self.next_look = Instant::now() + self.deletion_wait(sync);
-                self.report(sync).await;
-                Next::Wait
-            }
-            Err(refused) => {
-                let left = self.left_to_wait(sync);
-                if left == Some(Duration::ZERO) && self.attempt(sync).set_finalizer(false).await.is_ok() {
-                    if has_objects(sync) {
-                        self.say_left(self.cluster_id(sync), &refused.message);
-                    }
-                    return Next::Over;
-                }
-                self.refuse(&refused, Duration::from_secs(60));
-                self.next_look = left.map_or(self.next_look, |left| self.next_look.min(Instant::now() + left));
-                self.report(sync).await;
-                Next::Wait
-            }
-        }
-    }
-
-    /// How long the end of a GitSync waits for its objects in another cluster: that may be gone for ever, and nobody would be left
-    /// to take the finalizer off. `None`: for as long as it takes.
-    fn left_to_wait(&self, sync: &GitSync) -> Option<Duration> {
-        let is_away = match &self.place {
-            Place::Home => false,
-            Place::Nowhere => true,
-            Place::Elsewhere(engine) => engine.cluster.is_in_trouble(),
-        };
-        let since = sync.metadata.deletion_timestamp.as_ref().filter(|_| is_away)?;
-        let passed = Timestamp::now().duration_since(since.0).unsigned_abs();
-        Some(sync.spec.timeout.0.saturating_sub(passed))
-    }
-
-    /// What is said while the objects of a GitSync that is being deleted go.
-    fn awaits_deletions(&self) -> Outcome {
-        let objects = self.state.terminating.as_ref().map(TerminatingObjects::listed).unwrap_or_default();
-        let message = terminating::named(&objects).unwrap_or_else(|| "its objects are being deleted".to_owned());
-        Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message }
     }
 
     /// What applies to its objects from now on, and by whose rights they are read and written.
@@ -512,65 +441,6 @@ impl Task {
                 Ok(outcome)
             }
             Err(refused) => Err(self.cannot_read(sync, &reads_by, refused).await),
-        }
-    }
-
-    /// The repository could not be read. From now on whoever repairs what is managed here and is to blame is not reverted;
-    /// the message says so.
-    async fn cannot_read(&mut self, sync: &GitSync, reads_by: &[Key], mut refused: Refused) -> Refused {
-        if !unread::is_of_reading(refused.reason) {
-            return refused;
-        }
-        let inventory = self.attempt(sync).inventory().unwrap_or_default();
-        let mut unread = self.state.unread.clone().unwrap_or_default();
-        let listed = reads_by.iter().filter(|key| inventory.0.contains_key(key) && !unread.contains_key(key));
-        let listed = listed.cloned().collect::<Vec<_>>();
-        let mut are_as_wanted = true;
-        for key in &listed {
-            are_as_wanted &= self.context.writer.is_in_sync(&self.owner, key).await;
-        }
-        // Else it may be a change by hand that is to blame, and that is reverted.
-        if are_as_wanted {
-            unread.extend(listed.into_iter().map(|key| (key, Timestamp::now())));
-        }
-        refused.message.extend(unread::advice(&unread));
-        self.set_unread(unread);
-        refused
-    }
-
-    /// A GitSync that manages itself is suspended. Where its own repository says so it reads no commit that ends that: from now on
-    /// whoever resumes it by hand is not reverted.
-    fn let_itself_resume(&mut self, sync: &GitSync) {
-        let (own, inventory) = (self.owner.key(), self.attempt(sync).inventory().unwrap_or_default());
-        let applied = self.context.writer.desired(&own).map(|desired| desired.object.value());
-        // What the last agent applied may not be known.
-        let by_commit = applied.is_none_or(|document| verdict::is_suspended(&document, Timestamp::now()));
-        let mut unread = self.state.unread.clone().unwrap_or_default();
-        if by_commit && inventory.0.contains_key(&own) && !unread.contains_key(&own) {
-            unread.insert(own, Timestamp::now());
-            self.set_unread(unread);
-        }
-    }
-
-    /// The repository was read. What it could not be read with, and is as wanted now, is kept like any other object.
-    async fn can_read(&mut self, sync: &GitSync) {
-        let mut unread = self.state.unread.clone().unwrap_or_default();
-        if unread.is_empty() {
-            return;
-        }
-        let inventory = self.attempt(sync).inventory().unwrap_or_default();
-        for key in unread.keys().cloned().collect::<Vec<_>>() {
-            if !inventory.0.contains_key(&key) || self.context.writer.is_in_sync(&self.owner, &key).await {
-                unread.remove(&key);
-            }
-        }
-        self.set_unread(unread);
-    }
-
-    fn set_unread(&mut self, unread: UnreadObjects) {
-        if self.state.unread.as_ref() != Some(&unread) {
-            self.context.writer.set_unread(&self.owner, unread.clone());
-            self.state.unread = Some(unread);
         }
     }
 
