@@ -135,7 +135,9 @@ async fn asked_for_nothing(world: &World) -> Vec<String> {
     world.ask("demo").await;
     let asked = world.gate.heard().into_iter().map(|heard| heard.asked);
     // Copies of the login go to namespaces.
-    let is_other = |asked: &str| ["watch=", "/leases/", LOGIN, "fieldManager=mainstay-propagation"].iter().any(|other| asked.contains(other));
+    let is_other = |asked: &str| {
+        ["watch=", "/leases/", LOGIN, "fieldManager=mainstay-propagation"].iter().any(|other| asked.contains(other))
+    };
     asked.filter(|asked| !is_other(asked)).collect()
 }
 
