@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     api::{GitSync, Span, conditions, names},
-    cluster::{Cluster, Kind, Part, Persistence, Scope, Selection, WatchEvent},
+    cluster::{Cluster, Kind, Part, Selection, WatchEvent},
 };
 
 /// What a longer timeout comes to.
@@ -142,20 +142,12 @@ impl Asked<'_> {
         if let Some(frozen) = ended.0.status.as_ref().and_then(|status| status.frozen.as_ref())
             && arguments.override_window
         {
-            let by = override_by(&frozen.commit, user(cluster).await);
+            let by = override_by(&frozen.commit, cluster.user_name().await.ok().flatten());
             request = Request::begin(cluster, kind, before, Some((&frozen.commit, by)), progress).await?;
             ended = request.end(wait, end, arguments.timeout.0).await?;
         }
         Ok(ended)
     }
-}
-
-/// Whom the API server takes us for; `None` if it does not say so.
-async fn user(cluster: &Cluster) -> Option<String> {
-    let kind = Kind::fixed("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews", Scope::Cluster);
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let answer = cluster.create(&kind, None, "user", &review, Persistence::Kept).await.ok()?;
-    answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
 }
 
 /// Who overrides a window for a commit. Without a name, what was said of an earlier override goes.
