@@ -156,9 +156,13 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
     for condition in &status.conditions {
         // A condition with the same message as Ready is not repeated.
-        let is_shown = condition.status == "True"
-            && !["Healthy", "Drifted"].contains(&&*condition.type_)
-            && Some(&condition.message) != ready.as_ref();
+        // Prevention is said only of who asks for it, and whoever does has to know that there is none.
+        let is_telling = if condition.type_ == "Prevented" {
+            condition.status != "Unknown"
+        } else {
+            condition.status == "True" && !["Healthy", "Drifted"].contains(&&*condition.type_)
+        };
+        let is_shown = is_telling && Some(&condition.message) != ready.as_ref();
         if condition.type_ == "Ready" || is_shown {
             let message = condition.message.replace('\n', "\n              ");
             row(&condition.type_.to_lowercase(), format!("{}, {}: {message}", condition.status, condition.reason));
@@ -306,6 +310,12 @@ mod tests {
             "conditions": [{
                 "type": "Ready", "status": "False", "reason": "ApplyFailed", "message": "1 of 9 objects failed",
                 "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }, {
+                "type": "Drifted", "status": "False", "reason": "NotDrifted", "message": "",
+                "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }, {
+                "type": "Prevented", "status": "False", "reason": "NotSupported", "message": "this API server is too old",
+                "lastTransitionTime": "2030-01-01T00:00:00Z",
             }],
         }));
         let now = "2030-01-01T00:05:00Z".parse().unwrap();
@@ -317,6 +327,7 @@ GitSync apps/shop
   objects     9 managed, 8 healthy, 1 failed, 23 drifted
   put back    2 times
   ready       False, ApplyFailed: 1 of 9 objects failed
+  prevented   False, NotSupported: this API server is too old
   Failing:
     Service shop/api: Invalid: spec.ports: Required value
   Drifted, and not put back, 3 of 23:
