@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: what becomes of each object; that is `finalize`'s.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -54,7 +55,7 @@ impl Task {
                 Next::Wait
             }
             Err(refused) => {
-                let left = self.left_to_wait(sync);
+                let left = if self.is_away().await { Some(left_to_wait(sync)) } else { None };
                 if left == Some(Duration::ZERO) && self.attempt(sync).set_finalizer(false).await.is_ok() {
                     if has_objects(sync) {
                         self.say_left(self.cluster_id(sync), &refused.message);
@@ -69,17 +70,15 @@ impl Task {
         }
     }
 
-    /// How long the end of a GitSync waits for its objects in another cluster: that may be gone for ever, and nobody would be left
-    /// to take the finalizer off. `None`: for as long as it takes.
-    fn left_to_wait(&self, sync: &GitSync) -> Option<Duration> {
-        let is_away = match &self.place {
-            Place::Home => false,
-            Place::Nowhere => true,
-            Place::Elsewhere(engine) => engine.cluster.is_in_trouble(),
+    /// Whether the objects are in another cluster that does not even say any more which one it is. That may be gone for ever, and
+    /// what stands in its place may answer everything, with a refusal.
+    async fn is_away(&mut self) -> bool {
+        let engine = match &self.place {
+            Place::Home => return false,
+            Place::Nowhere => return true,
+            Place::Elsewhere(engine) => Arc::clone(engine),
         };
-        let since = sync.metadata.deletion_timestamp.as_ref().filter(|_| is_away)?;
-        let passed = Timestamp::now().duration_since(since.0).unsigned_abs();
-        Some(sync.spec.timeout.0.saturating_sub(passed))
+        !engine.cluster.id().await.is_ok_and(|id| id == engine.id())
     }
 
     /// What is said while the objects of a GitSync that is being deleted go.
@@ -88,4 +87,11 @@ impl Task {
         let message = terminating::named(&objects).unwrap_or_else(|| "its objects are being deleted".to_owned());
         Outcome::Refused { class: Class::NotReady, reason: Reason::Deleting, message }
     }
+}
+
+/// How long the end of a GitSync waits for its objects in a cluster that is away: nobody would be left to take the finalizer off.
+fn left_to_wait(sync: &GitSync) -> Duration {
+    let since = sync.metadata.deletion_timestamp.as_ref().map_or_else(Timestamp::now, |since| since.0);
+    let passed = Timestamp::now().duration_since(since).unsigned_abs();
+    sync.spec.timeout.0.saturating_sub(passed)
 }

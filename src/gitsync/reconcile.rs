@@ -116,6 +116,8 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             at = Arc::clone(&task.context);
             (registry, drifted) = (at.registry.listen(), at.writer.notifier(&task.owner));
             outranked = at.registry.listen_outranked();
+            // The attempt may have gone on while the others there said what it waits for.
+            outranked.mark_changed();
         }
         let due = task.due();
         tokio::select! {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use devcluster::fault_injection::Fault;
 use devcluster::verbs::{delete::DeleteOptions, patch::Form};
 use devcluster::{Action, Call, Caller, Cluster, Options, Serving};
 use serde_json::{Value, json};
@@ -357,8 +358,8 @@ async fn a_git_sync_that_is_deleted_lets_go_of_its_objects_or_takes_them_with_it
     assert_eq!((other.data("a"), other.label("a"), other.data("b")), ("1".into(), Value::Null, "absent".into()));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_is_gone_for_ever_keeps_no_git_sync_from_being_deleted() {
+/// A GitSync that has applied something to another cluster, which is lost then, goes all the same.
+async fn goes_without(lose: impl FnOnce(&mut Other)) {
     let (mut world, mut other) = worlds().await;
     world.remote.file("goes/b.yaml", config_map("b", "1")).commit("one");
     let mut goes: Value = serde_json::from_str(&git_sync("goes", "goes")).unwrap();
@@ -368,12 +369,23 @@ async fn a_cluster_that_is_gone_for_ever_keeps_no_git_sync_from_being_deleted() 
     world.create(SYNCS.0, SYNCS.1, NAMESPACE, goes);
     world.start();
     world.ready("goes").await;
-    other.close();
+    lose(&mut other);
     world.delete(SYNCS.0, SYNCS.1, "goes");
     world.until("it is let go", |w| w.get(SYNCS.0, SYNCS.1, "goes").is_none()).await;
     assert_eq!(other.data("b"), "1");
     let said = async { while !world.messages.recv().await.unwrap().to_string().contains("stay as they are") {} };
     tokio::time::timeout(Duration::from_secs(60), said).await.expect("what becomes of the objects is said");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_gone_for_ever_keeps_no_git_sync_from_being_deleted() {
+    goes_without(Other::close).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_in_whose_place_everything_is_refused_keeps_no_git_sync_from_being_deleted() {
+    let refusal = Fault { code: 503, message: "no backend".into(), times: 1_000_000, ..Fault::default() };
+    goes_without(|other| other.server.faults().fail_next(refusal)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
