@@ -20,9 +20,10 @@ pub(super) fn cut_off(arch: &str) -> Result<(), NotCutOff> {
     seccompiler::apply_filter(&filter).map_err(NotCutOff)
 }
 
-/// Refuses to make a socket, and rings by which the kernel would make one.
+/// Refuses to make a socket, a pair of them (one of datagrams can be sent from to others), and rings by which the kernel would
+/// make one.
 fn filter(arch: &str) -> Result<BpfProgram, seccompiler::Error> {
-    let refused = [libc::SYS_socket, libc::SYS_io_uring_setup].map(|call| (call, Vec::new()));
+    let refused = [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_io_uring_setup].map(|call| (call, Vec::new()));
     let errno = libc::EACCES.unsigned_abs();
     let arch = arch.try_into()?;
     let filter = SeccompFilter::new(BTreeMap::from(refused), SeccompAction::Allow, SeccompAction::Errno(errno), arch)?;
@@ -46,11 +47,12 @@ mod tests {
                 TcpStream::connect(address).map(drop),
                 UdpSocket::bind("[::]:0").map(drop),
                 UnixDatagram::unbound().map(drop),
+                UnixDatagram::pair().map(drop),
                 UnixStream::connect("/nothing").map(drop),
             ];
             refused.map(|refused| refused.unwrap_err().kind())
         });
-        assert_eq!(alone.join().unwrap(), [std::io::ErrorKind::PermissionDenied; 4]);
+        assert_eq!(alone.join().unwrap(), [std::io::ErrorKind::PermissionDenied; 5]);
         TcpStream::connect(address).unwrap();
     }
 }

@@ -106,10 +106,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
 /// The configuration, and its objects.
 fn read(arguments: &Arguments) -> Result<(Config, Vec<Value>), Error> {
     let path = &arguments.filename;
-    let config = Config::read(&read_text(path)?, arguments.connection.given_namespace()).map_err(|problems| {
-        let lines = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what));
-        Error::Config { path: path.clone(), problems: lines.collect() }
-    })?;
+    let config = Config::read(&read_text(path)?, arguments.connection.given_namespace())
+        .map_err(|problems| Error::unusable(path, &problems))?;
     let workspace = Workspace::of_file(path)?;
     let code = match config.files() {
         None => Code::default(),

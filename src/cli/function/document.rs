@@ -4,7 +4,7 @@
 //!
 //! Deliberately absent: anchors, aliases and several documents, which a configuration does not need.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, StrInput};
 
@@ -132,14 +132,15 @@ impl<'t> Reader<'t> {
 
     fn fields(&mut self, begun: Mark) -> Result<Vec<Field>, Problem> {
         let mut fields: Vec<Field> = Vec::new();
+        let mut named = HashMap::new();
         loop {
             let (name, mark) = match self.expect(begun)? {
                 (Event::MappingEnd, _) => return Ok(fields),
                 (Event::Scalar(name, ..), mark) => (name.into_owned(), mark),
                 (_, mark) => return Err(Problem::new(mark, "the name of a field is a text")),
             };
-            if let Some(first) = fields.iter().find(|field| field.name == name) {
-                return Err(Problem::new(mark, format!("the field is there already, at {}", first.mark)));
+            if let Some(first) = named.insert(name.clone(), mark) {
+                return Err(Problem::new(mark, format!("the field is there already, at {first}")));
             }
             let (event, at) = self.expect(mark)?;
             fields.push(Field { mark, name, node: self.node(event, at)? });

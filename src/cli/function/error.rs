@@ -1,7 +1,11 @@
 //! Failures of the commands about a Function and its directory.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
+use super::document::Problem;
 use crate::cluster::FieldConflict;
 
 /// A failed attempt.
@@ -58,6 +62,12 @@ pub(in crate::cli) enum Error {
 }
 
 impl Error {
+    /// A file with these mistakes.
+    pub(super) fn unusable(path: &Path, problems: &[Problem]) -> Self {
+        let lines = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what));
+        Self::Config { path: path.to_owned(), problems: lines.collect() }
+    }
+
     /// The hint.
     pub(in crate::cli) fn hint(&self) -> Option<&'static str> {
         match self {

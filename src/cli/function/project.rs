@@ -8,7 +8,6 @@ use std::{
 use super::{
     check::supported,
     config::Config,
-    document::Problem,
     environment,
     error::Error,
     workspace::{Workspace, read_text},
@@ -35,7 +34,7 @@ impl Project {
         let text = read_text(filename)?;
         // What names no namespace runs here as well.
         let config = Config::read(&text, None).or_else(|wrong| Config::read(&text, Some("default")).map_err(|_| wrong));
-        let config = config.map_err(|wrong| unusable(filename, &wrong))?;
+        let config = config.map_err(|wrong| Error::unusable(filename, &wrong))?;
         let unsupported = || Error::Runtime { given: config.runtime.clone(), supported: supported() };
         let runtime = config.runtime().ok_or_else(unsupported)?;
         let workspace = Workspace::of_file(filename)?;
@@ -53,7 +52,7 @@ impl Project {
         directories.extend(handler.parent().map(Path::to_owned));
         let mut given = BTreeMap::new();
         if let Some(file) = env_file {
-            given = environment::parse(&read_text(file)?).map_err(|wrong| unusable(file, &wrong))?;
+            given = environment::parse(&read_text(file)?).map_err(|wrong| Error::unusable(file, &wrong))?;
             directories.push(Workspace::of_file(file)?.root().to_owned());
         }
         let (variables, missing) = environment::variables(&config, &given);
@@ -61,9 +60,4 @@ impl Project {
         directories.dedup();
         Ok(Self { config, runtime, handler, dependencies, variables, missing, directories })
     }
-}
-
-fn unusable(path: &Path, problems: &[Problem]) -> Error {
-    let lines = problems.iter().map(|problem| format!("{}: {}", problem.mark, problem.what));
-    Error::Config { path: path.to_owned(), problems: lines.collect() }
 }
