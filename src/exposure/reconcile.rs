@@ -37,6 +37,8 @@ use crate::notification::Message;
 use crate::object::{Digest, Owner};
 
 const FAR: Duration = Duration::from_secs(86_400);
+/// The wait before an object is written again that was gone before its write was answered.
+const SOON: Duration = Duration::from_secs(1);
 /// The longest wait before an object is put back that somebody keeps changing.
 const MOST: Duration = Duration::from_secs(300);
 
@@ -323,7 +325,10 @@ impl Task {
         let (namespace, how) = (Some(place.1.as_str()), Apply::forced(EXPOSURE_MANAGER));
         let live = context.writer.cluster().apply(&served.kind, namespace, &child.name, &body, how).await;
         let live = live.map_err(|error| self.refuse(write, &error))?;
-        let seen = context.see(child.kind, &live);
+        let Some(seen) = context.wrote(child.kind, &live) else {
+            self.applied.remove(&key);
+            return Ok(Some(SOON));
+        };
         self.applied.insert(key, Applied { desired, fingerprint: seen.fingerprint });
         if is_revert {
             self.reverts.grow(now);
