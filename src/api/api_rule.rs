@@ -20,6 +20,8 @@ use super::schemas::{AnyObject, ConditionSchema, TimeSchema};
 const GATEWAY: &str = r"^(?:[_a-z0-9](?:[_a-z0-9-]+[a-z0-9])?\.)+(?:[a-z](?:[a-z0-9-]+[a-z0-9])?)?$";
 /// The same in `v1beta1`, where it may be `namespace/name`.
 const NEWER_GATEWAY: &str = r"^[0-9a-z_-]+(/[0-9a-z_-]+|(\.[0-9a-z_-]+)*)$";
+/// The form of a host in both.
+const HOST: &str = r"^([a-zA-Z0-9][a-zA-Z0-9_-]*\.)*[a-zA-Z0-9]*[a-zA-Z0-9_-]*[\[a-zA-Z0-9]+$";
 
 /// Exposes a Service: which requests to a host lead to it, and what they have to bring.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,10 +42,7 @@ pub struct ApiRuleSpec {
     pub gateway: String,
     /// The host, with `v1beta1`. Without a dot, the agent's default domain follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 3, max = 256),
-        regex(pattern = r"^([a-zA-Z0-9][a-zA-Z0-9_-]*\.)*[a-zA-Z0-9]*[a-zA-Z0-9_-]*[\[a-zA-Z0-9]+$")
-    )]
+    #[schemars(length(min = 3, max = 256), regex(pattern = HOST))]
     pub host: Option<String>,
     /// The Service that requests lead to, in the same namespace; with `v1alpha1`, and the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,10 +66,7 @@ pub struct ApiRuleService {
     pub port: i64,
     /// The host, with `v1alpha1`. Without a dot, the agent's default domain follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 3, max = 256),
-        regex(pattern = r"^([a-zA-Z0-9][a-zA-Z0-9_-]*\.)*[a-zA-Z0-9]*[a-zA-Z0-9_-]*[\[a-zA-Z0-9]+$")
-    )]
+    #[schemars(length(min = 3, max = 256), regex(pattern = HOST))]
     pub host: Option<String>,
     /// Has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]

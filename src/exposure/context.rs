@@ -62,6 +62,8 @@ struct State {
     /// What is being listed: what was known before, and has not come yet.
     stale: HashMap<Watched, HashSet<(String, String)>>,
     complete: HashSet<Watched>,
+    /// The newest version at which an object of a kind was gone.
+    gone: HashMap<ChildKind, u64>,
     failing: HashMap<Watched, String>,
     hosts: Hosts,
     rules: HashMap<Owner, Rule>,
@@ -243,19 +245,36 @@ impl Context {
         }
     }
 
-    /// An object is there. What is remembered of it.
-    pub(super) fn see(&self, kind: ChildKind, live: &Value) -> Seen {
+    /// An object is there.
+    pub(super) fn see(&self, kind: ChildKind, live: &Value) {
         let (mut state, new) = (self.state(), Seen::of(kind, live));
         let (namespace, name) = name_of(live);
         state.not_stale(Watched::Children(kind), &namespace, &name);
-        state.insert((kind, namespace, name), new.clone());
-        new
+        state.insert((kind, namespace, name), new);
+    }
+
+    /// An object was written. What is remembered of it; `None` if it may be gone by now.
+    pub(super) fn wrote(&self, kind: ChildKind, live: &Value) -> Option<Seen> {
+        let (mut state, new, (namespace, name)) = (self.state(), Seen::of(kind, live), name_of(live));
+        let place = (kind, namespace, name);
+        // The watch may be ahead of the answer.
+        let is_past = new.version().zip(state.gone.get(&kind)).is_some_and(|(this, gone)| this <= *gone);
+        if is_past && !state.seen.contains_key(&place) {
+            return None;
+        }
+        state.not_stale(Watched::Children(kind), &place.1, &place.2);
+        state.insert(place, new.clone());
+        Some(new)
     }
 
     /// An object is gone.
     pub(super) fn gone(&self, kind: ChildKind, live: &Value) {
-        let (namespace, name) = name_of(live);
-        self.state().remove(&(kind, namespace, name));
+        let (mut state, (namespace, name)) = (self.state(), name_of(live));
+        if let Some(version) = Seen::of(kind, live).version() {
+            let newest = state.gone.entry(kind).or_default();
+            *newest = version.max(*newest);
+        }
+        state.remove(&(kind, namespace, name));
     }
 
     /// A Service is there, or not.

@@ -3,6 +3,7 @@
 //! Invariant: what is written or deleted is this APIRule's, or was there under its name for nobody else.
 //! Invariant: while an APIRule is not valid, or its host is somebody else's, the last valid version stays as it is.
 //! Invariant: what somebody keeps changing is put back less and less often.
+//! Invariant: what is refused is tried again when its time has come, whatever is said of it, and is said once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,11 +31,14 @@ use crate::api::names::EXPOSURE_MANAGER;
 use crate::apply::Version;
 use crate::cluster::{Apply, Error, Kind, Part};
 use crate::failure::{Class, caught, chain};
+use crate::managed::attempts::Ground;
 use crate::managed::revert_backoff::RevertBackoff;
 use crate::notification::Message;
 use crate::object::{Digest, Owner};
 
 const FAR: Duration = Duration::from_secs(86_400);
+/// The wait before an object is written again that was gone before its write was answered.
+const SOON: Duration = Duration::from_secs(1);
 /// The longest wait before an object is put back that somebody keeps changing.
 const MOST: Duration = Duration::from_secs(300);
 
@@ -58,7 +62,9 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         good: None,
         reverts: RevertBackoff::default(),
         held_until: 0.0,
+        refused: Vec::new(),
         failures: 0,
+        unreported: 0,
         context: Arc::clone(&context),
     };
     loop {
@@ -100,7 +106,37 @@ struct Task {
     reverts: RevertBackoff,
     /// Nothing is put back before this time of the task's clock.
     held_until: f64,
+    /// The writes that were refused since all of them went well.
+    refused: Vec<Refused>,
+    /// Writes of objects that failed in a row.
     failures: u32,
+    /// Writes of the status that failed in a row.
+    unreported: u32,
+}
+
+/// A write that was refused.
+struct Refused {
+    write: Write,
+    /// When it is tried again, on the task's clock.
+    until: f64,
+    /// Texts may be others every time: the first one for this reason is said.
+    ground: Ground,
+    why: String,
+}
+
+/// A write of an object; without a digest, its deletion.
+#[derive(Clone, PartialEq)]
+struct Write {
+    kind: ChildKind,
+    name: String,
+    desired: Option<Digest>,
+}
+
+impl Write {
+    /// Whether it still counts, where these are wanted.
+    fn is_of(&self, wanted: &[Child]) -> bool {
+        self.desired.is_none() || wanted.iter().any(|child| child.kind == self.kind && child.name == self.name)
+    }
 }
 
 /// What a reconcile has come to, and when to look again at the latest.
@@ -125,8 +161,14 @@ impl Task {
         let Some(attempt) = self.attempt(rule).await else { return FAR };
         let reported = self.report(rule, &attempt.outcome).await;
         match reported {
-            Ok(()) => attempt.wait,
-            Err(error) => attempt.wait.min(self.delay(&error)),
+            Ok(()) => {
+                self.unreported = 0;
+                attempt.wait
+            }
+            Err(error) => {
+                self.unreported += 1;
+                attempt.wait.min(delay(self.unreported, &error))
+            }
         }
     }
 
@@ -143,7 +185,8 @@ impl Task {
             let child = format!("{} {}", place.0.names().1, place.2);
             self.give_up();
             let left = self.prune(&identity, &[]).await;
-            return Some(self.attempted(Outcome::ManagedElsewhere(child), left));
+            let wait = left.map_or_else(|refused| refused.wait(), |()| FAR);
+            return Some(Attempt { outcome: Outcome::ManagedElsewhere(child), wait });
         }
         let Some((means, served)) = means else {
             self.give_up();
@@ -197,19 +240,30 @@ impl Task {
     /// Makes the objects be as they should.
     async fn serve(&mut self, good: &Resolved, means: Means, served: &Served) -> Attempt {
         let Routes { children, problem } = build(good, means, served.features);
+        self.refused.retain(|refused| refused.write.is_of(&children));
         let mut wait = FAR;
-        for child in &children {
+        let (routes, access_rules): (Vec<&Child>, Vec<&Child>) =
+            children.iter().partition(|child| child.kind != ChildKind::AccessRule);
+        for child in routes {
             match self.put(good, child).await {
-                Ok(None) => {}
-                Ok(Some(later)) => wait = wait.min(later),
-                Err(failed) => return self.failed(failed),
+                Ok(later) => wait = wait.min(later.unwrap_or(FAR)),
+                Err(failed) => return failed.into(),
             }
         }
-        if let Err(error) = self.prune(&good.identity, &children).await {
-            return self.failed(NotPut::Refused(error));
+        // Before the new Rules, so that no old one answers for one of them that is refused.
+        let pruned = self.prune(&good.identity, &children).await;
+        for child in access_rules {
+            match self.put(good, child).await {
+                Ok(later) => wait = wait.min(later.unwrap_or(FAR)),
+                Err(failed) => return failed.into(),
+            }
+        }
+        if let Err(failed) = pruned {
+            return failed.into();
         }
         self.context.keep_only(&self.owner, Some(&good.host));
         self.failures = 0;
+        self.refused.clear();
         let services: BTreeSet<String> = good.rules.iter().map(|rule| rule.service.clone()).collect();
         let missing = self.context.missing_services(&self.owner, services);
         let verdict = self.verdict(good, &children);
@@ -264,11 +318,17 @@ impl Task {
         if let Some(seen) = &seen {
             body["metadata"]["uid"] = Value::from(&*seen.uid);
         }
+        let write = Write { kind: child.kind, name: child.name.clone(), desired: Some(desired) };
+        self.may_try(&write)?;
         // It is never closed.
         let _permit = context.permits.acquire().await;
         let (namespace, how) = (Some(place.1.as_str()), Apply::forced(EXPOSURE_MANAGER));
         let live = context.writer.cluster().apply(&served.kind, namespace, &child.name, &body, how).await;
-        let seen = context.see(child.kind, &live.map_err(NotPut::Refused)?);
+        let live = live.map_err(|error| self.refuse(write, &error))?;
+        let Some(seen) = context.wrote(child.kind, &live) else {
+            self.applied.remove(&key);
+            return Ok(Some(SOON));
+        };
         self.applied.insert(key, Applied { desired, fingerprint: seen.fingerprint });
         if is_revert {
             self.reverts.grow(now);
@@ -279,40 +339,46 @@ impl Task {
     }
 
     /// Deletes what this agent has made for the APIRule and is not wanted any more.
-    async fn prune(&mut self, identity: &Identity, wanted: &[Child]) -> Result<(), Error> {
+    async fn prune(&mut self, identity: &Identity, wanted: &[Child]) -> Result<(), NotPut> {
         let is_wanted = |place: &Place| wanted.iter().any(|child| child.kind == place.0 && child.name == place.2);
         for (place, seen) in self.context.children(&self.owner, &identity.uid) {
             if !seen.is_ours || seen.is_terminating || is_wanted(&place) {
                 continue;
             }
             let Some(served) = self.context.served(place.0) else { continue };
+            let write = Write { kind: place.0, name: place.2.clone(), desired: None };
+            self.may_try(&write)?;
             let key = served.kind.key(Some(&place.1), &place.2);
             let version = Version { uid: seen.uid.into(), resource_version: seen.resource_version.into() };
             let judge = |meta: &ObjectMeta| if is_made_for(&identity.uid, meta) { Ok(()) } else { Err(()) };
-            self.context.writer.delete_unowned(&served.kind, &key, Some(version), judge).await?;
+            let done = self.context.writer.delete_unowned(&served.kind, &key, Some(version), judge).await;
+            done.map_err(|error| self.refuse(write, &error))?;
             self.applied.remove(&(place.0, place.2));
         }
         Ok(())
     }
 
-    fn attempted(&mut self, outcome: Outcome, done: Result<(), Error>) -> Attempt {
-        let wait = done.map_or_else(|error| self.delay(&error), |()| FAR);
-        Attempt { outcome, wait }
+    /// Whether a write may be tried now: its own status, too, wakes an APIRule whose write was refused.
+    fn may_try(&self, write: &Write) -> Result<(), NotPut> {
+        let now = self.clock();
+        let is_held = |refused: &&Refused| refused.write == *write && now < refused.until;
+        self.refused.iter().find(is_held).map_or(Ok(()), |refused| {
+            let wait = Duration::from_secs_f64(refused.until - now);
+            Err(NotPut::Refused { why: refused.why.clone(), wait })
+        })
     }
 
-    fn failed(&mut self, failed: NotPut) -> Attempt {
-        match failed {
-            NotPut::Taken(why) => Attempt::of(Outcome::NotWritten(why)),
-            NotPut::Refused(error) => {
-                let outcome = Outcome::NotWritten(explain(&error));
-                self.attempted(outcome, Err(error))
-            }
-        }
-    }
-
-    fn delay(&mut self, error: &Error) -> Duration {
+    /// A write was refused.
+    fn refuse(&mut self, write: Write, error: &Error) -> NotPut {
         self.failures += 1;
-        error.class().status_delay(self.failures, error.retry_after(), fastrand::f64())
+        let wait = delay(self.failures, error);
+        let (ground, until) = (Ground::of(error), self.clock() + wait.as_secs_f64());
+        let is_known = |known: &Refused| known.write == write && known.ground == ground;
+        let known = self.refused.iter().find(|known| is_known(known));
+        let why = known.map_or_else(|| explain(error), |known| known.why.clone());
+        self.refused.retain(|known| (known.write.kind, &known.write.name) != (write.kind, &write.name));
+        self.refused.push(Refused { write, until, ground, why: why.clone() });
+        NotPut::Refused { why, wait }
     }
 
     fn clock(&self) -> f64 {
@@ -368,8 +434,30 @@ impl Task {
 enum NotPut {
     /// Its name is somebody else's.
     Taken(String),
-    /// The server says so.
-    Refused(Error),
+    /// The server says so, and when to try again.
+    Refused { why: String, wait: Duration },
+}
+
+impl NotPut {
+    fn wait(&self) -> Duration {
+        match self {
+            Self::Taken(_) => FAR,
+            Self::Refused { wait, .. } => *wait,
+        }
+    }
+}
+
+impl From<NotPut> for Attempt {
+    fn from(failed: NotPut) -> Self {
+        let wait = failed.wait();
+        let (NotPut::Taken(why) | NotPut::Refused { why, .. }) = failed;
+        Self { outcome: Outcome::NotWritten(why), wait }
+    }
+}
+
+/// How long to wait after this many failures in a row.
+fn delay(failures: u32, error: &Error) -> Duration {
+    error.class().status_delay(failures, error.retry_after(), fastrand::f64())
 }
 
 fn place(good: &Resolved, child: &Child) -> Place {

@@ -72,8 +72,12 @@ impl Seen {
 
     /// Whether this is what an object was before that is known.
     pub(super) fn is_older_than(&self, known: &Self) -> bool {
-        let version = |seen: &Self| seen.resource_version.parse::<u64>().ok();
-        self.uid == known.uid && version(self).zip(version(known)).is_some_and(|(this, known)| this < known)
+        self.uid == known.uid && self.version().zip(known.version()).is_some_and(|(this, known)| this < known)
+    }
+
+    /// Its version, if that can be compared.
+    pub(super) fn version(&self) -> Option<u64> {
+        self.resource_version.parse().ok()
     }
 
     /// Whether an APIRule controls it: that of its own namespace, and not one that was there before.

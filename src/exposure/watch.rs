@@ -97,7 +97,7 @@ impl Watching {
                 self.defined.insert(kind);
                 self.set_served(kind, if is_there { served(kind, live) } else { None });
             }
-            Watched::Children(kind) if is_there => drop(self.context.see(kind, live)),
+            Watched::Children(kind) if is_there => self.context.see(kind, live),
             Watched::Children(kind) => self.context.gone(kind, live),
             Watched::Services => self.context.set_service(live, is_there),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
+use devcluster::fault_injection::Fault;
 use devcluster::verbs::{delete::DeleteOptions, patch::Form};
 use devcluster::{Action, Call, Cluster, Gateway, Options, gateway};
 use reqwest::{Method, header};
@@ -591,4 +592,53 @@ async fn hostile_apirules_harm_nobody() {
     assert_eq!(ask(&gateway, Method::GET, "regex.kyma.local", &long).await.0, 404);
     assert_eq!(ask(&gateway, Method::GET, "blow.kyma.local", &long).await.0, 404);
     assert_eq!(ask(&gateway, Method::GET, HOST, "/").await.0, 200, "who is served stays so");
+}
+
+/// Refuses the next writes of a kind for ever, each time in other words.
+fn refuse(world: &World, verb: &str, resource: &str, code: u16) {
+    world.levers().fail_next(Fault {
+        verb: verb.into(),
+        resource: resource.into(),
+        code,
+        message: format!("not today (request {{nth}} for {resource})"),
+        times: 1_000_000,
+        ..Fault::default()
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_refused_for_ever_is_tried_seldom_and_said_once() {
+    let (world, _gateway) = exposing().await;
+    for (verb, kind, code) in [("apply", SERVICES, 403), ("apply", RULES, 422), ("apply", RULES, 409)] {
+        let (what, name) = (format!("{verb} {} {code}", kind.1), format!("f{}{code}", kind.1));
+        refuse(&world, verb, kind.1, code);
+        let mut spec = tutorial("my-function");
+        spec["service"]["host"] = json!(format!("{name}.kyma.local"));
+        world.api_rule_in(NAMESPACE, &name, spec);
+        world.says_of(NAMESPACE, &name, "ERROR ERROR ERROR", "False ApplyFailed").await;
+        let within = std::time::Duration::from_secs(10);
+        let is_quiet = tokio::time::timeout(within, world.quiet()).await.is_ok();
+        assert!(is_quiet, "{what} is tried again and again: {:?}", world.requests());
+        let said = world.rule_said(NAMESPACE, &name).1;
+        assert!(said.contains("(request 1 for"), "{what}: {said}");
+        world.levers().clear_faults();
+        // Whoever changes the spec wants it tried again.
+        let rules = json!([path("/a", &["GET"], "noop", json!({}))]);
+        world.edit(API, "apirules", &name, json!({"spec": {"rules": rules}}));
+        world.says_of(NAMESPACE, &name, SERVED.0, SERVED.1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_that_is_not_wanted_any_more_does_not_answer_for_one_that_cannot_be_written() {
+    let (world, gateway) = exposing().await;
+    world.api_rule(tutorial("my-function"));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    answers(&gateway, HOST, "/closed", 200).await;
+    refuse(&world, "apply", RULES.1, 403);
+    let config = json!({"trusted_issuers": ["https://issuer.example.com"]});
+    world.change_rule(json!({"rules": [path("/closed", &["GET"], "jwt", config)]}));
+    world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
+    assert_eq!(world.all(RULES), Vec::<Arc<Value>>::new(), "what everybody may pass is gone");
+    answers(&gateway, HOST, "/closed", 404).await;
 }

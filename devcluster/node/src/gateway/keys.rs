@@ -15,6 +15,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use super::forward::addresses;
@@ -74,20 +75,26 @@ impl Keys {
 }
 
 async fn fetch(server: &Server, address: &str) -> Option<Vec<Value>> {
-    let text: Bytes = if let Some(path) = address.strip_prefix("file://") {
-        let size = std::fs::metadata(path).ok()?.len();
-        if size > MOST as u64 {
-            return None;
-        }
-        tokio::fs::read(path).await.ok()?.into()
-    } else {
-        get(server, &address.parse().ok()?).await?
+    let text = match address.strip_prefix("file://") {
+        Some(path) => read(path).await?,
+        None => get(server, &address.parse().ok()?).await?,
     };
     let mut set: Value = serde_json::from_slice(&text).ok()?;
     match set["keys"].take() {
         Value::Array(keys) => Some(keys),
         _ => None,
     }
+}
+
+/// A file that is one, and not too long: a device has no end.
+async fn read(path: &str) -> Option<Bytes> {
+    if !tokio::fs::metadata(path).await.ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    let file = tokio::fs::File::open(path).await.ok()?;
+    file.take(MOST as u64 + 1).read_to_end(&mut text).await.ok()?;
+    (text.len() <= MOST).then(|| text.into())
 }
 
 async fn get(server: &Server, address: &http::Uri) -> Option<Bytes> {
@@ -138,5 +145,18 @@ mod tests {
             assert!(is(bad), "{bad}");
         }
         assert!(!is("127.0.0.1") && !is("10.0.0.1") && !is("::1"));
+    }
+
+    #[tokio::test]
+    async fn only_files_of_few_bytes_are_read() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("few"), "{}").unwrap();
+        std::fs::write(path("many"), vec![b' '; MOST + 1]).unwrap();
+        assert_eq!(read(&path("few")).await.as_deref(), Some(&b"{}"[..]));
+        assert_eq!(read(&path("many")).await, None);
+        for other in ["/dev/zero", &path(""), &path("none")] {
+            assert_eq!(read(other).await, None, "{other}");
+        }
     }
 }
