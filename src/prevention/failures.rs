@@ -61,8 +61,24 @@ impl Failures {
         counted.map(|(_, failure)| failure.again).min()
     }
 
-    /// Forgets what was due at `now`: it was tried again, or needs no more.
+    /// Forgets which names were due at `now`: they were tried again, or need no more.
     pub(super) fn forget_due(&mut self, now: Instant) {
-        self.0.retain(|_, failure| failure.again > now);
+        self.0.retain(|name, failure| name == ALL || failure.again > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_for_all_stays_until_it_is_tried_again() {
+        let (mut failures, now) = (Failures::default(), Instant::now());
+        for name in [ALL, "web"] {
+            failures.add(name, State::Pending, now);
+        }
+        failures.forget_due(now);
+        assert_eq!((failures.due(true), failures.due(false)), (Some(now), Some(now)));
+        assert!(failures.state("web").is_none());
     }
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::decide::{Action, AllSeen, Answered, decide, is_as_wanted};
 use super::failures::{ALL, Failures};
 use super::policy::{API_VERSION, Protection};
+use super::reverts::Reverts;
 use super::seen::{Part, Seen, digest, is_made_by_us};
 use super::state::{Prevention, State};
 use crate::api::names::PREVENTION_LABEL;
@@ -39,6 +40,7 @@ pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: Cancellatio
         seen: AllSeen::new(),
         answered: Answered::new(),
         failures: Failures::default(),
+        reverts: Reverts::new(Instant::now()),
         unwatched: [None, None],
     };
     stop.run_until_cancelled(keeper.run(changes)).await;
@@ -47,7 +49,6 @@ pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: Cancellatio
 /// What must be there of one GitSync.
 struct Objects {
     protection: Arc<Protection>,
-    bodies: [Value; 2],
     digests: [Digest; 2],
 }
 
@@ -61,6 +62,7 @@ struct Keeper {
     seen: AllSeen,
     answered: Answered,
     failures: Failures,
+    reverts: Reverts,
     /// Why one of the kinds is not seen, where that is for us to mend.
     unwatched: [Option<State>; 2],
 }
@@ -212,9 +214,9 @@ impl Keeper {
                 _ => {
                     // What failed with another protection may not fail with this one.
                     self.failures.remove(&name);
-                    let bodies = [protection.policy(agent), protection.binding()];
-                    let digests = [digest(&bodies[0]), digest(&bodies[1])];
-                    Objects { protection, bodies, digests }
+                    self.reverts.remove(&name);
+                    let digests = Part::ALL.map(|part| digest(&body(part, &protection, agent)));
+                    Objects { protection, digests }
                 }
             };
             self.wanted.insert(name, objects);
@@ -238,7 +240,7 @@ impl Keeper {
             if self.failures.waits(&name, now) {
                 continue;
             }
-            let (kind, is_creation) = (&kinds[part as usize], matches!(action, Action::Create(..)));
+            let kind = &kinds[part as usize];
             let done = match action {
                 Action::Replace(..) => {
                     let version = self.seen.get(&(part, name.clone())).map(|seen| json!(seen.resource_version));
@@ -249,11 +251,10 @@ impl Keeper {
                 Action::LeaveAlone(..) => Ok(Done::Taken),
             };
             match done {
-                // Somebody was faster. What carries no label is announced by no event.
-                Ok(Done::Yes) if is_creation && !self.seen.contains_key(&(part, name.clone())) => {
-                    self.fail(&name, State::Pending, None);
-                }
-                Ok(Done::Yes) => {}
+                Ok(Done::Deleted) => {}
+                Ok(Done::Written) => self.slow(part, &name),
+                // What carries no label is announced by no event, and not every conflict is one with a change.
+                Ok(Done::Overtaken) => self.fail(&name, State::Pending, None),
                 Ok(Done::Taken) => self.fail(&name, State::NameTaken(format!("{} {name}", part.kind())), None),
                 Err(error) => self.fail(&name, State::Failed(error.cause_text()), error.retry_after()),
             }
@@ -286,11 +287,15 @@ impl Keeper {
         })
     }
 
+    /// What an object must be.
+    fn body(&self, part: Part, name: &str) -> Option<Value> {
+        Some(body(part, &self.wanted.get(name)?.protection, self.agent.as_deref()?))
+    }
+
     /// Creates an object that was not seen, unless somebody else has one of that name.
     async fn create(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
-        let Some(objects) = self.wanted.get(name) else { return Ok(Done::Yes) };
-        let body = &objects.bodies[part as usize];
-        match self.writer.cluster().create(kind, None, name, body, Persistence::Kept).await {
+        let Some(body) = self.body(part, name) else { return Ok(Done::Overtaken) };
+        match self.writer.cluster().create(kind, None, name, &body, Persistence::Kept).await {
             Err(error) if error.is_already_exists() => {}
             created => return created.map(|live| self.written(part, &live)),
         }
@@ -302,18 +307,16 @@ impl Keeper {
             }
             Some(_) => Ok(Done::Taken),
             // It has just gone.
-            None => Ok(Done::Yes),
+            None => Ok(Done::Overtaken),
         }
     }
 
     /// Replaces an object of ours. An apply would leave what others have added to it, such as other actions of a binding.
     async fn replace(&mut self, kind: &Kind, part: Part, name: &str, version: &Value) -> Result<Done, Error> {
-        let Some(objects) = self.wanted.get(name) else { return Ok(Done::Yes) };
-        let mut body = objects.bodies[part as usize].clone();
+        let Some(mut body) = self.body(part, name) else { return Ok(Done::Overtaken) };
         body["metadata"]["resourceVersion"] = version.clone();
         match self.writer.cluster().replace(kind, None, name, &body, Persistence::Kept).await {
-            // The watch shows what it has become.
-            Err(error) if error.is_conflict() || error.is_not_found() => Ok(Done::Yes),
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(Done::Overtaken),
             replaced => replaced.map(|live| self.written(part, &live)),
         }
     }
@@ -327,12 +330,12 @@ impl Keeper {
             }
             self.seen.insert((part, name), seen);
         }
-        Done::Yes
+        Done::Written
     }
 
     async fn delete(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
         let key = (part, name.to_owned());
-        let Some(seen) = self.seen.get(&key) else { return Ok(Done::Yes) };
+        let Some(seen) = self.seen.get(&key) else { return Ok(Done::Deleted) };
         let judged = Version { uid: seen.uid.clone(), resource_version: seen.resource_version.clone() };
         let judge = |meta: &ObjectMeta| if is_made_by_us(&json!({"metadata": meta})) { Ok(()) } else { Err(()) };
         let deleted = self.writer.delete_unowned(kind, &kind.key(None, name), Some(judged), judge).await?;
@@ -342,7 +345,17 @@ impl Keeper {
             self.answered.remove(&key);
             self.failures.remove(name);
         }
-        Ok(Done::Yes)
+        Ok(Done::Deleted)
+    }
+
+    /// Has both objects of a GitSync wait, if one of them was written often of late.
+    fn slow(&mut self, part: Part, name: &str) {
+        let now = Instant::now();
+        let wait = self.reverts.add(part, name, now);
+        if !wait.is_zero() {
+            let why = format!("{} {name} is changed or deleted by somebody again and again", part.kind());
+            self.failures.add(name, State::Failed(why), now + wait);
+        }
     }
 
     /// Nothing can be done for anybody.
@@ -359,9 +372,19 @@ impl Keeper {
 
 /// What came of an action.
 enum Done {
-    Yes,
+    Written,
+    Deleted,
+    /// Nothing: somebody was faster.
+    Overtaken,
     /// Nothing: the object is somebody else's.
     Taken,
+}
+
+fn body(part: Part, protection: &Protection, agent: &str) -> Value {
+    match part {
+        Part::Policy => protection.policy(agent),
+        Part::Binding => protection.binding(),
+    }
 }
 
 async fn wait(until: Option<Instant>) {

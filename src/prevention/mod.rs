@@ -21,6 +21,7 @@ mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again")]
 mod keep;
 mod policy;
+mod reverts;
 mod seen;
 mod state;
 

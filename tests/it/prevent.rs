@@ -1,6 +1,9 @@
 //! GitSyncs with `spec.prevent`: the API server itself refuses hand edits of what they manage, to everybody but the agent,
 //! the cluster's own controllers, and whoever breaks the glass.
 
+use std::time::{Duration, Instant};
+
+use devcluster::fault_injection::Fault;
 use devcluster::verbs::{delete::DeleteOptions, patch::Form};
 use devcluster::{Action, Call, Cluster, Options};
 use serde_json::{Value, json};
@@ -284,6 +287,48 @@ async fn what_is_done_to_the_policy_is_put_back() {
     let back = |w: &World| policy(w, POLICIES).is_some() && policy(w, BINDINGS).is_some();
     world.until("both are back", back).await;
     refused(&world, NAMESPACE, "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_deletes_the_policy_again_and_again_slows_the_agent_and_is_told_of() {
+    let world = prevented().await;
+    let began = Instant::now();
+    for _ in 0..8 {
+        assert!(delete_as(&world, JANE, ADMISSION, POLICIES, "", NAME));
+        world.until("the policy is back", |w| policy(w, POLICIES).is_some()).await;
+    }
+    assert!(delete_as(&world, JANE, ADMISSION, POLICIES, "", NAME));
+    // The waits before the last ones are 0.25 s, 0.5 s, 1 s and 2 s.
+    assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
+    let says = format!(
+        "False ApplyFailed: hand edits are not refused: ValidatingAdmissionPolicy {NAME} is changed or deleted by somebody again and again"
+    );
+    world.condition_is("demo", "Prevented", &says).await;
+    world.condition_is("demo", "Prevented", "True").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_may_not_be_created_is_tried_a_few_times_in_a_minute() {
+    let mut world = World::new().await;
+    world.levers().fail_next(Fault {
+        verb: "create".into(),
+        resource: POLICIES.into(),
+        code: 422,
+        message: "refused for the {nth}th time".into(),
+        times: 10_000,
+        ..Fault::default()
+    });
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    let began = Instant::now();
+    world.synced(json!({"prevent": true})).await;
+    let tried = |w: &World| {
+        let what = format!("create {POLICIES}.admissionregistration.k8s.io");
+        w.requests().iter().find(|(asked, _)| *asked == what).map_or(0, |(_, count)| *count)
+    };
+    world.until("it was tried four times", |w| tried(w) >= 4).await;
+    // The waits between are 1 s, 2 s and 4 s, a tenth more or less.
+    assert!(began.elapsed() > Duration::from_secs(6), "{:?}", began.elapsed());
+    world.condition_is("demo", "Prevented", "False ApplyFailed: hand edits are not refused: ").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -34,7 +34,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("apply", &["managed", "cluster", "notification", "liveness"]),
     ("drift", &["apply", "managed", "cluster"]),
     ("propagation", &["apply", "managed", "cluster"]),
-    ("prevention", &["apply", "cluster"]),
+    ("prevention", &["managed", "apply", "cluster"]),
     ("fuzz", &["cluster", "cron", "gitsync", "managed", "manifest", "receiver", "registry", "sops", "source"]),
     (
         "gitsync",

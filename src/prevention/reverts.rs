@@ -1,0 +1,68 @@
+//! How long an object that is put back again and again waits.
+//!
+//! Deliberately absent: clocks; times come in.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::seen::Part;
+use crate::managed::revert_backoff::{RevertBackoff, ceiling};
+
+/// By kind and name.
+#[derive(Debug)]
+pub(super) struct Reverts {
+    began: Instant,
+    backoffs: HashMap<(Part, String), RevertBackoff>,
+}
+
+impl Reverts {
+    /// Nothing was written before `began`.
+    pub(super) fn new(began: Instant) -> Self {
+        Self { began, backoffs: HashMap::new() }
+    }
+
+    /// An object was written at `now`; how long it waits until it is written once more.
+    pub(super) fn add(&mut self, part: Part, name: &str, now: Instant) -> Duration {
+        let seconds = now.saturating_duration_since(self.began).as_secs_f64();
+        self.backoffs.retain(|_, backoff| backoff.update_contended(seconds) || !backoff.is_expired(seconds));
+        let backoff = self.backoffs.entry((part, name.to_owned())).or_default();
+        backoff.grow(seconds);
+        backoff.delay(seconds, ceiling("admissionregistration.k8s.io", part.kind()))
+    }
+
+    /// Objects of this name must be something else now.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.backoffs.retain(|(_, known), _| known != name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_changes_one_all_the_time_has_it_put_back_a_few_times_in_a_minute() {
+        let began = Instant::now();
+        let (mut reverts, mut now, mut writes) = (Reverts::new(began), began, 0);
+        while now < began + Duration::from_secs(60) {
+            writes += 1;
+            now += reverts.add(Part::Policy, "web", now);
+        }
+        assert!((8..=16).contains(&writes), "{writes}");
+        assert_eq!(reverts.add(Part::Binding, "web", now), Duration::ZERO, "the other one");
+        assert!(reverts.add(Part::Policy, "web", now) > Duration::from_secs(5));
+        reverts.remove("web");
+        assert_eq!(reverts.add(Part::Policy, "web", now), Duration::ZERO, "another content");
+    }
+
+    #[test]
+    fn what_was_written_long_ago_is_forgotten() {
+        let began = Instant::now();
+        let mut reverts = Reverts::new(began);
+        for _ in 0..6 {
+            reverts.add(Part::Policy, "web", began);
+        }
+        reverts.add(Part::Policy, "db", began + Duration::from_secs(24 * 3600));
+        assert_eq!(reverts.backoffs.len(), 1);
+    }
+}
