@@ -79,17 +79,25 @@ impl Writer {
         body["metadata"]["uid"] = json!(&*known.uid);
         body["metadata"]["resourceVersion"] = json!(&*known.resource_version);
         let sent = Instant::now();
-        match self.cluster().apply(&desired.kind, namespace, name, &body, Apply::forced(MANAGER).dry_run()).await {
+        match self.answer_to(audit, &body).await {
             Ok(answer) if projection::digest(&desired.view(&answer), &known.empty_containers) == known.digest => {
                 Ok(Answer::Ended(Audited::Confirmed))
             }
-            Ok(answer) => self.would_change(audit, &answer).await,
+            Ok(answer) => self.would_change(audit, &body, &answer).await,
             Err(error) if error.is_conflict() || error.is_not_found() => {
                 let live = self.cluster().get(&desired.kind, namespace, name).await?;
                 self.is_missed(audit, live).await
             }
-            Err(error) => Ok(Answer::Ended(unanswered(audit.owner.clone(), &error.about(&desired.object), sent))),
+            Err(error) => Ok(Answer::Ended(unanswered(audit.owner.clone(), &error, sent))),
         }
+    }
+
+    /// What an apply would make of an object.
+    async fn answer_to(&self, audit: &Audit, body: &Value) -> Result<Value, Error> {
+        let (kind, key) = (&audit.desired.kind, &audit.desired.key);
+        let how = Apply::forced(MANAGER).dry_run();
+        let answer = self.cluster().apply(kind, key.namespace.as_deref(), &key.name, body, how).await;
+        answer.map_err(|error| error.about(&audit.desired.object))
     }
 
     /// An object is not in the version that is known, or is not there: whether that matters, and no watch shows it.
@@ -125,8 +133,9 @@ impl Writer {
         }
     }
 
-    /// An apply would change what is as it was applied: what decides about it in the cluster has changed.
-    async fn would_change(&self, audit: &Audit, answer: &Value) -> Result<Answer, Error> {
+    /// An apply would change what is as it was applied: what decides about it in the cluster has changed. Where that answers
+    /// something else each time, such as a time or a count, no apply would ever settle it, and none is made.
+    async fn would_change(&self, audit: &Audit, body: &Value, answer: &Value) -> Result<Answer, Error> {
         let desired = &audit.desired;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let live = self.cluster().get(&desired.kind, namespace, name).await?;
@@ -139,7 +148,19 @@ impl Writer {
             // Only what is people's, such as annotations with `mainstay.dev/`.
             return Ok(Answer::Ended(Audited::Confirmed));
         }
-        let fields = differences.into_iter().map(|difference| difference.path).collect();
+        let fields = differences.into_iter().map(|difference| difference.path).collect::<Vec<_>>();
+        // A time may be written in seconds.
+        tokio::time::sleep(SHOWN_WITHIN).await;
+        let again = match self.answer_to(audit, body).await {
+            Err(error) if error.is_conflict() || error.is_not_found() => return Ok(Answer::Changed),
+            again => again?,
+        };
+        let view = |answer: &Value| projection::digest(&desired.view(answer), &audit.known.empty_containers);
+        if view(&again) != view(answer) {
+            let fields = few(shown_fields(desired, fields)).join(", ");
+            let cause = format!("the answer is another one each time ({fields}), so no apply would settle it");
+            return Ok(Answer::Ended(Audited::Refused { owner: audit.owner.clone(), cause }));
+        }
         let differing = Differing { fields, changes: Vec::new(), who: UNKNOWN.to_owned() };
         if !self.store().is_as_audited(audit) {
             return Ok(Answer::Ended(Audited::Passed));
@@ -171,7 +192,8 @@ impl Writer {
 
 /// What became of an audit that got no answer to what it asked.
 fn unanswered(owner: Owner, error: &Error, sent: Instant) -> Audited {
-    if is_overloaded(error, false) {
+    // A webhook that does not answer is a 500, too, for as long as it is broken.
+    if is_overloaded(error, true) {
         return Audited::Unanswered(ServerLoad::Overloaded { sent, retry_after: error.retry_after() });
     }
     if error.code().is_none() {

@@ -12,7 +12,7 @@ pub(crate) enum Audited {
     Confirmed,
     /// It is not, and no watch had shown it. It is put back or reported now.
     Different,
-    /// The server refuses the dry run, for this cause.
+    /// The server refuses the dry run, or answers it otherwise each time, for this cause.
     Refused {
         /// For whom the object is managed.
         owner: Owner,

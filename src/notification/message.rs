@@ -154,7 +154,7 @@ pub enum Message {
         /// Field manager that made the change, or `unknown`.
         who: String,
     },
-    /// The API server refuses the dry run by which an object is audited.
+    /// The API server refuses the dry run by which an object is audited, or answers it otherwise each time.
     AuditRefused {
         /// The owner of the object.
         #[serde(flatten)]
@@ -417,8 +417,7 @@ impl Message {
                 describe(Warning, "DriftMissed", "Audit", change_key(fields, who), text)
             }
             Self::AuditRefused { cause, .. } => {
-                let text =
-                    format!("it and others of its kind cannot be audited, for their dry run is refused: {cause}");
+                let text = format!("it and others of its kind cannot be audited by dry runs: {cause}");
                 describe(Warning, "AuditRefused", "Audit", cause.clone(), text)
             }
             Self::Contended { fields, who, .. } => {

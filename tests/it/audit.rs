@@ -240,6 +240,8 @@ async fn an_apply_that_would_change_what_is_as_it_was_applied_is_told_and_repeat
         query: "dryRun=All".into(),
         code: 200,
         body: Some(answer),
+        // It is asked again whether that is so each time.
+        times: 2,
         ..Fault::default()
     });
     assert_eq!(told(&mut world, |m| missed(m, "/a")).await.0, ["data.key"]);
@@ -251,6 +253,59 @@ async fn an_apply_that_would_change_what_is_as_it_was_applied_is_told_and_repeat
     world.gate.record();
     rounds(&world, 1, 2).await;
     assert_eq!(any_missed(&mut world), None, "that is settled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_admission_answers_otherwise_each_time_is_told_and_not_applied_for_ever() {
+    let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({}), |_| ()).await;
+    let live = Value::clone(&world.get("v1", "configmaps", "a").unwrap());
+    for count in 0..100 {
+        let mut answer = live.clone();
+        answer["data"]["key"] = format!("stamp {count}").into();
+        world.levers().fail_next(Fault {
+            verb: "apply".into(),
+            resource: "configmaps".into(),
+            query: "dryRun=All".into(),
+            code: 200,
+            body: Some(answer),
+            ..Fault::default()
+        });
+    }
+    let cause = told(&mut world, |message| match message {
+        Message::AuditRefused { cause, .. } => Some(cause.clone()),
+        Message::DriftMissed { .. } => Some("it is taken for drift".to_owned()),
+        _ => None,
+    });
+    assert_eq!(cause.await, "the answer is another one each time (data.key), so no apply would settle it");
+    world.gate.record();
+    rounds(&world, 1, 4).await;
+    assert_eq!(any_missed(&mut world), None);
+    let live_now = world.get("v1", "configmaps", "a").unwrap();
+    assert_eq!(live_now["metadata"]["managedFields"], live["metadata"]["managedFields"], "nothing was written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_webhook_that_does_not_answer_is_no_load_of_the_server() {
+    let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({}), |_| ()).await;
+    world.levers().fail_next(Fault {
+        verb: "apply".into(),
+        resource: "configmaps".into(),
+        query: "dryRun=All".into(),
+        code: 500,
+        reason: "InternalError".into(),
+        message: "failed calling webhook \"x.example.org\": connection refused".into(),
+        times: 10_000,
+        ..Fault::default()
+    });
+    let cause = told(&mut world, |message| match message {
+        Message::AuditRefused { cause, .. } => Some(cause.clone()),
+        _ => None,
+    });
+    assert!(cause.await.contains("failed calling webhook"));
+    metrics_are(&world, "it counts as refused alone", |text| {
+        text.contains(r#"mainstay_audits_total{outcome="unanswered"} 0"#)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
