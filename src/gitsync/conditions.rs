@@ -159,7 +159,11 @@ impl Conditions<'_> {
                 return;
             }
             Some(State::Pending) => ("Unknown", Reason::Progressing, "the policy is being made".to_owned()),
-            Some(State::Prevented) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
+            Some(State::Prevented(None)) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
+            Some(State::Prevented(Some(person))) => {
+                let what = format!("hand edits are refused, but not those of {person}, as whom the agent acts");
+                ("True", Reason::Prevented, what)
+            }
             Some(State::NotServed) => {
                 let what = "this API server has no ValidatingAdmissionPolicies (Kubernetes has them from 1.30 on)";
                 ("False", Reason::NotSupported, format!("{what}, so hand edits are not refused; they are reverted"))

@@ -29,6 +29,9 @@ use crate::object::Digest;
 /// The wait after a failure.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 
+/// How the names of ServiceAccounts begin.
+const ACCOUNTS: &str = "system:serviceaccount:";
+
 /// Keeps policies and bindings as the GitSyncs want them, until `stop`.
 pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: CancellationToken) {
     let changes = prevention.changes();
@@ -266,6 +269,7 @@ impl Keeper {
 
     /// Tells the GitSyncs what has become of what they want.
     fn tell(&self) {
+        let person = self.agent.as_ref().filter(|agent| !agent.starts_with(ACCOUNTS));
         let for_all = self.unwatched.iter().flatten().next().or_else(|| self.failures.state(ALL));
         for protection in self.prevention.protections() {
             let name = protection.name();
@@ -273,7 +277,7 @@ impl Keeper {
             let state = match (self.failures.state(&name).or(for_all), is_kept) {
                 (Some(failed), false) => failed.clone(),
                 (None, false) => State::Pending,
-                (_, true) => State::Prevented,
+                (_, true) => State::Prevented(person.cloned()),
             };
             self.prevention.set_state(&protection.owner, state);
         }

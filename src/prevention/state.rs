@@ -29,8 +29,8 @@ pub enum Wanted {
 pub enum State {
     /// It is being done.
     Pending,
-    /// Policy and binding are as they must be.
-    Prevented,
+    /// Policy and binding are as they must be. Whom the agent acts as, where that may be a person: it is let through.
+    Prevented(Option<String>),
     /// The API server has no such policies.
     NotServed,
     /// The objects are in another cluster, whose API server is asked for no policy.
@@ -192,8 +192,8 @@ mod tests {
         changes.mark_unchanged();
         prevention.want(&owner, Wanted::Prevented(protection(&owner)));
         assert!(!changes.has_changed().unwrap());
-        prevention.set_state(&owner, State::Prevented);
-        assert_eq!(prevention.state(&owner), Some(State::Prevented));
+        prevention.set_state(&owner, State::Prevented(None));
+        assert_eq!(prevention.state(&owner), Some(State::Prevented(None)));
         prevention.want(&owner, Wanted::Nothing);
         assert!(changes.has_changed().unwrap());
         assert_eq!(prevention.state(&owner), None);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::support::external::External;
 use crate::support::kubectl::Kubectl;
 use crate::support::ownership::{LABEL, delete_sync, sync_is_gone};
+use crate::support::server::TestServer;
 use crate::support::world::{NAMESPACE, World, condition_of, config_map};
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
@@ -130,6 +131,10 @@ async fn kubectl_changes_nothing_that_is_in_git() {
     world.remote.file("a.yaml", config_map("a", "1")).file("web.yaml", DEPLOYMENT).commit("one");
     world.synced(json!({"prevent": true})).await;
     world.condition_is("demo", "Prevented", "True Prevented: hand edits are refused").await;
+    if matches!(world.server, TestServer::Embedded(_)) {
+        let said = world.condition("demo", "Prevented");
+        assert!(said.ends_with("but not those of admin, as whom the agent acts"), "{said}");
+    }
     refused(&world, NAMESPACE, "a").await;
     let kubectl = Kubectl::of_user(&world.server, NAMESPACE, JANE).await;
     world.until("it is as it was", |w| w.data("a") == "1").await;
