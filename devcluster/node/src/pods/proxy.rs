@@ -83,7 +83,7 @@ impl Proxy {
         let service = self.ctx.server.object("v1", "services", key.namespace(), key.name());
         let wanted = service.as_ref().and_then(|service| self.wanted(service));
         let Some((service, (address, ports))) = service.zip(wanted) else {
-            self.services.remove(key);
+            self.forget(key);
             self.ctx.node().urls.lock().remove(key);
             return;
         };
@@ -91,14 +91,16 @@ impl Proxy {
         if self.services.get(key).is_some_and(same) {
             return;
         }
-        let reported = self.services.remove(key).and_then(|known| known.failed.clone());
+        let reported = self.forget(key).and_then(|known| known.failed.clone());
         let mut listened = Listened { address, ports: ports.clone(), tasks: Vec::new(), failed: None };
         let mut urls = Vec::new();
+        let mut bounds = Vec::new();
         let mut moved = false;
         for port in ports {
             match listen(address, port) {
                 Ok((listener, bound)) => {
                     moved |= bound != port;
+                    bounds.push((port, bound));
                     urls.push(if bound == 80 {
                         format!("http://{address}")
                     } else {
@@ -116,6 +118,9 @@ impl Proxy {
                 }
             }
         }
+        if let Err(error) = self.ctx.node().names.set(key.namespace(), key.name(), address, &bounds) {
+            tracing::warn!(%error, service = %key.name(), "pods do not find a Service by its name");
+        }
         self.ctx.node().urls.lock().insert(key.clone(), urls.clone());
         self.ctx.node().moves.send_replace(());
         self.services.insert(key.clone(), listened);
@@ -125,6 +130,13 @@ impl Proxy {
             let subject = Subject::new("services", key.namespace(), key.name());
             self.ctx.client.merge("kube-proxy", &subject, json!({"metadata": {"annotations": {URL: address}}}));
         }
+    }
+
+    /// Listens no longer, and has nobody find the Service.
+    fn forget(&mut self, key: &Key) -> Option<Listened> {
+        let known = self.services.remove(key)?;
+        self.ctx.node().names.remove(key.namespace(), key.name(), known.address);
+        Some(known)
     }
 
     /// The address and the TCP ports of a Service that leads to pods of this node.
