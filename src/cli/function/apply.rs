@@ -113,7 +113,7 @@ fn read(arguments: &Arguments) -> Result<(Config, Vec<Value>), Error> {
         None => Code::default(),
         Some([handler, dependencies]) => {
             let files = workspace.source(config.source.path())?;
-            Code { source: files.read(&handler)?, dependencies: files.read(&dependencies)? }
+            Code { source: files.read_code(&handler)?, dependencies: files.read(&dependencies)? }
         }
     };
     let objects = objects(&config, &code).map_err(|words| Error::Invalid { path: path.clone(), words })?;

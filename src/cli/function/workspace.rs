@@ -74,6 +74,18 @@ impl Workspace {
         read_text(&real)
     }
 
+    /// The code of a Function, which is never nothing.
+    pub(super) fn read_code(&self, name: &str) -> Result<String, Error> {
+        let text = self.read(name)?;
+        if text.trim().is_empty() {
+            return Err(Error::NotRead {
+                path: self.root.join(name),
+                why: "it is empty; the code of the Function is missing",
+            });
+        }
+        Ok(text)
+    }
+
     /// The bytes of a file that is there, if it is a plain one.
     fn present(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let refused = |why| Error::NotWritten { path: self.root.join(name), why };
@@ -232,5 +244,19 @@ mod tests {
         fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
         assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));
         assert!(matches!(workspace.read("."), Err(Error::NotRead { .. })));
+    }
+
+    #[test]
+    fn empty_code_is_refused_by_the_name_of_its_file() {
+        let (_room, workspace) = room();
+        fs::write(workspace.root().join("handler.js"), " \n").unwrap();
+        let path = workspace.root().join("handler.js");
+        let refused = workspace.read_code("handler.js").unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            format!("{} is not read: it is empty; the code of the Function is missing", path.display())
+        );
+        fs::write(path, "1").unwrap();
+        assert_eq!(workspace.read_code("handler.js").unwrap(), "1");
     }
 }
