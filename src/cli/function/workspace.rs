@@ -15,6 +15,8 @@ use super::error::Error;
 
 /// Name of the configuration in its directory.
 pub(super) const CONFIG: &str = "config.yaml";
+/// What is wrong with a handler without code.
+pub(super) const EMPTY: &str = "it is empty; the code of the Function is missing";
 /// Maximum bytes of a file: a Function holds 1 MiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -78,10 +80,7 @@ impl Workspace {
     pub(super) fn read_code(&self, name: &str) -> Result<String, Error> {
         let text = self.read(name)?;
         if text.trim().is_empty() {
-            return Err(Error::NotRead {
-                path: self.root.join(name),
-                why: "it is empty; the code of the Function is missing",
-            });
+            return Err(Error::NotRead { path: self.root.join(name), why: EMPTY });
         }
         Ok(text)
     }
@@ -252,10 +251,7 @@ mod tests {
         fs::write(workspace.root().join("handler.js"), " \n").unwrap();
         let path = workspace.root().join("handler.js");
         let refused = workspace.read_code("handler.js").unwrap_err().to_string();
-        assert_eq!(
-            refused,
-            format!("{} is not read: it is empty; the code of the Function is missing", path.display())
-        );
+        assert_eq!(refused, format!("{} is not read: {EMPTY}", path.display()));
         fs::write(path, "1").unwrap();
         assert_eq!(workspace.read_code("handler.js").unwrap(), "1");
     }
