@@ -28,6 +28,7 @@ fn connect(address: &str) -> BufReader<TcpStream> {
             Ok(stream) => break stream,
             Err(error) => assert!(Instant::now() < end, "{address}: {error}"),
         }
+        std::thread::yield_now();
     };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     BufReader::new(stream)
