@@ -1,7 +1,7 @@
 //! A program on this machine, with all that it begins.
 //!
 //! Invariant: when it has been ended, nothing of its process group is left; also when this process is killed.
-//! Invariant: on Linux nothing is left that has gone out of the group either, unless this process is killed ([`strays`]).
+//! Invariant: on Linux nothing is left that has gone out of the group either, unless this process is killed ([`descendants`]).
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
-use super::strays;
+use super::descendants;
 
 /// How long a program may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl Group {
             let _ = kill_process_group(self.pid, Signal::KILL);
             // Its number may be given to another group from now on.
             self.watchdog = None;
-            strays::kill(self.pid);
+            descendants::kill(self.pid);
         }
     }
 }

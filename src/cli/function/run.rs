@@ -1,6 +1,6 @@
 //! `mainstay function run`: the Function on the Node.js or Python of this machine, by the server that pods have.
 //!
-//! Invariant: when the command ends, so has everything that it has started, as far as [`process`](super::process) says.
+//! Invariant: when the command ends, so has everything that it has started, as far as `process` says.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,11 +8,11 @@ use notify::{EventKind, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
 use super::{
+    descendants,
     error::Error,
     machine::Machine,
     process::Group,
     project::Project,
-    strays,
     values::{self, Values},
 };
 use crate::{
@@ -51,7 +51,7 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error> {
     let stop = stop::on_signal()?;
-    strays::adopt();
+    descendants::adopt();
     let room = tempfile::tempdir().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
     let cluster = arguments.values.cluster().await?;
     let first = read(arguments, cluster.as_ref()).await?;

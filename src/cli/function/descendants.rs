@@ -26,7 +26,7 @@ pub(super) fn kill(own: rustix::process::Pid) {
     let mut killed = Vec::new();
     loop {
         // What is killed may just have begun another.
-        let fresh: Vec<_> = descendants().into_iter().filter(|process| !killed.contains(process)).collect();
+        let fresh: Vec<_> = all().into_iter().filter(|process| !killed.contains(process)).collect();
         if fresh.is_empty() {
             break;
         }
@@ -50,14 +50,14 @@ pub(super) fn kill(_: rustix::process::Pid) {}
 
 /// All processes below this one, parents before their children.
 #[cfg(target_os = "linux")]
-fn descendants() -> Vec<rustix::process::Pid> {
+fn all() -> Vec<rustix::process::Pid> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let all: Vec<_> =
+    let processes: Vec<_> =
         entries.filter_map(|entry| parent(&std::fs::read_to_string(entry.path().join("stat")).ok()?)).collect();
     let mut found = vec![rustix::process::getpid()];
     let mut at = 0;
     while let Some(parent) = found.get(at).copied() {
-        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
+        found.extend(processes.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
         at += 1;
     }
     found.split_off(1)
@@ -72,13 +72,12 @@ fn parent(line: &str) -> Option<(rustix::process::Pid, rustix::process::Pid)> {
     Some((number(process)?, number(rest.split_whitespace().nth(1)?)?))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
-    use super::*;
-
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_parent_of_a_process_is_read_whatever_it_is_called() {
-        let read = |line: &str| parent(line).map(|(a, b)| (a.as_raw_nonzero().get(), b.as_raw_nonzero().get()));
+        let read = |line: &str| super::parent(line).map(|(a, b)| (a.as_raw_nonzero().get(), b.as_raw_nonzero().get()));
         assert_eq!(read("12 (sh) S 7 12 12 0"), Some((12, 7)));
         assert_eq!(read("12 (a ) R 1 (b) S 7 12"), Some((12, 7)));
         for line in ["", "12", "12 (sh", "12 (sh) S", "12 (sh) S 0 0", "x (sh) S 7"] {
