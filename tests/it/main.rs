@@ -59,6 +59,7 @@ mod functions_kills_real;
 mod functions_loading;
 mod functions_messages;
 mod functions_name_conflicts;
+mod functions_names;
 mod functions_queue;
 mod functions_quotas;
 mod functions_references;
