@@ -3,6 +3,7 @@
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::newer;
 use super::registry::Registry;
 use super::request::{Access, IMAGE, Installation};
 use crate::{
@@ -34,10 +35,18 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(NAMESPACE, installation)?;
     if installation.with_definitions {
         for definition in api::definitions() {
-            objects.push(value("CustomResourceDefinition", &definition)?);
+            let mut definition = value("CustomResourceDefinition", &definition)?;
+            if installation.v1alpha2 {
+                newer::serve(&mut definition)?;
+                substitute(&mut definition, installation);
+            }
+            objects.push(definition);
         }
     }
     objects.extend(manifest(RBAC, installation)?);
+    if installation.v1alpha2 {
+        objects.extend(manifest(newer::RBAC, installation)?);
+    }
     objects.extend(secret(installation));
     let known_hosts = format!("{}{}", source::PUBLISHED, installation.known_hosts.as_deref().unwrap_or_default());
     objects.push(config_map(installation, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));

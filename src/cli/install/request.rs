@@ -63,6 +63,9 @@ pub(in crate::cli) struct Arguments {
     /// Leave out the CustomResourceDefinitions
     #[arg(long)]
     no_crds: bool,
+    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    #[arg(long, conflicts_with = "no_crds")]
+    v1alpha2: bool,
     /// Accepted for fluxctl's users; nothing is written to Git
     #[arg(long, value_name = "NAME", help_heading = WITHOUT_EFFECT)]
     git_user: Option<String>,
@@ -113,6 +116,8 @@ pub(super) struct Installation {
     pub(super) known_hosts: Option<String>,
     /// Whether the definitions are included.
     pub(super) with_definitions: bool,
+    /// Whether Functions are served in v1alpha2, too.
+    pub(super) v1alpha2: bool,
 }
 
 /// How the repository is authenticated.
@@ -253,6 +258,7 @@ pub(super) fn resolve(
         base_images: arguments.base_images.clone(),
         known_hosts,
         with_definitions: !arguments.no_crds,
+        v1alpha2: arguments.v1alpha2,
     };
     Ok((installation, notes))
 }
