@@ -56,6 +56,9 @@ impl Credentials {
         {
             purposes.insert(name.to_owned(), of);
         }
+        if let Some(secret) = &settings.image_pull_secret {
+            purposes.entry(secret.clone()).or_insert("the image of the builder");
+        }
         Self { purposes, servers, of_functions: BTreeSet::new() }
     }
 
