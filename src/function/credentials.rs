@@ -16,8 +16,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::Settings;
 use super::violation::{Violation, shown};
 use crate::api::FunctionSpec;
-use crate::api::git_repository::GitRepositorySpec;
+use crate::api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth};
 use crate::api::names::{CONFIG, CREDENTIALS, GENERATE, PROPAGATED_FROM};
+use crate::object::syntax;
 use crate::source::RemoteUrl;
 
 /// How the names of bootstrap tokens begin; under other names they are none.
@@ -113,9 +114,11 @@ impl Credentials {
     }
 
     /// What is wrong with a Secret that a Function names for a repository of its own, at this address. A Secret of a
-    /// GitRepository may be sent where that sends it; the key of one that the agent made is sent nowhere.
-    pub(super) fn refusal_at(&self, secret: &str, url: &RemoteUrl, path: &str) -> Option<Violation> {
-        let purpose = self.purpose_of_others(secret).filter(|purpose| *purpose != MADE)?;
+    /// GitRepository may be sent where that sends it; a key that the agent made is sent nowhere.
+    pub(super) fn refusal_at(&self, auth: &RepositoryAuth, url: &RemoteUrl, path: &str) -> Option<Violation> {
+        let secret = &*auth.secret_name;
+        let is_key = |purpose: &str| purpose == MADE && auth.kind == AuthType::Key;
+        let purpose = self.purpose_of_others(secret).filter(|purpose| !is_key(purpose))?;
         if self.servers.get(secret).is_some_and(|servers| servers.contains(&url.server())) {
             return None;
         }
@@ -150,5 +153,7 @@ pub(super) fn named(spec: &FunctionSpec) -> impl Iterator<Item = &str> {
     let sources = spec.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
     let read = sources.filter_map(|from| from.secret_key_ref.as_ref()).map(|secret| secret.name.as_str());
     let mounted = spec.secret_mounts.iter().flatten().map(|mount| mount.secret_name.as_str());
-    read.chain(mounted).chain(spec.own_secret())
+    // One that cannot exist is refused without a look.
+    let own = spec.own_secret().filter(|name| syntax::subdomain(name).is_none());
+    read.chain(mounted).chain(own)
 }

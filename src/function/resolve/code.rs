@@ -127,7 +127,8 @@ fn own(own: &OwnRepository, name: &str, credentials: &Credentials, found: &mut F
         let what = if url.holds_credentials() { in_address.to_owned() } else { chain(&error) };
         found.wrong(Violation::invalid(what, HERE));
     }
-    found.violations.extend(secret.and_then(|secret| credentials.refusal_at(secret, &url, SECRET)));
+    let refused = spec.auth.as_ref().and_then(|auth| credentials.refusal_at(auth, &url, SECRET));
+    found.violations.extend(refused);
     (found.violations.len() == before).then(|| Origin::Own(url, Box::new(spec)))
 }
 

@@ -165,9 +165,16 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
     {
         with(&known, "shop-git", other).unwrap_err();
     }
-    for own in ["other", "pair", "new"] {
+    for own in ["other", "new"] {
         with(&known, own, "https://evil.example/shop").unwrap();
     }
+    // A key of the agent's is sent nowhere; a password of its making would be.
+    with(&known, "pair", "https://evil.example/shop").unwrap_err();
+    let key = "auth: {type: key, secretName: pair}";
+    let spec = format!(
+        "type: git\nsource: ''\nreference: main\nbaseDir: /\ngitRepository: {{url: 'git@h.example:o/r', {key}}}"
+    );
+    resolve(&function(&spec, &[]), &settings(), &known).unwrap();
 }
 
 #[test]
