@@ -98,6 +98,7 @@ mod onboarding;
 mod operator_settings;
 mod output_formats;
 mod overlays;
+mod own_repositories;
 mod ownership;
 mod panics;
 mod permissions;
