@@ -123,6 +123,7 @@ pub mod admission;
 pub mod agent;
 pub mod api;
 pub mod apply;
+pub mod bindings;
 #[expect(clippy::disallowed_methods, reason = "it works on files and with registries, in a container of its own")]
 pub mod build;
 pub mod certificate;
@@ -132,7 +133,6 @@ pub mod cli;
 pub mod cluster;
 pub mod cron;
 pub mod drift;
-pub mod bindings;
 pub mod exposure;
 pub mod expression;
 pub mod failure;

@@ -24,9 +24,9 @@ use super::{
 use crate::admission::{self, Admission, Registration};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
+use crate::bindings::{self, Bindings};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::Drift;
-use crate::bindings::{self, Bindings};
 use crate::exposure;
 use crate::failure::{Backoff, chain};
 use crate::function;

@@ -312,7 +312,8 @@ impl Bindings {
             return;
         }
         let of_namespace = state.in_namespace(&key.0).filter(|(_, usage)| usage.binding == key.1);
-        let usages: Vec<(Name, String)> = of_namespace.map(|(name, usage)| (name.clone(), usage.user.clone())).collect();
+        let usages: Vec<(Name, String)> =
+            of_namespace.map(|(name, usage)| (name.clone(), usage.user.clone())).collect();
         let users = usages.iter().map(|(_, user)| user.clone()).collect();
         state.dirty.extend(usages.into_iter().map(|(name, _)| name));
         self.wake(state, &key.0, &users);
@@ -374,7 +375,8 @@ impl State {
             Some(true) => {
                 is(Defined::PodPresets).is_some()
                     && self.complete.contains(&Watched::Usages)
-                    && is(Defined::Bindings).is_some_and(|is_there| !is_there || self.complete.contains(&Watched::Bindings))
+                    && is(Defined::Bindings)
+                        .is_some_and(|is_there| !is_there || self.complete.contains(&Watched::Bindings))
             }
         }
     }

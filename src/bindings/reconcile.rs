@@ -64,11 +64,20 @@ impl Running {
                     Ok(Err(error)) if error.is_not_found() => _ = self.failures.remove(&name),
                     Ok(Err(error)) => {
                         let (namespace, name_of) = (&name.0, &name.1);
-                        tracing::warn!(namespace, usage = name_of, why = chain(&error), "ServiceBindingUsage not reported");
+                        tracing::warn!(
+                            namespace,
+                            usage = name_of,
+                            why = chain(&error),
+                            "ServiceBindingUsage not reported"
+                        );
                         self.retry(name, error.retry_after());
                     }
                     Err(panicked) => {
-                        tracing::error!(usage = name.1, why = panicked.to_string(), "ServiceBindingUsage not reconciled");
+                        tracing::error!(
+                            usage = name.1,
+                            why = panicked.to_string(),
+                            "ServiceBindingUsage not reconciled"
+                        );
                         self.retry(name, None);
                     }
                 }
@@ -95,7 +104,8 @@ impl Running {
             Task::Fail(usage, failure) => self.report(name, &usage, Err(&failure)).await?,
             Task::Find(usage, function) => {
                 // Its task may not have begun yet.
-                let functions = Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true);
+                let functions =
+                    Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true);
                 if self.cluster.get_metadata(&functions, Some(&name.0), &function).await?.is_none() {
                     self.report(name, &usage, Err(&Failure::no_function(&function))).await?;
                 }

@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn what_is_of_another_type_is_as_if_it_were_not_there() {
-        let odd = Usage::of(&json!({"metadata": 1, "spec": {"usedBy": [], "parameters": "x"}, "status": {"conditions": 7}}));
+        let odd =
+            Usage::of(&json!({"metadata": 1, "spec": {"usedBy": [], "parameters": "x"}, "status": {"conditions": 7}}));
         assert_eq!((odd.user, odd.said), (String::new(), None));
         assert!(!Binding::of(&json!({"status": {"conditions": {}, "asyncOpInProgress": "yes"}})).is_busy);
     }

@@ -94,11 +94,14 @@ impl Watching {
     /// Watches the objects of what is defined now.
     fn set_defined(&mut self, defined: Defined, definition: Option<&Value>) {
         let watched = match defined {
-            Defined::Usages => Some((Watched::Usages, "servicecatalog.kyma-project.io/v1alpha1", "ServiceBindingUsage")),
+            Defined::Usages => {
+                Some((Watched::Usages, "servicecatalog.kyma-project.io/v1alpha1", "ServiceBindingUsage"))
+            }
             Defined::Bindings => Some((Watched::Bindings, "servicecatalog.k8s.io/v1beta1", "ServiceBinding")),
             Defined::PodPresets => None,
         };
-        let kind = watched.zip(definition).and_then(|((_, version, kind), definition)| served(version, kind, definition));
+        let kind =
+            watched.zip(definition).and_then(|((_, version, kind), definition)| served(version, kind, definition));
         let is_there = if defined == Defined::PodPresets { definition.is_some() } else { kind.is_some() };
         let usages = kind.clone().filter(|_| defined == Defined::Usages);
         self.bindings.set_defined(defined, is_there, usages);

@@ -27,7 +27,11 @@ pub(super) struct PodSecrets {
 
 impl PodSecrets {
     /// The digest of all values; `None` if there are none. Otherwise why they are not known.
-    pub(super) async fn digest(&mut self, all: &Secrets, function: &ResolvedFunction) -> Result<Option<String>, String> {
+    pub(super) async fn digest(
+        &mut self,
+        all: &Secrets,
+        function: &ResolvedFunction,
+    ) -> Result<Option<String>, String> {
         let wanted = read_by(function);
         self.last.retain(|name, _| wanted.contains_key(name.as_str()));
         self.followed.retain(|followed| wanted.contains_key(followed.of().1));
