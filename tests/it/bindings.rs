@@ -95,7 +95,7 @@ impl World {
     }
 
     fn template(&self) -> Value {
-        self.child("hello", DEPLOYMENTS)["spec"]["template"].clone()
+        self.children("hello", DEPLOYMENTS).first().map_or(Value::Null, |child| child["spec"]["template"].clone())
     }
 
     /// Where the pods of `hello` get their environment from.
