@@ -10,6 +10,9 @@ use crate::object::syntax;
 /// How long a usage without a status is left to a controller that may be there.
 const LEFT_TO_OTHERS: Duration = Duration::from_secs(60);
 
+/// Longest prefix, in bytes.
+const MAX_PREFIX: usize = 256;
+
 /// What is known beside a usage and its binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
@@ -97,11 +100,12 @@ pub(super) fn decide(
         let detail = format!("{subject} is not in ready state");
         return Decision::Fails(Failure { reason: "ServiceBindingNotReadyError", detail });
     }
-    if !usage.prefix.is_empty() && !syntax::env_name(&usage.prefix).is_empty() {
+    let is_odd = usage.prefix.len() > MAX_PREFIX || !syntax::env_name(&usage.prefix).is_empty();
+    if !usage.prefix.is_empty() && is_odd {
         let shown: String = usage.prefix.chars().take(64).collect();
         let detail = format!(
             "spec.parameters.envPrefix.name: {shown:?} cannot begin the name of an environment variable; letters, digits and \
-             underscores can"
+             underscores can, up to {MAX_PREFIX}"
         );
         return Decision::Fails(Failure::refused(detail));
     }
@@ -169,6 +173,8 @@ mod tests {
         assert_eq!(reason(&fresh, &not_ready), ("ServiceBindingNotReadyError", text.to_owned()));
         let odd = usage(json!({"spec": {"parameters": {"envPrefix": {"name": "a b"}}}}));
         assert_eq!(reason(&odd, &binding(json!({}))).0, "PodPresetUpsertError");
+        let long = usage(json!({"spec": {"parameters": {"envPrefix": {"name": "A".repeat(5000)}}}}));
+        assert_eq!(reason(&long, &binding(json!({}))).0, "PodPresetUpsertError");
         assert_eq!(reason(&fresh, &binding(json!({"spec": {"secretName": "No/No"}}))).0, "PodPresetUpsertError");
     }
 

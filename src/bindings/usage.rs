@@ -51,8 +51,13 @@ pub(super) struct Binding {
     pub(super) is_terminating: bool,
 }
 
+/// Most characters that are kept of a text: more than any name has, so that what is cut is no name.
+const MOST: usize = 1024;
+/// Most owners that are looked at.
+const MOST_OWNERS: usize = 64;
+
 fn text(object: &Value, path: &str) -> String {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default().chars().take(MOST).collect()
 }
 
 /// Namespace and name.
@@ -83,7 +88,7 @@ impl Usage {
             kind: text(live, "/spec/usedBy/kind"),
             user: text(live, "/spec/usedBy/name"),
             prefix: text(live, "/spec/parameters/envPrefix/name"),
-            owners: owners.map(|owner| text(owner, "/uid")).collect(),
+            owners: owners.take(MOST_OWNERS).map(|owner| text(owner, "/uid")).collect(),
             is_foreign: said.is_some() && status_is_foreign(live),
             said,
         }

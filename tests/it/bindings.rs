@@ -262,7 +262,7 @@ async fn no_usage_hands_over_a_credential() {
     world.usage("odd", "redis", "hello");
     world.edit(USAGES.0, USAGES.1, "odd", json!({"spec": {"parameters": {"envPrefix": {"name": "A=B"}}}}));
     let odd = "spec.parameters.envPrefix.name: \"A=B\" cannot begin the name of an environment variable; letters, digits \
-               and underscores can";
+               and underscores can, up to 256";
     world.fails("odd", "PodPresetUpsertError", odd).await;
     assert!(world.is_running("hello"));
 }
