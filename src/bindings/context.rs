@@ -267,7 +267,7 @@ impl Bindings {
         let Some(function) = state.functions.get(&(key.0.clone(), usage.user.clone())) else {
             return Task::Find(usage.clone(), usage.user.clone());
         };
-        self.wake(&state, &key.0, &BTreeSet::from([usage.user.clone()]));
+        state.wake(&key.0, &BTreeSet::from([usage.user.clone()]));
         let bound = bound(key, usage, secret);
         if let Some((_, taken)) = function.taken.iter().find(|(known, _)| *known == bound) {
             let uid = state.bindings.get(&(key.0.clone(), usage.binding.clone())).map(|binding| binding.uid.clone());
@@ -294,7 +294,7 @@ impl Bindings {
             return;
         }
         let users: BTreeSet<String> = [&old, &new].into_iter().flatten().map(|usage| usage.user.clone()).collect();
-        self.wake(state, &key.0, &users);
+        state.wake(&key.0, &users);
         if state.is_elsewhere(&key.0) == was_elsewhere {
             state.dirty.insert(key);
             self.changed.notify_one();
@@ -316,21 +316,8 @@ impl Bindings {
             of_namespace.map(|(name, usage)| (name.clone(), usage.user.clone())).collect();
         let users = usages.iter().map(|(_, user)| user.clone()).collect();
         state.dirty.extend(usages.into_iter().map(|(name, _)| name));
-        self.wake(state, &key.0, &users);
+        state.wake(&key.0, &users);
         self.changed.notify_one();
-    }
-
-    /// Wakes those of the Functions that get something else now.
-    fn wake(&self, state: &State, namespace: &str, users: &BTreeSet<String>) {
-        if !state.is_listed() {
-            return;
-        }
-        for user in users {
-            let key = (namespace.to_owned(), user.clone());
-            if let Some(function) = state.functions.get(&key).filter(|function| function.bound != state.bound(&key)) {
-                function.notify.notify_one();
-            }
-        }
     }
 
     /// Looks at the usages of a Function.
@@ -347,7 +334,7 @@ impl Bindings {
         let all = state.in_namespace(namespace).map(|(name, usage)| (name.clone(), usage.user.clone()));
         let (names, users): (Vec<Name>, BTreeSet<String>) = all.unzip();
         state.dirty.extend(names);
-        self.wake(state, namespace, &users);
+        state.wake(namespace, &users);
         self.changed.notify_one();
     }
 
@@ -358,7 +345,7 @@ impl Bindings {
         self.known.send_replace(true);
         let all: Vec<Name> = state.functions.keys().cloned().collect();
         for (namespace, name) in all {
-            self.wake(state, &namespace, &BTreeSet::from([name]));
+            state.wake(&namespace, &BTreeSet::from([name]));
         }
         state.dirty.extend(state.usages.keys().cloned().collect::<Vec<_>>());
         self.changed.notify_one();
@@ -366,6 +353,19 @@ impl Bindings {
 }
 
 impl State {
+    /// Wakes those of the Functions that get something else now.
+    fn wake(&self, namespace: &str, users: &BTreeSet<String>) {
+        if !self.is_listed() {
+            return;
+        }
+        for user in users {
+            let key = (namespace.to_owned(), user.clone());
+            if let Some(function) = self.functions.get(&key).filter(|function| function.bound != self.bound(&key)) {
+                function.notify.notify_one();
+            }
+        }
+    }
+
     /// Whether everything is known that a decision needs.
     fn is_listed(&self) -> bool {
         let is = |defined| self.defined.get(&defined).copied();

@@ -20,7 +20,7 @@ pub(super) fn after(usage: &Usage, outcome: Result<(), &Failure>, now: Timestamp
         Ok(()) => ("True", "", String::new()),
         Err(failure) => {
             let is_same = |said: &&Said| said.reason == failure.reason && said.status == "False";
-            if said.filter(is_same).is_some() && attempts.is_some_and(|(_, detail)| detail == failure.detail) {
+            if said.as_ref().is_some_and(is_same) && attempts.is_some_and(|(_, detail)| detail == failure.detail) {
                 return None;
             }
             let attempt = attempts.map_or(0, |(number, _)| number).saturating_add(1);

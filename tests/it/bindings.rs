@@ -319,14 +319,16 @@ async fn usages_cost_nothing_where_they_are_not_used_or_do_not_change() {
     world.binding("redis", json!({}));
     world.is_bound("hello").await;
     world.quiet().await;
-    let before = world.requests();
+    // Events of before may still wait for their turn.
+    let asked = |w: &World| w.requests().into_iter().filter(|(what, _)| !what.contains("events")).collect::<Vec<_>>();
+    let before = asked(&world);
     // What is none of its business, and a binding that says the same again.
     let spec = json!({"serviceBindingRef": {"name": "redis"}, "usedBy": {"kind": "deployment", "name": "web"}});
     world.make(USAGES, "ServiceBindingUsage", "of-a-deployment", spec);
     let call = Action::Patch(Form::Merge, json!({"metadata": {"labels": {"seen": "yes"}}}));
     world.try_as("somebody", Call::new(BINDINGS.0, BINDINGS.1, NAMESPACE, "redis", call)).unwrap();
     world.quiet().await;
-    assert_eq!(world.requests(), before);
+    assert_eq!(asked(&world), before);
     assert_eq!(world.usage_says("of-a-deployment"), Value::Null);
 }
 

@@ -56,7 +56,7 @@ impl Instance<'_> {
 }
 
 /// A form of the API.
-struct Api {
+struct Form {
     instances: &'static str,
     bindings: &'static str,
     api_version: &'static str,
@@ -66,15 +66,15 @@ struct Api {
     instance: &'static str,
 }
 
-const APIS: [Api; 2] = [
-    Api {
+const FORMS: [Form; 2] = [
+    Form {
         instances: "serviceinstances.servicecatalog.k8s.io",
         bindings: "servicebindings.servicecatalog.k8s.io",
         api_version: "servicecatalog.k8s.io/v1beta1",
         class: ["/spec/serviceClassExternalName", "/spec/servicePlanExternalName"],
         instance: "/spec/instanceRef/name",
     },
-    Api {
+    Form {
         instances: "serviceinstances.services.cloud.sap.com",
         bindings: "servicebindings.services.cloud.sap.com",
         api_version: "services.cloud.sap.com/v1",
@@ -83,7 +83,7 @@ const APIS: [Api; 2] = [
     },
 ];
 
-impl Api {
+impl Form {
     fn is_later(&self) -> bool {
         self.api_version.starts_with("services.cloud.sap.com")
     }
@@ -140,35 +140,35 @@ impl Controller for ServiceCatalog {
                 return;
             }
             let Some(secret) = event.old.as_ref().map(|stored| stored.value()) else { return };
-            for (api, owner) in APIS.iter().filter_map(|api| Some((api, controller(&secret)?))) {
-                if owner["apiVersion"] == api.api_version {
-                    queue.add(Subject::new(api.bindings, event.key.namespace(), text(owner, "/name")));
+            for (form, owner) in FORMS.iter().filter_map(|form| Some((form, controller(&secret)?))) {
+                if owner["apiVersion"] == form.api_version {
+                    queue.add(Subject::new(form.bindings, event.key.namespace(), text(owner, "/name")));
                 }
             }
             return;
         }
-        if APIS.iter().any(|api| [api.instances, api.bindings].contains(&&*event.storage)) {
+        if FORMS.iter().any(|form| [form.instances, form.bindings].contains(&&*event.storage)) {
             queue.add(Subject::of(event));
         }
     }
 
     fn reconcile(&mut self, client: &Client, subject: &Subject, queue: &mut Queue<'_>) {
-        let Some(api) = APIS.iter().find(|api| [api.instances, api.bindings].contains(&&*subject.storage)) else {
+        let Some(form) = FORMS.iter().find(|form| [form.instances, form.bindings].contains(&&*subject.storage)) else {
             return;
         };
         let object = client.get(subject).filter(|object| !is_terminating(object));
-        if *subject.storage == *api.instances {
+        if *subject.storage == *form.instances {
             if let Some(instance) = &object {
-                let outcome = provision(api, instance);
-                client.set_status(MANAGER, subject, instance, api.status(instance, &outcome, &client.stamp()));
+                let outcome = provision(form, instance);
+                client.set_status(MANAGER, subject, instance, form.status(instance, &outcome, &client.stamp()));
             }
             let namespace = subject.key.namespace();
-            let bindings = client.list(api.bindings, namespace);
-            let of_instance = bindings.iter().filter(|binding| text(binding, api.instance) == subject.key.name());
-            of_instance.for_each(|one| queue.add(Subject::new(api.bindings, namespace, text(one, "/metadata/name"))));
+            let bindings = client.list(form.bindings, namespace);
+            let of_instance = bindings.iter().filter(|binding| text(binding, form.instance) == subject.key.name());
+            of_instance.for_each(|one| queue.add(Subject::new(form.bindings, namespace, text(one, "/metadata/name"))));
         } else if let Some(binding) = object {
-            let Some(outcome) = bind(client, api, subject, &binding) else { return };
-            client.set_status(MANAGER, subject, &binding, api.status(&binding, &outcome, &client.stamp()));
+            let Some(outcome) = bind(client, form, subject, &binding) else { return };
+            client.set_status(MANAGER, subject, &binding, form.status(&binding, &outcome, &client.stamp()));
         }
     }
 }
@@ -177,21 +177,21 @@ fn controller(object: &Value) -> Option<&Value> {
     object["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }
 
-fn provision(api: &Api, instance: &Value) -> Outcome {
-    if api.fixture(instance).is_some() {
-        let reason = if api.is_later() { "Created" } else { "ProvisionedSuccessfully" };
+fn provision(form: &Form, instance: &Value) -> Outcome {
+    if form.fixture(instance).is_some() {
+        let reason = if form.is_later() { "Created" } else { "ProvisionedSuccessfully" };
         return Outcome::ready(reason, "The instance was provisioned successfully");
     }
-    let [class, plan] = api.class.map(|path| text(instance, path));
+    let [class, plan] = form.class.map(|path| text(instance, path));
     let known: Vec<String> = FIXTURES.iter().map(|one| format!("{} with plan {}", one.class, one.plan)).collect();
     let message = format!("there is no class \"{class}\" with plan \"{plan}\" here; there is {}", known.join(", "));
     Outcome::failed("ReferencesNonexistentServiceClass", message)
 }
 
 /// Makes the Secret of a binding; `None` if the binding goes.
-fn bind(client: &Client, api: &Api, subject: &Subject, binding: &Value) -> Option<Outcome> {
-    let (namespace, name) = (subject.key.namespace(), text(binding, api.instance));
-    let instance = client.get(&Subject::new(api.instances, namespace, name)).filter(|one| !is_terminating(one));
+fn bind(client: &Client, form: &Form, subject: &Subject, binding: &Value) -> Option<Outcome> {
+    let (namespace, name) = (subject.key.namespace(), text(binding, form.instance));
+    let instance = client.get(&Subject::new(form.instances, namespace, name)).filter(|one| !is_terminating(one));
     let Some(instance) = instance else {
         let conditions = binding["status"]["conditions"].as_array().into_iter().flatten();
         if conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True") {
@@ -202,18 +202,18 @@ fn bind(client: &Client, api: &Api, subject: &Subject, binding: &Value) -> Optio
         let message = format!("The binding references an Instance that does not exist: {name}");
         return Some(Outcome::failed("ReferencesNonexistentInstance", message));
     };
-    let Some(fixture) = api.fixture(&instance) else {
+    let Some(fixture) = form.fixture(&instance) else {
         return Some(Outcome::failed("InstanceNotReady", format!("Instance \"{name}\" is not ready")));
     };
     let done = |outcome: Result<(), String>| match outcome {
-        Ok(()) if api.is_later() => Outcome::ready("Created", "Binding was created"),
+        Ok(()) if form.is_later() => Outcome::ready("Created", "Binding was created"),
         Ok(()) => Outcome::ready("InjectedBindResult", "Injected bind result"),
         Err(message) => Outcome::failed("ErrorInjectingBindResult", message),
     };
     let uid = text(&instance, "/metadata/uid");
     let credentials = (fixture.credentials)(&Instance { namespace, name, uid });
-    let data = if api.is_later() { later_data(binding, fixture, name, uid, &credentials) } else { data(&credentials) };
-    Some(done(inject(client, api, binding, data)))
+    let data = if form.is_later() { later_data(binding, fixture, name, uid, &credentials) } else { data(&credentials) };
+    Some(done(inject(client, form, binding, data)))
 }
 
 fn data(credentials: &[(&'static str, String)]) -> BTreeMap<String, String> {
@@ -244,11 +244,11 @@ fn later_data(
 }
 
 /// Writes the Secret of a binding, unless it has one. One that nobody owns becomes its own, with the values that it has.
-fn inject(client: &Client, api: &Api, binding: &Value, data: BTreeMap<String, String>) -> Result<(), String> {
+fn inject(client: &Client, form: &Form, binding: &Value, data: BTreeMap<String, String>) -> Result<(), String> {
     let (namespace, own) = (text(binding, "/metadata/namespace"), text(binding, "/metadata/name"));
     let name = Some(text(binding, "/spec/secretName")).filter(|name| !name.is_empty()).unwrap_or(own);
     let owner = json!({
-        "apiVersion": api.api_version, "kind": "ServiceBinding", "name": own, "uid": binding["metadata"]["uid"],
+        "apiVersion": form.api_version, "kind": "ServiceBinding", "name": own, "uid": binding["metadata"]["uid"],
         "controller": true, "blockOwnerDeletion": true,
     });
     let Some(known) = client.get(&Subject::new("secrets", namespace, name)) else {
