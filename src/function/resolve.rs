@@ -52,6 +52,11 @@ pub struct ResolvedFunction {
     pub pod_annotations: BTreeMap<String, String>,
     /// Secrets whose keys are files in the serving pods.
     pub secret_mounts: Vec<SecretMount>,
+    /// Secrets whose keys are environment variables of the serving pods, each with what stands before the keys; the last
+    /// one counts. They are bound, not of the spec.
+    pub bound_secrets: Vec<BoundSecret>,
+    /// Digest of the values that the environment gets from Secrets.
+    pub secrets_digest: Option<String>,
     /// The runtime of the spec, or the default.
     pub runtime: &'static Runtime,
     /// The base image.
@@ -72,6 +77,15 @@ pub struct ResolvedFunction {
     pub rebuild: Option<String>,
     /// Problems that do not prevent the Function from working.
     pub warnings: Vec<Warning>,
+}
+
+/// A Secret whose keys are environment variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundSecret {
+    /// What stands before each key.
+    pub prefix: String,
+    /// Its name.
+    pub secret: String,
 }
 
 /// The source of a Function.
@@ -205,6 +219,8 @@ pub fn resolve(
         pod_labels,
         pod_annotations,
         secret_mounts,
+        bound_secrets: Vec::new(),
+        secrets_digest: None,
         runtime,
         base,
         has_own_base: own_base(spec).is_some(),

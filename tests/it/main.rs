@@ -9,6 +9,7 @@ mod admission_samples;
 mod agent_restarts;
 mod audit;
 mod autoscaled;
+mod bindings;
 mod bootstrap;
 mod build_chain;
 mod build_fetch;
