@@ -23,6 +23,7 @@ pub(crate) mod limited_agent;
 pub(crate) mod listener;
 pub(crate) mod logs;
 pub(crate) mod machine;
+pub(crate) mod markdown;
 #[path = "../../../benches/agent/src/memory_limit.rs"]
 mod memory_limit;
 pub(crate) mod ownership;
