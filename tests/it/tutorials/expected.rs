@@ -41,9 +41,15 @@ fn dots_stand_for_text_in_a_line_and_for_lines() {
     ] {
         assert!(is(expected, printed), "{expected:?} {printed:?}");
     }
-    for (expected, printed) in
-        [("a", "b"), ("a", "a\nb"), ("a\nb", "a"), ("a...d", "a b c"), ("...\nb", "a"), ("a...\nb", "a\nx\nb"), ("", "a")]
-    {
+    for (expected, printed) in [
+        ("a", "b"),
+        ("a", "a\nb"),
+        ("a\nb", "a"),
+        ("a...d", "a b c"),
+        ("...\nb", "a"),
+        ("a...\nb", "a\nx\nb"),
+        ("", "a"),
+    ] {
         assert!(!is(expected, printed), "{expected:?} {printed:?}");
     }
 }

@@ -20,8 +20,16 @@ use needs::Need;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Commands that only look, and are run again until they print what they should.
-const LOOKS: &[&str] =
-    &["kubectl get ", "kubectl logs ", "kubectl describe ", "kubectl wait ", "kubectl exec ", "mainstay status", "curl ", "git ls-remote "];
+const LOOKS: &[&str] = &[
+    "kubectl get ",
+    "kubectl logs ",
+    "kubectl describe ",
+    "kubectl wait ",
+    "kubectl exec ",
+    "mainstay status",
+    "curl ",
+    "git ls-remote ",
+];
 
 /// What makes a request change something.
 const CHANGES: &[&str] = &[" -d ", " --data", " -X ", " --json ", " -F "];
@@ -64,16 +72,16 @@ async fn take(session: &mut Session, step: &Step, log: &Path) {
     let Step { command, expected } = step;
     let began = Instant::now();
     loop {
-        let said = session.try_run(command, PATIENCE).await.unwrap_or_else(|| panic!("no end: {command}"));
-        let Said { out, err, code } = said;
+        let said = session.try_run(command, PATIENCE).await;
+        let logged = || fs::read_to_string(log).unwrap_or_default();
+        let Said { out, err, code } = said.unwrap_or_else(|| panic!("{}\nno end: {command}", logged()));
         let printed = format!("{out}{err}");
         if code == 0 && expected.as_ref().is_none_or(|expected| expected::is(expected, &printed)) {
             return;
         }
         if !looks(command) || began.elapsed() > PATIENCE {
-            let log = fs::read_to_string(log).unwrap_or_default();
             let expected = expected.as_deref().unwrap_or("that it succeeds\n");
-            panic!("{log}\n$ {command}\n{printed}exit code {code}, but the tutorial says:\n{expected}");
+            panic!("{}\n$ {command}\n{printed}exit code {code}, but the tutorial says:\n{expected}", logged());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
