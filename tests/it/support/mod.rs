@@ -26,6 +26,7 @@ pub(crate) mod machine;
 pub(crate) mod markdown;
 #[path = "../../../benches/agent/src/memory_limit.rs"]
 mod memory_limit;
+pub(crate) mod npm_registry;
 pub(crate) mod ownership;
 pub(crate) mod pod_security;
 pub(crate) mod program;

@@ -152,6 +152,7 @@ tutorials! {
     set_environment_variables: Nothing,
     mount_secrets: Nothing,
     scale_a_function: Nothing,
+    install_private_packages: Packages,
     override_the_runtime_image: Nothing,
     troubleshoot_functions: Nothing,
 }

@@ -4,6 +4,7 @@ use std::{any::Any, fs, path::Path};
 
 use crate::support::{
     git_server::GitServer,
+    npm_registry,
     registry::{DockerRegistry, PASSWORD, Served, USER},
     remote::{NAME, Remote},
     ssh_server::{SshServer, generate},
@@ -21,6 +22,8 @@ pub(super) enum Need {
     RepositoryWithPassword,
     /// `REGISTRY`, for `REGISTRY_USER` with `REGISTRY_PASSWORD`, and with a certificate of the authority in the file `REGISTRY_CA`.
     Registry,
+    /// `PACKAGES`, a registry of npm that has `@our/thing`, for who has `PACKAGES_TOKEN`.
+    Packages,
 }
 
 /// What is there until it is dropped.
@@ -82,6 +85,12 @@ impl Need {
                     ("REGISTRY_CA", authority.display().to_string()),
                 ];
                 provided(variables, Box::new(registry))
+            }
+            Self::Packages => {
+                let token = "token-for-packages";
+                let variables =
+                    vec![("PACKAGES", npm_registry::serve(token).await), ("PACKAGES_TOKEN", token.to_owned())];
+                provided(variables, Box::new(()))
             }
         }
     }
