@@ -75,6 +75,7 @@ mod functions_upgrades;
 mod functions_warnings;
 mod functions_watches;
 mod health_expressions;
+mod hostile_clusters;
 mod hostile_names;
 mod hostile_renders;
 mod hosting;
