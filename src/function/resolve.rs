@@ -289,6 +289,9 @@ fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     }
 }
 
+/// Why no base image is used.
+const NODE_RUNS: &str = "Functions of this cluster run on the Node.js and Python of its node";
+
 fn own_base(spec: &FunctionSpec) -> Option<&str> {
     spec.runtime_image_override.as_deref().filter(|image| !image.is_empty())
 }
@@ -301,7 +304,14 @@ fn base(
 ) -> Option<BaseImage> {
     if let Some(image) = own_base(spec) {
         warn_of(runtime, runtime.runs_as, found);
-        return BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok();
+        let chosen = BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok()?;
+        if settings.runs_on_node {
+            let message =
+                format!("{}, which spec.runtimeImageOverride names, is not used here: {NODE_RUNS}", shown(image));
+            found.warn("RuntimeImageNotUsed", message);
+            return Some(BaseImage::Scratch);
+        }
+        return Some(chosen);
     }
     let names = [(runtime.name, runtime.runs_as), (runtime.runs_as, runtime.runs_as), ("*", runtime.runs_as)];
     let others = runtime.served_by().map(|row| (row.name, row.name));

@@ -144,6 +144,7 @@ mod sync_deletions;
 mod sync_faults;
 mod sync_status_writes;
 mod tenants;
+mod tutorials;
 mod unreadable;
 mod v1alpha2;
 mod verification;
