@@ -132,6 +132,18 @@ impl Credentials {
     }
 }
 
+impl Credentials {
+    /// Why the code may not get a Secret that a ServiceBindingUsage hands to it.
+    pub(super) fn refusal_of_bound(&self, secret: &str) -> Option<String> {
+        let purpose = self.purpose(secret)?;
+        Some(format!(
+            "Secret \"{}\" holds the credentials for {purpose}: the code of a Function may not read them; give the \
+             ServiceBinding a Secret of its own",
+            shown(secret)
+        ))
+    }
+}
+
 /// What a Secret is for by its own account, whatever its name is.
 pub(super) fn purpose_of(secret: &ObjectMeta) -> Option<&'static str> {
     let has =

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::credentials::{named, purpose_of};
 use crate::api::FunctionSpec;
+use crate::bindings::Bound;
 use crate::cluster::{Cluster, Error, Kind, Scope};
 
 /// How long it counts what a Secret said.
@@ -29,8 +30,10 @@ impl NamedSecrets {
         cluster: &Cluster,
         namespace: &str,
         spec: &FunctionSpec,
+        bound: &[Bound],
     ) -> Result<BTreeMap<String, &'static str>, (String, Error)> {
-        let names = named(spec).map(str::to_owned).collect::<BTreeSet<_>>();
+        let bound = bound.iter().map(|bound| bound.secret.as_str());
+        let names = named(spec).chain(bound).map(str::to_owned).collect::<BTreeSet<_>>();
         self.0.retain(|name, (at, _)| names.contains(name) && at.elapsed() < COUNTS_FOR);
         let kind = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
         for name in names.into_iter().filter(|name| !name.is_empty()) {

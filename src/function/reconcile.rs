@@ -21,11 +21,12 @@ use super::credentials::{self, Credentials};
 use super::name_conflict::NameConflict;
 use super::named_secrets::NamedSecrets;
 use super::perform;
+use super::pod_secrets::PodSecrets;
 use super::polling::{Polling, Source};
 use super::quotas::Waiting;
 use super::refusals::RefusedWrite;
 use super::repository;
-use super::resolve::{reason, resolve, text};
+use super::resolve::{BoundSecret, reason, resolve, text};
 use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved};
 use super::status::Reconciled;
 use super::tag;
@@ -34,6 +35,7 @@ use crate::api::Function;
 use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::{GitRepositorySpec, PinnedHostKey};
+use crate::bindings::{Bound, Taken};
 use crate::cluster::{Error, Kind};
 use crate::failure::{Class, caught};
 use crate::managed::{History, Policy};
@@ -55,7 +57,9 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let uid = first.metadata.uid.clone().unwrap_or_default();
     let owner = Owner::function(&namespace, &name);
     let notifier = context.cache.register(&owner, &namespace, &uid);
-    if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
+    let bindings = context.bindings.enter(&namespace, &name);
+    let known = async { tokio::join!(context.cache.complete(), context.bindings.known()) };
+    if stop.run_until_cancelled(known).await.is_none() {
         return;
     }
     // Which Secrets are credentials is known once all Functions are.
@@ -82,6 +86,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         of_receivers.mark_unchanged();
         of_functions.mark_unchanged();
         settings.mark_unchanged();
+        task.follow_bindings(&name, &function);
         let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
         if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
@@ -105,6 +110,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = stop.cancelled() => return,
                 changed = input.changed() => if changed.is_err() { return },
                 () = notifier.notified() => {}
+                () = bindings.notified() => {}
                 () = drifted.notified() => if !(task.forget_resumed() | task.fails_otherwise()) { continue },
                 // A change of another object costs only this comparison.
                 _ = repositories.changed() => {
@@ -128,6 +134,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
     }
     context.writer.forget_owner(&owner);
+    context.bindings.leave(&namespace, &name);
     task.polling.end(&context);
     context.pushes.remove(&consumer);
     context.set_metrics(&owner, None);
@@ -173,6 +180,9 @@ pub(super) struct Task {
     /// How long each condition took to become True.
     pub(super) took: [Option<Duration>; 3],
     named_secrets: NamedSecrets,
+    /// What ServiceBindingUsages hand to it.
+    bound: Vec<Bound>,
+    pod_secrets: PodSecrets,
     /// Reconciles in a row that panicked.
     panics: u32,
 }
@@ -210,6 +220,8 @@ impl Task {
             not_put_back: Vec::new(),
             took: [None; 3],
             named_secrets: NamedSecrets::default(),
+            bound: Vec::new(),
+            pod_secrets: PodSecrets::default(),
             panics: 0,
         }
     }
@@ -221,6 +233,25 @@ impl Task {
                 *followed = self.context.secrets.follow(&self.namespace, name);
             }
         }
+    }
+
+    /// What ServiceBindingUsages hand to it now.
+    fn follow_bindings(&mut self, name: &str, function: &Function) {
+        let labels = function.spec.labels.iter().flatten().map(|(key, _)| key);
+        self.bound = self.context.bindings.of(&self.namespace, name, labels);
+    }
+
+    /// What of that the code may have, and says so of the rest.
+    fn take_bound(&self, credentials: &Credentials) -> Vec<BoundSecret> {
+        let refusal = |bound: &Bound| credentials.refusal_of_bound(&bound.secret);
+        let judge = |bound: &Bound| (bound.clone(), refusal(bound).map_or(Taken::Bound, Taken::Refused));
+        let taken: Vec<(Bound, Taken)> = self.bound.iter().map(judge).collect();
+        let allowed = taken.iter().filter(|(_, taken)| *taken == Taken::Bound);
+        let secrets = allowed
+            .map(|(bound, _)| BoundSecret { prefix: bound.prefix.clone(), secret: bound.secret.clone() })
+            .collect();
+        self.context.bindings.taken(&self.namespace, self.owner.resource().name(), taken);
+        secrets
     }
 
     fn due(&self) -> Instant {
@@ -247,7 +278,7 @@ impl Task {
     /// unknown.
     fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
         let (settings, repositories) = (self.context.settings(), &self.context.repositories);
-        if credentials::named(&function.spec).next().is_none() {
+        if credentials::named(&function.spec).next().is_none() && self.bound.is_empty() {
             return Ok(Credentials::default());
         }
         if let Some(why) = repositories.unknown() {
@@ -274,7 +305,7 @@ impl Task {
     ) -> Result<Credentials, String> {
         let cluster = self.context.writer.cluster();
         let by_name = by_name.as_ref().map_err(Clone::clone)?;
-        let found = self.named_secrets.look(cluster, &self.namespace, &function.spec).await;
+        let found = self.named_secrets.look(cluster, &self.namespace, &function.spec, &self.bound).await;
         let unread = |(name, error): (String, Error)| format!("Secret {name} cannot be read: {}", error.cause_text());
         found.map(|found| by_name.and(found)).map_err(unread)
     }
@@ -295,6 +326,7 @@ impl Task {
         };
         tokio::select! {
             () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secrets_mut())) => return,
+            () = self.pod_secrets.changed() => return,
             _ = self.host_keys.changed() => return self.polling.host_keys_changed(),
             () = gone => {}
             () = raised => {}
@@ -401,11 +433,20 @@ impl Task {
         // They may change at any time, and a reconcile has one of them.
         let settings = self.context.settings();
         self.follow_secrets(&settings);
-        let spec = match resolve(function, &settings, &credentials) {
+        let bound_secrets = self.take_bound(&credentials);
+        let mut spec = match resolve(function, &settings, &credentials) {
             Ok(spec) => spec,
             Err(violations) => {
                 self.context.cache.withdraw(&self.owner);
                 return refused(reason(&violations), text(&violations));
+            }
+        };
+        spec.bound_secrets = bound_secrets;
+        spec.secrets_digest = match self.pod_secrets.digest(&self.context.secrets, &spec).await {
+            Ok(digest) => digest,
+            Err(why) => {
+                self.requeue_within(Duration::from_secs(10));
+                return refused(Reason::SourceUpdateFailed, why);
             }
         };
         let runtime = spec.runtime.name.to_owned();

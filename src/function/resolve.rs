@@ -52,6 +52,11 @@ pub struct ResolvedFunction {
     pub pod_annotations: BTreeMap<String, String>,
     /// Secrets whose keys are files in the serving pods.
     pub secret_mounts: Vec<SecretMount>,
+    /// Secrets whose keys are environment variables of the serving pods, each with what stands before the keys; the last
+    /// one counts. They are bound, not of the spec.
+    pub bound_secrets: Vec<BoundSecret>,
+    /// Digest of the values that the environment gets from Secrets.
+    pub secrets_digest: Option<String>,
     /// The runtime of the spec, or the default.
     pub runtime: &'static Runtime,
     /// The base image.
@@ -72,6 +77,15 @@ pub struct ResolvedFunction {
     pub rebuild: Option<String>,
     /// Problems that do not prevent the Function from working.
     pub warnings: Vec<Warning>,
+}
+
+/// A Secret whose keys are environment variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundSecret {
+    /// What stands before each key.
+    pub prefix: String,
+    /// Its name.
+    pub secret: String,
 }
 
 /// The source of a Function.
@@ -205,6 +219,8 @@ pub fn resolve(
         pod_labels,
         pod_annotations,
         secret_mounts,
+        bound_secrets: Vec::new(),
+        secrets_digest: None,
         runtime,
         base,
         has_own_base: own_base(spec).is_some(),
@@ -273,6 +289,9 @@ fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     }
 }
 
+/// Why no base image is used.
+const NODE_RUNS: &str = "Functions of this cluster run on the Node.js and Python of its node";
+
 fn own_base(spec: &FunctionSpec) -> Option<&str> {
     spec.runtime_image_override.as_deref().filter(|image| !image.is_empty())
 }
@@ -285,7 +304,14 @@ fn base(
 ) -> Option<BaseImage> {
     if let Some(image) = own_base(spec) {
         warn_of(runtime, runtime.runs_as, found);
-        return BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok();
+        let chosen = BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok()?;
+        if settings.runs_on_node {
+            let message =
+                format!("{}, which spec.runtimeImageOverride names, is not used here: {NODE_RUNS}", shown(image));
+            found.warn("RuntimeImageNotUsed", message);
+            return Some(BaseImage::Scratch);
+        }
+        return Some(chosen);
     }
     let names = [(runtime.name, runtime.runs_as), (runtime.runs_as, runtime.runs_as), ("*", runtime.runs_as)];
     let others = runtime.served_by().map(|row| (row.name, row.name));

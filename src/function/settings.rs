@@ -43,6 +43,8 @@ pub struct Settings {
     pub executor_args: Vec<String>,
     /// Base images by runtime, over those that are [shipped](runtimes::Runtime::base_image); `*` is for all others.
     pub base_images: BTreeMap<String, BaseImage>,
+    /// Whether code runs with the Node.js and Python of the node, whatever base image a Function names.
+    pub runs_on_node: bool,
     /// When Functions move to another base image, and find out what a tag of theirs names; `None`: at once, and never.
     pub base_schedule: Option<Cron>,
     /// Platform of the images, as `linux/amd64`.
@@ -161,6 +163,7 @@ impl Default for Settings {
             executor_image: None,
             executor_args: executor::DEFAULT_ARGS.map(str::to_owned).to_vec(),
             base_images: BTreeMap::new(),
+            runs_on_node: false,
             base_schedule: None,
             platform: "linux/amd64".into(),
             default_runtime: runtimes::DEFAULT.into(),

@@ -133,6 +133,12 @@ impl Secrets {
         Followed::new(namespace, name, entry)
     }
 
+    /// Follows a Secret for whether its values change: in the place of each is a digest.
+    pub fn follow_digests(&self, namespace: &str, name: &str) -> Followed {
+        let entry = self.follow_one(&mut self.inner.lock().single, Holder::Digests, namespace, name);
+        Followed::new(namespace, name, entry)
+    }
+
     /// Follows a ConfigMap, whether it exists or not.
     pub fn follow_config_map(&self, namespace: &str, name: &str) -> Followed {
         let entry = self.follow_one(&mut self.inner.lock().single, Holder::ConfigMap, namespace, name);
@@ -185,7 +191,7 @@ impl Secrets {
                 Some(ended) = tasks.join_next() => ended?,
                 Some(begin) = inbox.recv() => match begin {
                     Begin::One { named, entry, stop } => {
-                        let kind = if named.holder == Holder::Secret { &kind } else { &config_maps };
+                        let kind = if named.holder == Holder::ConfigMap { &config_maps } else { &kind };
                         let events = cluster.watch(kind, Selection::named(Some(&named.namespace), &named.name));
                         tasks.spawn(watch_one(events, named, entry, stop));
                     }

@@ -306,3 +306,17 @@ fn apirules_are_served_where_that_is_chosen() {
     let binding = find(&documents, "ClusterRoleBinding", "mainstay-exposes");
     assert_eq!(binding["subjects"], find(&documents, "ClusterRoleBinding", "mainstay-agent")["subjects"]);
 }
+
+/// And so is what serves ServiceBindingUsages.
+#[test]
+fn usages_of_bindings_are_served_where_that_is_chosen() {
+    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
+    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/bindings]\n";
+    std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
+    let documents = built(room.path().to_str().unwrap());
+    let binding = find(&documents, "ClusterRoleBinding", "mainstay-binds");
+    assert_eq!(binding["subjects"], find(&documents, "ClusterRoleBinding", "mainstay-agent")["subjects"]);
+    let is_there =
+        |documents: &[Value]| documents.iter().any(|document| document["metadata"]["name"] == "mainstay-binds");
+    assert!(!is_there(&built("manifests")));
+}

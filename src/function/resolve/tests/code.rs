@@ -178,6 +178,22 @@ fn accepts_the_functions_own_base_image_and_refuses_invalid_ones() {
 }
 
 #[test]
+fn warns_of_a_base_image_where_code_runs_on_the_node_and_refuses_invalid_ones_there_too() {
+    let settings = Settings { runs_on_node: true, ..settings() };
+    let resolved = |image: &str| {
+        let function = function(&format!("{NODE}runtimeImageOverride: '{image}'"), &[]);
+        resolve(&function, &settings, &Credentials::new(&settings, []))
+    };
+    let found = resolved("registry.local/own:v2").unwrap();
+    assert_eq!((&found.base, found.has_own_base), (&BaseImage::Scratch, true));
+    let said: Vec<_> = found.warnings.iter().map(|warning| (warning.reason, warning.message.as_str())).collect();
+    let message = "registry.local/own:v2, which spec.runtimeImageOverride names, is not used here: Functions of this cluster run \
+                   on the Node.js and Python of its node";
+    assert_eq!(said, [("RuntimeImageNotUsed", message)]);
+    assert!(resolved("a b").is_err());
+}
+
+#[test]
 fn refuses_a_base_image_without_digest_and_tag_and_says_what_to_write() {
     let short = format!("registry.local/own@sha256:{}", "0".repeat(63));
     let name = "registry.local:5000/own";
