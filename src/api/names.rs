@@ -234,3 +234,8 @@ pub const API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1alpha1";
 pub const NEWER_API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1beta1";
 /// Field manager of what is made for APIRules.
 pub const EXPOSURE_MANAGER: &str = "mainstay-exposure";
+
+/// Label of a Trigger: its Broker.
+pub const BROKER_LABEL: &str = "eventing.knative.dev/broker";
+/// Field manager of that label.
+pub const EVENTING_MANAGER: &str = "mainstay-eventing";
