@@ -237,5 +237,7 @@ pub const EXPOSURE_MANAGER: &str = "mainstay-exposure";
 
 /// Label of a Trigger: its Broker.
 pub const BROKER_LABEL: &str = "eventing.knative.dev/broker";
+/// Namespace of the Services at which events are published.
+pub const EVENTING_NAMESPACE: &str = "kyma-system";
 /// Field manager of that label.
 pub const EVENTING_MANAGER: &str = "mainstay-eventing";

@@ -50,7 +50,9 @@ pub(super) struct Parsed {
 /// Why a request has no event, in the words of the specification's own libraries where they have some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotAnEvent {
-    #[error("unknown Message encoding: send headers from `ce-specversion: 1.0` on, or a body of application/cloudevents+json")]
+    #[error(
+        "unknown Message encoding: send headers from `ce-specversion: 1.0` on, or a body of application/cloudevents+json"
+    )]
     NoEncoding,
     #[error("batches of events are not accepted: send one event per request")]
     Batch,
@@ -190,8 +192,7 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
     let content = attributes.entry("datacontenttype".to_owned()).or_insert_with(|| "application/json".to_owned());
     let data = match (data.filter(|data| *data != "null"), encoded) {
         (_, Some(encoded)) => {
-            let text: String =
-                serde_json::from_str(encoded).map_err(|error| NotAnEvent::Base64(error.to_string()))?;
+            let text: String = serde_json::from_str(encoded).map_err(|error| NotAnEvent::Base64(error.to_string()))?;
             BASE64_STANDARD.decode(text).map_err(|error| NotAnEvent::Base64(error.to_string()))?.into()
         }
         (Some(data), None) if !is_json(content) && data.starts_with('"') => {
@@ -346,7 +347,10 @@ mod tests {
         let with = |more: &str| structured(&format!(r#"{{"specversion":"1.0","source":"s","type":"t"{more}}}"#));
         check(with(""), "id: MUST be a non-empty string");
         check(with(r#","id":"1","time":"now""#), "time: MUST be a time as in RFC 3339");
-        check(with(r#","id":"1","Upper":"1""#), "Upper: the name of an attribute has lower case letters and digits only");
+        check(
+            with(r#","id":"1","Upper":"1""#),
+            "Upper: the name of an attribute has lower case letters and digits only",
+        );
         check(with(r#","id":{}"#), "id: the value of an attribute is a text, a number or a truth value");
         check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and has to be "1.0""#);
         check(
@@ -354,10 +358,7 @@ mod tests {
             r#"unsupported cloudevents version: specversion is "0.3", and has to be "1.0""#,
         );
         check(structured("{"), "not JSON: EOF while parsing an object at line 1 column 1");
-        check(
-            parse(&[("ce-specversion", "1.0"), ("ce-id", "%zz")], ""),
-            "id: the value is not percent-encoded UTF-8",
-        );
+        check(parse(&[("ce-specversion", "1.0"), ("ce-id", "%zz")], ""), "id: the value is not percent-encoded UTF-8");
         assert_eq!(parse(&[], "{}"), Err(NotAnEvent::NoEncoding));
         let many: Vec<_> = (0..70).map(|n| format!(r#","a{n}":"1""#)).collect();
         assert_eq!(with(&many.concat()), Err(NotAnEvent::TooMany));

@@ -210,7 +210,9 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
             (tried, next)
         }
         Next::Pause(_) => {
-            if pauses == 0 && let Outcome::Unreachable(why) = &outcome {
+            if pauses == 0
+                && let Outcome::Unreachable(why) = &outcome
+            {
                 tracing::info!(subscriber = %to.id, why, "events wait for their subscriber");
             }
             (one, next)
@@ -235,7 +237,9 @@ async fn publish_answer(delivery: &Delivery, to: &Subscriber, answer: super::clo
     let table = delivery.table.borrow().clone();
     let (Some(table), Some(broker)) = (table, &to.broker) else { return };
     let routed = table.of_broker(to.id.parts().1, broker, answer);
-    if !routed.is_empty() && let Err(error) = delivery.journal.publish(routed).await {
+    if !routed.is_empty()
+        && let Err(error) = delivery.journal.publish(routed).await
+    {
         let why = crate::failure::chain(&error);
         tracing::warn!(subscriber = %to.id, why, "an event that was answered with is lost");
     }

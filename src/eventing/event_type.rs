@@ -72,7 +72,10 @@ mod tests {
     fn other_names_are_refused_in_kymas_words() {
         let check = |name: &str, expected: &str| assert_eq!(cleaned(name).unwrap_err().to_string(), expected);
         check("order.created", "parse event-type [order.created] failed, prefix [sap.kyma.custom] not found");
-        check("sap.kyma.customs.a.b.c.d", "parse event-type [sap.kyma.customs.a.b.c.d] failed, prefix [sap.kyma.custom] not found");
+        check(
+            "sap.kyma.customs.a.b.c.d",
+            "parse event-type [sap.kyma.customs.a.b.c.d] failed, prefix [sap.kyma.custom] not found",
+        );
         check("sap.kyma.custom.order.created.v1", "parse event-type [order.created.v1] failed, invalid format");
         check("sap.kyma.custom.a..c.v1", "parse event-type [a..c.v1] failed, invalid format");
     }

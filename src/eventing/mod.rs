@@ -24,8 +24,8 @@ mod request;
 mod retry;
 #[expect(clippy::disallowed_methods, reason = "it starts the tasks")]
 mod run;
-mod send;
 mod seen;
+mod send;
 #[expect(clippy::disallowed_methods, reason = "it answers requests, with deadlines")]
 mod server;
 mod subscriber;

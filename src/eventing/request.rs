@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_broker_is_known_by_its_host() {
-        let check = |host: &str, expected: Asked<'_>| assert_eq!(asked(&Method::POST, "/", None, host), expected, "{host}");
+        let check =
+            |host: &str, expected: Asked<'_>| assert_eq!(asked(&Method::POST, "/", None, host), expected, "{host}");
         for host in ["default-broker.team", "default-broker.team.svc:80", "default-broker.team.svc.cluster.local"] {
             check(host, Asked::Broker("team", "default"));
         }

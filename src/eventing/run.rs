@@ -13,11 +13,11 @@ use super::control;
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::deliver::{Delivery, deliver};
 use super::journal::{Journal, OpenError};
+use super::seen::Watched;
 use super::send::{Resolve, Sender};
 use super::server::{LIMITS, Server};
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::watch::follow;
-use super::seen::Watched;
 use crate::cluster::{Cluster, Event, EventRecorder, EventType, Regarding};
 use crate::listener;
 
@@ -154,7 +154,10 @@ fn event(to: &Subscriber, letter: &DeadLetter) -> Event {
         kind: EventType::Warning,
         reason: "DeliveryFailed".to_owned(),
         action: "Deliver".to_owned(),
-        note: format!("event {id:?} of type {of:?} is a dead letter: {why}; `mainstay eventing replay {}` delivers it again", to.id),
+        note: format!(
+            "event {id:?} of type {of:?} is a dead letter: {why}; `mainstay eventing replay {}` delivers it again",
+            to.id
+        ),
         aggregation_key: String::new(),
     }
 }

@@ -170,7 +170,10 @@ mod tests {
     fn ids_are_read_as_they_are_shown() {
         let id = SubscriberId::new(SubscriberKind::Subscription, "default", "mine");
         assert_eq!(SubscriberId::parse(&id.to_string()), Some(id.clone()));
-        assert_eq!((id.parts(), id.file_name()), ((SubscriberKind::Subscription, "default", "mine"), "subscription_default_mine".into()));
+        assert_eq!(
+            (id.parts(), id.file_name()),
+            ((SubscriberKind::Subscription, "default", "mine"), "subscription_default_mine".into())
+        );
         for text in ["", "trigger/a", "trigger/a/b/c", "other/a/b", "trigger/../b", "trigger//b", "trigger/a/B_"] {
             assert_eq!(SubscriberId::parse(text), None, "{text}");
         }

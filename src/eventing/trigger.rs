@@ -68,7 +68,8 @@ impl Trigger {
         let rest = if !has_broker || resolved.0 != "True" { unknown } else { fine };
         let dependency = if has_broker { fine } else { unknown };
         let parts = [broker, dependency, resolved, rest];
-        let failing = parts.iter().find(|part| part.0 == "False").or_else(|| parts.iter().find(|part| part.0 != "True"));
+        let failing =
+            parts.iter().find(|part| part.0 == "False").or_else(|| parts.iter().find(|part| part.0 != "True"));
         let ready = failing.copied().unwrap_or(fine);
         let all = PARTS.into_iter().zip(parts).chain([("Ready", ready)]);
         let conditions: Vec<Value> = all.map(|(kind, said)| condition(kind, said, old, now)).collect();
@@ -78,7 +79,12 @@ impl Trigger {
 }
 
 /// A condition; the time at which it began is kept.
-pub(super) fn condition(kind: &str, (status, reason, message): (&str, &str, &str), old: &Value, now: Timestamp) -> Value {
+pub(super) fn condition(
+    kind: &str,
+    (status, reason, message): (&str, &str, &str),
+    old: &Value,
+    now: Timestamp,
+) -> Value {
     let mut known = old["conditions"].as_array().into_iter().flatten();
     let before = known.find(|condition| condition["type"] == kind && condition["status"] == status);
     let since = before.and_then(|condition| condition["lastTransitionTime"].as_str()).map(str::to_owned);
@@ -134,7 +140,9 @@ fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
     let is_tls = match uri.scheme_str() {
         Some("http") => false,
         Some("https") => true,
-        _ => return Err("spec.subscriber.uri: without spec.subscriber.ref it begins with http:// or https://".to_owned()),
+        _ => {
+            return Err("spec.subscriber.uri: without spec.subscriber.ref it begins with http:// or https://".to_owned());
+        }
     };
     let host = uri.host().unwrap_or_default().trim_end_matches('.');
     let short = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc"));
@@ -142,7 +150,9 @@ fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
         return Err(format!("spec.subscriber.uri: {host} is not the name of a Service in the cluster"));
     };
     if of != namespace {
-        return Err(format!("spec.subscriber.uri: the Service is in the namespace {of}, and this Trigger is in {namespace}"));
+        return Err(format!(
+            "spec.subscriber.uri: the Service is in the namespace {of}, and this Trigger is in {namespace}"
+        ));
     }
     let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
@@ -173,9 +183,15 @@ mod tests {
         let of = |version: &str| json!({"ref": {"apiVersion": version, "kind": "Service", "name": "f", "namespace": "other"}});
         check(of("v1"), "http://f.default.svc.cluster.local/");
         check(of("serving.knative.dev/v1"), "http://f.default.svc.cluster.local/");
-        check(json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "f"}, "uri": "a/b"}), "http://f.default.svc.cluster.local/a/b");
+        check(
+            json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "f"}, "uri": "a/b"}),
+            "http://f.default.svc.cluster.local/a/b",
+        );
         check(json!({"uri": "http://f.default.svc:8080/x?y"}), "http://f.default.svc.cluster.local:8080/x?y");
-        check(json!({"uri": "http://169.254.169.254/"}), "spec.subscriber.uri: 169.254.169.254 is not the name of a Service in the cluster");
+        check(
+            json!({"uri": "http://169.254.169.254/"}),
+            "spec.subscriber.uri: 169.254.169.254 is not the name of a Service in the cluster",
+        );
         check(
             json!({"uri": "http://f.other.svc.cluster.local/"}),
             "spec.subscriber.uri: the Service is in the namespace other, and this Trigger is in default",

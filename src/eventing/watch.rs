@@ -84,7 +84,11 @@ async fn see(cluster: &Cluster, table: &watch::Sender<Option<Arc<Table>>>, write
             foreign = seen.foreign();
             tracing::info!(objects = foreign, "objects whose status another controller writes are left to it");
         }
-        *writes.lock() = seen.writes(Timestamp::now()).into_iter().map(|(watched, name, write)| ((watched, name, sort(&write)), write)).collect();
+        *writes.lock() = seen
+            .writes(Timestamp::now())
+            .into_iter()
+            .map(|(watched, name, write)| ((watched, name, sort(&write)), write))
+            .collect();
         notify.notify_one();
     }
 }
@@ -111,7 +115,12 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
             Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
             Err(error) => {
                 let (namespace, object) = (&name.0, &name.1);
-                tracing::warn!(namespace, name = object, why = chain(&error), "could not write about what subscribes to events");
+                tracing::warn!(
+                    namespace,
+                    name = object,
+                    why = chain(&error),
+                    "could not write about what subscribes to events"
+                );
                 writes.lock().entry((watched, name, sort)).or_insert(one);
                 tokio::time::sleep(AGAIN).await;
             }

@@ -9,7 +9,7 @@ use super::{FollowedRepository, NAMESPACE};
 use crate::{
     agent::Admit,
     api::{self, GitRepository, GitRepositorySpec, GitSync, GitSyncSpec, names},
-    cli::{Error, connection::own_kind},
+    cli::{Error, connection::own_kind, eventing},
     cluster::{Apply, Cluster, Kind},
 };
 
@@ -38,6 +38,10 @@ pub(super) async fn install(
         let wanted = Value::deserialize(document).map_err(Error::WriteYaml)?;
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         apply(cluster, &definition, None, name, &wanted).await?;
+    }
+    for wanted in eventing::definitions()? {
+        let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        apply(cluster, &definition, None, &name, &wanted).await?;
     }
     for wanted in api::definitions().into_iter().chain([api::api_rule::definition()]) {
         let name = wanted.metadata.name.clone().unwrap_or_default();

@@ -76,8 +76,7 @@ impl Store {
         };
         fs::create_dir_all(directory).map_err(failed(directory))?;
         let lock = directory.join("lock");
-        let lock =
-            OpenOptions::new().create(true).append(true).open(&lock).map_err(failed(&lock))?;
+        let lock = OpenOptions::new().create(true).append(true).open(&lock).map_err(failed(&lock))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => return Err(OpenError::InUse { path: directory.to_owned() }),
@@ -178,7 +177,8 @@ fn replay(segment: u64, bytes: &[u8], now: i64, index: &mut Index, recent: &mut 
                         recent.insert(&recipient.id, text("source"), text("id"), published);
                     }
                 }
-                let to = to.into_iter().filter_map(|Recipient { id, attempts }| Some((SubscriberId::parse(&id)?, attempts)));
+                let to =
+                    to.into_iter().filter_map(|Recipient { id, attempts }| Some((SubscriberId::parse(&id)?, attempts)));
                 let place = Place { segment, offset: at as u64, length };
                 index.insert(number, Entry { place, published, to: to.collect() });
                 *last = (*last).max(number);

@@ -243,9 +243,8 @@ impl Writer {
                     let from = (bytes.len(), pending.len());
                     let mut kept = Ok(());
                     for one in routed {
-                        kept = kept.and_then(|()| {
-                            self.add(one, is_replay, now, (segment, begin), &mut bytes, &mut pending)
-                        });
+                        kept = kept
+                            .and_then(|()| self.add(one, is_replay, now, (segment, begin), &mut bytes, &mut pending));
                     }
                     let events = pending.len() - from.1;
                     if kept.is_ok() && events > 0 && ((bytes.len() - from.0) as u64 > room.0 || events > room.1) {
@@ -314,10 +313,8 @@ impl Writer {
     ) -> Result<(), Refused> {
         let text = |name: &str| event.attribute(name).unwrap_or_default().to_owned();
         let (source, id) = (text("source"), text("id"));
-        let to: Vec<SubscriberId> = to
-            .into_iter()
-            .filter(|to| self.recent.insert(to.as_str(), &source, &id, now) || is_replay)
-            .collect();
+        let to: Vec<SubscriberId> =
+            to.into_iter().filter(|to| self.recent.insert(to.as_str(), &source, &id, now) || is_replay).collect();
         if to.is_empty() {
             return Ok(());
         }
@@ -391,7 +388,9 @@ impl Writer {
         if self.is_broken {
             self.prepare();
         }
-        if self.is_dirty && let Err(error) = self.store.sync() {
+        if self.is_dirty
+            && let Err(error) = self.store.sync()
+        {
             tracing::warn!(%error, "the journal could not be synced");
         }
         self.is_dirty = false;
