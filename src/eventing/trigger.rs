@@ -141,7 +141,9 @@ fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
         Some("http") => false,
         Some("https") => true,
         _ => {
-            return Err("spec.subscriber.uri: without spec.subscriber.ref it begins with http:// or https://".to_owned());
+            return Err(
+                "spec.subscriber.uri: without spec.subscriber.ref it begins with http:// or https://".to_owned()
+            );
         }
     };
     let host = uri.host().unwrap_or_default().trim_end_matches('.');
