@@ -172,6 +172,9 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
     let members: BTreeMap<String, &RawValue> =
         serde_json::from_slice(body).map_err(|error| NotAnEvent::Json(error.to_string()))?;
     let has_prefixed_keys = !members.contains_key("specversion") && members.contains_key("ce-specversion");
+    if !has_prefixed_keys && !members.contains_key("specversion") {
+        version(None)?;
+    }
     let (mut attributes, mut data, mut encoded) = (BTreeMap::new(), None, None);
     for (key, value) in members {
         let name = if has_prefixed_keys { key.strip_prefix("ce-").unwrap_or(&key) } else { &key };
@@ -184,9 +187,6 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
                 }
             }
         }
-    }
-    if !attributes.contains_key("specversion") && !has_prefixed_keys {
-        version(None)?;
     }
     // As structured mode says: without a type, data is JSON.
     let content = attributes.entry("datacontenttype".to_owned()).or_insert_with(|| "application/json".to_owned());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
-use devcluster::{Cluster, Options, Serving};
+use devcluster::{Action, Call, Cluster, Options, Serving};
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use reqwest::Client;
@@ -17,6 +17,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::permissions::grant;
 use crate::support::dev::{Dev, wait_until};
 use crate::support::kubectl::Kubectl;
 use crate::support::world::{World, free_address};
@@ -28,8 +29,9 @@ const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster with the definitions, and a process that delivers to the Service `sink`.
+/// A cluster with the definitions, and a process that delivers to the Service `sink`, with the rights of its component.
 struct Events {
+    token: String,
     world: World,
     serving: Serving,
     data: tempfile::TempDir,
@@ -118,20 +120,26 @@ impl Events {
     async fn stopped() -> Self {
         // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let world = World::of(Cluster::new(Options::default()));
+        let world = World::of(Cluster::new(Options { rbac: true, ..Options::default() }));
         for one in serde_yaml::Deserializer::from_str(mainstay::eventing::DEFINITIONS) {
             let definition = Value::deserialize(one).unwrap();
             world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
         }
+        let home = "kyma-system";
+        world.create("v1", "namespaces", "", json!({"metadata": {"name": home}}));
+        grant(&world, "manifests/eventing/rbac.yaml", &[]);
+        let call = Call::new("v1", "serviceaccounts", home, "mainstay-eventing", Action::Create(json!({}))).on("token");
+        let token = world.try_as("test", call).unwrap()["status"]["token"].as_str().unwrap().to_owned();
         let serving = world.server.embedded().serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let client = Client::builder().no_proxy().build().unwrap();
         let (data, sink) = (tempfile::tempdir().unwrap(), Sink::new());
-        Self { world, serving, data, sink, address: free_address(), process: None, client }
+        Self { token, world, serving, data, sink, address: free_address(), process: None, client }
     }
 
     async fn start(&mut self) {
         let kubeconfig = self.data.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, self.world.server.embedded().kubeconfig(self.serving.address(), None)).unwrap();
+        let access = self.world.server.embedded().kubeconfig(self.serving.address(), Some(&self.token));
+        std::fs::write(&kubeconfig, access).unwrap();
         let child = mainstay(self.data.path())
             .args(["run", "--listen", &self.address.to_string()])
             .args(["--service", &format!("{NAMESPACE}/sink:80={}", self.sink.address)])
