@@ -97,7 +97,7 @@ pub(super) async fn deliver(
                     // Its task ends with this one only.
                     Some(worker) => drop(worker.queue.send(Waiting { number, attempts })),
                     // It went while the event came.
-                    None => delivery.journal.ended(number, &to).await,
+                    None => delivery.journal.ended(vec![number], &to).await,
                 }
             }
         }
@@ -106,9 +106,7 @@ pub(super) async fn deliver(
 
 /// A subscriber is gone: nothing is delivered to it any more.
 async fn forget(delivery: &Delivery, id: &SubscriberId) {
-    for number in delivery.journal.pending_of(id) {
-        delivery.journal.ended(number, id).await;
-    }
+    delivery.journal.ended(delivery.journal.pending_of(id), id).await;
     let (letters, of) = (Arc::clone(&delivery.letters), id.clone());
     match tokio::task::spawn_blocking(move || letters.remove(&of)).await {
         Ok(Err(error)) => tracing::warn!(subscriber = %id, %error, "dead letters could not be removed"),
@@ -201,7 +199,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
             if let Some(answer) = answer {
                 publish_answer(delivery, to, answer).await;
             }
-            delivery.journal.ended(one.number, &to.id).await;
+            delivery.journal.ended(vec![one.number], &to.id).await;
             (tried, next)
         }
         Next::Again(wait) => {
@@ -225,7 +223,7 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
                 tracing::error!(subscriber = %to.id, %error, "a dead letter could not be written");
                 return (one, Next::Again(AGAIN));
             }
-            delivery.journal.ended(one.number, &to.id).await;
+            delivery.journal.ended(vec![one.number], &to.id).await;
             (delivery.failed)(to, &letter);
             (tried, next)
         }

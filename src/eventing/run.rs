@@ -73,7 +73,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     let failed = |what: &'static str| move |cause| Error::Io { what, cause };
     let (journal, queued, writing) = Journal::open(&data.join("journal"), budget)?;
     let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
-    let control = control::listen(&data).map_err(failed("the control socket"))?;
+    let control = control::listen(&data);
     listener.set_nonblocking(true).map_err(failed("the listener"))?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failed("the listener"))?;
     let (events, recording) = EventRecorder::new(cluster.clone(), "mainstay.dev/eventing", &instance);
@@ -102,11 +102,17 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
         Ok(())
     });
     let until = stop.clone();
-    let controlled = Arc::clone(&delivery);
-    tasks.spawn(async move {
-        until.run_until_cancelled(control::serve(control, controlled)).await;
-        Ok(())
-    });
+    match control {
+        Ok(control) => {
+            let controlled = Arc::clone(&delivery);
+            tasks.spawn(async move {
+                until.run_until_cancelled(control::serve(control, controlled)).await;
+                Ok(())
+            });
+        }
+        // Everything else works without it.
+        Err(error) => tracing::warn!(%error, "dead letters cannot be delivered again: there is no control socket"),
+    }
     let until = stop.clone();
     tasks.spawn(async move { deliver(delivery, queued, until).await.map_err(Error::Task) });
     let until = stop.clone();

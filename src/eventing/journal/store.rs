@@ -135,7 +135,9 @@ impl Store {
 
     /// Begins another segment if this one is long enough, or broken. Returns its file.
     pub(super) fn roll(&mut self, is_broken: bool) -> io::Result<Option<(u64, Arc<File>)>> {
-        if !is_broken && self.current.length < SEGMENT {
+        // Nothing that anybody reads is in an empty one, so it serves again, however often the disk is full.
+        let is_due = self.current.length >= SEGMENT || (is_broken && self.current.length > 0);
+        if !is_due {
             return Ok(None);
         }
         self.current = Current::create(&self.directory, self.current.number + 1)?;

@@ -54,7 +54,7 @@ pub(in crate::eventing) struct Kept {
 
 enum Command {
     Publish { routed: Vec<Routed>, is_replay: bool, reply: oneshot::Sender<Result<(), Refused>> },
-    Ended { number: u64, to: SubscriberId },
+    Ended { numbers: Vec<u64>, to: SubscriberId, reply: oneshot::Sender<()> },
     Tried { number: u64, to: SubscriberId, attempts: u32 },
 }
 
@@ -132,10 +132,13 @@ impl Journal {
         answer.await.unwrap_or(Err(Refused::Ending))
     }
 
-    /// A subscriber has an event, or never will.
-    pub(in crate::eventing) async fn ended(&self, number: u64, to: &SubscriberId) {
-        // If the task is gone, so is this process in a moment, and the event is delivered again.
-        let _ = self.commands.send(Command::Ended { number, to: to.clone() }).await;
+    /// A subscriber has events, or never will. When this returns that is written, so that a process that is killed delivers no
+    /// more of them again than are under way.
+    pub(in crate::eventing) async fn ended(&self, numbers: Vec<u64>, to: &SubscriberId) {
+        let (reply, written) = oneshot::channel();
+        // If the task is gone, so is this process in a moment, and the events are delivered again.
+        let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), reply }).await;
+        let _ = written.await;
     }
 
     /// An event was delivered in vain so often.
@@ -235,7 +238,7 @@ impl Writer {
         let now = now();
         self.prepare();
         let (segment, begin) = self.store.end();
-        let (mut bytes, mut pending, mut replies) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bytes, mut pending, mut replies, mut ended) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut room = self.room();
         for command in commands {
             match command {
@@ -258,11 +261,14 @@ impl Writer {
                     }
                     replies.push((reply, kept, is_replay));
                 }
-                Command::Ended { number, to } => {
-                    if self.shared.index.lock().end(number, &to) {
-                        let to = to.to_string();
-                        self.note(&Head::Ended { number, to }, &mut bytes);
+                Command::Ended { numbers, to, reply } => {
+                    for number in numbers {
+                        if self.shared.index.lock().end(number, &to) {
+                            let to = to.to_string();
+                            self.note(&Head::Ended { number, to }, &mut bytes);
+                        }
                     }
+                    ended.push(reply);
                 }
                 Command::Tried { number, to, attempts } => {
                     self.shared.index.lock().tried(number, &to, attempts);
@@ -297,6 +303,9 @@ impl Writer {
         for (reply, kept, _) in replies {
             // Whoever asked may be gone.
             let _ = reply.send(kept);
+        }
+        for reply in ended {
+            let _ = reply.send(());
         }
         self.remove_old(now);
     }
@@ -514,13 +523,13 @@ mod tests {
         opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
         opened.journal.publish(event(2, "two", &["a"])).await.unwrap();
         assert_eq!(opened.all(), ["1 a 0", "1 b 0", "2 a 0"]);
-        opened.journal.ended(1, &id("a")).await;
+        opened.journal.ended(vec![1], &id("a")).await;
         opened.journal.tried(2, &id("a"), 3).await;
         opened.close().await;
         let mut opened = Opened::at(room.path(), 1 << 20);
         assert_eq!(opened.all(), ["1 b 0", "2 a 3"]);
         assert_eq!(opened.journal.read(2).await.unwrap().unwrap().event.data, "two");
-        opened.journal.ended(2, &id("a")).await;
+        opened.journal.ended(vec![2], &id("a")).await;
         opened.journal.publish(event(3, "three", &["a"])).await.unwrap();
         assert_eq!(opened.all(), ["3 a 0"], "numbers go on");
         assert!(opened.journal.read(2).await.unwrap().is_none());
@@ -575,7 +584,7 @@ mod tests {
         assert_eq!(opened.all().len(), kept);
         // One of each ten stays: what is left of old segments moves, so that they can go.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
-            opened.journal.ended(number, &id("a")).await;
+            opened.journal.ended(vec![number], &id("a")).await;
         }
         let publishing = async {
             while opened.journal.publish(event(kept, &large, &["a"])).await.is_err() {
