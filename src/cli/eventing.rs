@@ -8,7 +8,6 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 
 use super::{Error, Exit, connection::Connection, logs, output::OutputArgument, stop};
-use crate::api::names;
 use crate::eventing::{self, Resolve, SubscriberId};
 
 #[derive(Args, Debug)]
@@ -154,17 +153,6 @@ fn service(text: &str) -> Result<(Service, SocketAddr), String> {
     };
     read().ok_or_else(|| "write NAMESPACE/NAME:PORT=ADDRESS:PORT, such as team/web:80=127.0.0.1:8081".to_owned())
 }
-
-/// The definitions, as `mainstay dev` installs them.
-#[cfg(feature = "dev")]
-pub(super) fn definitions() -> Result<Vec<serde_json::Value>, Error> {
-    let all = serde_yaml::Deserializer::from_str(eventing::DEFINITIONS);
-    all.map(|one| serde::Deserialize::deserialize(one).map_err(Error::WriteYaml)).collect()
-}
-
-/// Namespace of the Services at which events are published.
-#[cfg(feature = "dev")]
-pub(super) const NAMESPACE: &str = names::EVENTING_NAMESPACE;
 
 #[cfg(test)]
 mod tests {

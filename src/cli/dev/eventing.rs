@@ -13,17 +13,33 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::DOMAIN;
-use crate::api::names;
-use crate::cli::Error as CommandError;
-use crate::cli::eventing::NAMESPACE;
-use crate::cluster::{Apply, Cluster};
+use crate::api::names::{self, EVENTING_NAMESPACE as NAMESPACE};
+use crate::cluster::{self, Apply, Cluster};
 use crate::eventing;
 
 /// What events may occupy on disk.
 const BUDGET: u64 = 256 << 20;
 /// Label of the pod.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "mainstay-eventing");
+
+/// Why events are not delivered.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Error {
+    #[error("could not listen for events")]
+    Listen(#[source] io::Error),
+    #[error("could not empty {}", path.display())]
+    Empty {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error(transparent)]
+    Cluster(#[from] cluster::Error),
+    #[error("the cluster does not serve the kind {0}")]
+    UnknownKind(String),
+    #[error("events are not delivered any more")]
+    Run(#[from] eventing::Error),
+}
 
 /// Where events are accepted, and where they are kept.
 pub(super) struct Events {
@@ -34,14 +50,14 @@ pub(super) struct Events {
 
 impl Events {
     /// Listens on a free port.
-    pub(super) fn bind(data: PathBuf) -> Result<Self, super::Error> {
-        let failed = |cause| super::Error::Write { path: data.clone(), cause };
+    pub(super) fn bind(data: PathBuf) -> Result<Self, Error> {
+        let failed = |cause| Error::Empty { path: data.clone(), cause };
         match std::fs::remove_dir_all(&data) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(super::Error::Events)?;
-        let address = listener.local_addr().map_err(super::Error::Events)?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::Listen)?;
+        let address = listener.local_addr().map_err(Error::Listen)?;
         Ok(Self { listener, address, data })
     }
 
@@ -50,13 +66,13 @@ impl Events {
         format!("http://{}/publish", self.address)
     }
 
-    /// Creates what leads there.
-    pub(super) async fn install(&self, cluster: &Cluster) -> Result<(), CommandError> {
-        for object in objects(self.address) {
+    /// Creates what leads there; `domain` is that of the gateway's hosts.
+    pub(super) async fn install(&self, cluster: &Cluster, domain: &str) -> Result<(), Error> {
+        for object in objects(self.address, domain) {
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
             let (kind, name) = (text("kind"), object["metadata"]["name"].as_str().unwrap_or_default());
             let found = cluster.kind(&text("apiVersion"), &kind).await?;
-            let kind = found.ok_or(CommandError::UnknownKind(kind))?;
+            let kind = found.ok_or(Error::UnknownKind(kind))?;
             let namespace = object["metadata"]["namespace"].as_str();
             cluster.apply(&kind, namespace, name, &object, Apply::forced(names::DEV_MANAGER)).await?;
         }
@@ -69,7 +85,7 @@ impl Events {
         cluster: Cluster,
         server: devcluster::Cluster,
         stop: CancellationToken,
-    ) -> Result<(), CommandError> {
+    ) -> Result<(), Error> {
         let resolve = move |namespace: &str, name: &str, port: u16| {
             devcluster::gateway::ready_endpoints(&server, namespace, name, port)
         };
@@ -84,7 +100,7 @@ impl Events {
     }
 }
 
-fn objects(address: SocketAddr) -> Vec<Value> {
+fn objects(address: SocketAddr, domain: &str) -> Vec<Value> {
     let port = address.port();
     let labels = json!({LABEL.0: LABEL.1});
     let metadata = |name: &str| json!({"name": name, "namespace": NAMESPACE, "labels": labels});
@@ -104,7 +120,7 @@ fn objects(address: SocketAddr) -> Vec<Value> {
     let destination = json!({"host": format!("{applications}.{NAMESPACE}.svc.cluster.local"), "port": {"number": 80}});
     let paths = json!([{"uri": {"regex": "/[^/]+/(v1/|v2/)?events(/subscribed)?"}}]);
     let route = json!({
-        "hosts": [format!("gateway.{DOMAIN}")], "gateways": ["kyma-gateway.kyma-system.svc.cluster.local"],
+        "hosts": [format!("gateway.{domain}")], "gateways": ["kyma-gateway.kyma-system.svc.cluster.local"],
         "http": [{"match": paths, "route": [{"destination": destination}]}],
     });
     vec![

@@ -9,8 +9,9 @@ use super::{FollowedRepository, NAMESPACE};
 use crate::{
     agent::Admit,
     api::{self, GitRepository, GitRepositorySpec, GitSync, GitSyncSpec, names},
-    cli::{Error, connection::own_kind, eventing},
+    cli::{Error, connection::own_kind},
     cluster::{Apply, Cluster, Kind},
+    eventing,
 };
 
 const WEBHOOKS: &str = include_str!("../../../manifests/webhooks.yaml");
@@ -39,7 +40,8 @@ pub(super) async fn install(
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         apply(cluster, &definition, None, name, &wanted).await?;
     }
-    for wanted in eventing::definitions()? {
+    for document in serde_yaml::Deserializer::from_str(eventing::DEFINITIONS) {
+        let wanted = Value::deserialize(document).map_err(Error::WriteYaml)?;
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         apply(cluster, &definition, None, &name, &wanted).await?;
     }

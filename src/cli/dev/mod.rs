@@ -128,8 +128,8 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
-    #[error("could not listen for events")]
-    Events(#[source] io::Error),
+    #[error(transparent)]
+    Events(#[from] eventing::Error),
     #[error("{0} is reached from other machines, and nothing guards it")]
     Unguarded(SocketAddr),
     #[error("this machine gives no random bytes for a token")]
@@ -237,8 +237,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
     install::webhooks(&cluster, &admit).await?;
-    let events = eventing::Events::bind(place.join("eventing"))?;
-    events.install(&cluster).await?;
+    let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
+    events.install(&cluster, DOMAIN).await.map_err(Error::Events)?;
     let functions = functions(events.publisher());
 
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
@@ -267,7 +267,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         audit: agent::AUDIT,
         renderer: None,
     };
-    tasks.spawn(events.run(cluster.clone(), embedded.server.clone(), stop.clone()));
+    let delivering = events.run(cluster.clone(), embedded.server.clone(), stop.clone());
+    tasks.spawn(async { Ok(delivering.await.map_err(Error::Events)?) });
     let nudge = settings.nudge.clone();
     let look = move || nudge.look_now();
     let _watch = match (work_tree, followed.local.as_deref()) {
