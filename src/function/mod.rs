@@ -59,7 +59,7 @@ pub use credentials::Credentials;
 pub use defaults::{authored, complete, same_input};
 pub use executor::Builder;
 pub use reconcile::{functions, run};
-pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
+pub use resolve::{Code, Origin, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Retention, Settings};
 pub use variables::{InvalidVariable, VARIABLES, WithoutEffect};
 pub use violation::{Violation, reason, text};

@@ -1,7 +1,8 @@
 //! What the Secrets that a Function names say of themselves: one that is a token of a ServiceAccount, or a key that the agent
 //! has made, is a credential whatever its name is.
 //!
-//! Invariant: of a Secret only its metadata are read, and only if the Function hands it to its code.
+//! Invariant: of a Secret only its metadata are read, and only if the Function hands it to its code, or has its own repository read
+//! with it.
 //!
 //! Deliberately absent: the data and the types of Secrets, which would cost memory; a token is known by the annotation
 //! without which no API server takes one.

@@ -58,6 +58,11 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
         return;
     }
+    // Which Secrets are credentials is known once all Functions are.
+    let mut listed = context.secrets.of_functions().listed();
+    if stop.run_until_cancelled(listed.wait_for(|listed| *listed)).await.is_none() {
+        return;
+    }
     let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
     let policy =
         Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
@@ -65,6 +70,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
     let mut of_receivers = context.secrets.of_receivers().listen();
+    let mut of_functions = context.secrets.of_functions().listen();
     let mut settings = context.settings_changes();
     let mut poll_now = context.poll_now.subscribe();
     let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
@@ -74,6 +80,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
         of_receivers.mark_unchanged();
+        of_functions.mark_unchanged();
         settings.mark_unchanged();
         let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
@@ -107,6 +114,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                     }
                 }
                 _ = of_receivers.changed() => if task.credentials_for(&function) == credentials { continue },
+                _ = of_functions.changed() => if task.credentials_for(&function) == credentials { continue },
                 () = task.others_changed() => {}
                 _ = settings.changed() => {}
                 _ = poll_now.changed() => poll_now.mark_changed(),
@@ -222,7 +230,7 @@ impl Task {
 
     /// The GitRepository of a Git Function and its pinned host keys; an error if it is unknown whether it exists.
     fn repository_of(&self, function: &Function) -> Result<Option<(GitRepositorySpec, Vec<PinnedHostKey>)>, String> {
-        let is_git = function.spec.kind.as_deref() == Some("git");
+        let is_git = function.spec.kind.as_deref() == Some("git") && function.spec.own_repository().is_none();
         let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
         let repositories = &self.context.repositories;
         match (repositories.get(&self.namespace, source), repositories.problem(&self.namespace, source)) {
@@ -235,7 +243,8 @@ impl Task {
         }
     }
 
-    /// The Secrets that its code may not read, if it is to read any; an error if they are unknown.
+    /// The Secrets that its code may not read, and its own repository is not read with, if it names any; an error if they are
+    /// unknown.
     fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
         let (settings, repositories) = (self.context.settings(), &self.context.repositories);
         if credentials::named(&function.spec).next().is_none() {
@@ -252,7 +261,9 @@ impl Task {
         };
         let all = repositories.in_namespace(&self.namespace);
         let of_repositories = Credentials::new(&settings, all.iter().map(|repository| &repository.spec));
-        Ok(of_repositories.and_of_receivers(of_receivers))
+        // Those of Functions are listed since this task began.
+        let of_functions = self.context.secrets.of_functions().of(&self.namespace).unwrap_or_default();
+        Ok(of_repositories.and_of_receivers(of_receivers).and_of_functions(of_functions))
     }
 
     /// The same, and those of the Secrets that are credentials by their own account.
@@ -382,7 +393,8 @@ impl Task {
             Ok(credentials) => credentials,
             Err(why) => {
                 self.requeue_within(Duration::from_secs(10));
-                let unknown = "which of the Secrets in spec.env are credentials is unknown";
+                let place = if function.spec.own_secret().is_some() { "its spec" } else { "spec.env" };
+                let unknown = format!("which of the Secrets in {place} are credentials is unknown");
                 return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
             }
         };

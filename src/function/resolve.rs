@@ -14,6 +14,7 @@ mod pods;
 mod sizes;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use kube::ResourceExt as _;
 
@@ -23,10 +24,11 @@ pub use super::settings::Settings;
 use super::violation::shown;
 pub use super::violation::{Violation, reason, text};
 use crate::api::function::{EnvVar, FunctionSpec, Resources, SecretMount};
+use crate::api::git_repository::GitRepositorySpec;
 use crate::api::{Function, names};
 use crate::object::syntax;
 use crate::runtimes::{self, Runtime};
-use crate::source::{BaseDir, Reference};
+use crate::source::{BaseDir, Reference, RemoteUrl};
 use findings::Findings;
 pub use findings::Warning;
 use pods::is_ours;
@@ -84,13 +86,32 @@ pub enum Code {
     },
     /// In a Git repository.
     Git {
-        /// Name of the GitRepository in the same namespace.
-        repository: String,
+        /// The repository.
+        repository: Origin,
         /// The reference.
         reference: Reference,
         /// The directory of the source.
         base_dir: BaseDir,
     },
+}
+
+/// Which repository the source is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// That of the GitRepository with this name in the same namespace.
+    Named(String),
+    /// One that the Function has itself, at this address.
+    Own(RemoteUrl, Box<GitRepositorySpec>),
+}
+
+impl fmt::Display for Origin {
+    /// The name, or the address without credentials; none of the two can be taken for the other.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Own(url, _) => url.fmt(f),
+        }
+    }
 }
 
 /// Number of serving pods.
@@ -143,7 +164,7 @@ impl ResolvedFunction {
 
 /// Resolves a Function as far as it depends on the object and the settings alone.
 ///
-/// `credentials` are the Secrets of its namespace that its code may not read.
+/// `credentials` are the Secrets of its namespace that its code may not read, and its own repository is not read with.
 pub fn resolve(
     function: &Function,
     settings: &Settings,
@@ -151,6 +172,7 @@ pub fn resolve(
 ) -> Result<ResolvedFunction, Vec<Violation>> {
     let mut found = Findings::default();
     let spec = &function.spec;
+    let credentials = &*credentials.and_own(spec);
     let name = function.name_any();
     let uid = function.uid().unwrap_or_default();
     for words in syntax::dns_label(&name) {
@@ -160,7 +182,7 @@ pub fn resolve(
     let is_git = code::is_git(spec, &mut found);
     let runtime = runtime(function, settings, is_git, &mut found);
     let base = runtime.and_then(|runtime| base(spec, settings, runtime, &mut found));
-    let code = code::code(spec, is_git, runtime, &mut found);
+    let code = code::code(spec, (is_git, runtime), credentials, &mut found);
     let replicas = sizes::replicas(function, settings, &mut found);
     let resources = sizes::of_pod(function, settings, runtime, &mut found);
     let ours = env::ours(function, settings, runtime, &resources);

@@ -11,15 +11,15 @@
 //!
 //! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
+mod named;
 mod once;
-mod receivers;
 mod repository;
 mod state;
 mod values;
 #[expect(clippy::disallowed_methods, reason = "it waits until a watch is to be tried again")]
 mod watch;
 
-pub use receivers::ReceiverSecrets;
+pub use named::NamedSecrets;
 pub use repository::{RepositoryData, RepositorySecrets};
 pub use state::{Contents, Known, SecretData};
 pub use values::ValueSources;
