@@ -25,6 +25,9 @@ use crate::failure::caught;
 /// The wait after a dead letter could not be written.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// What is called with each event that is given up, and its subscriber.
+type Failed = dyn Fn(&Subscriber, &DeadLetter) + Send + Sync;
+
 /// What all deliveries share.
 pub(super) struct Delivery {
     pub(super) journal: Journal,
@@ -33,7 +36,7 @@ pub(super) struct Delivery {
     /// All subscribers, once they are known.
     pub(super) table: watch::Receiver<Option<Arc<Table>>>,
     /// Called for each event that is given up.
-    pub(super) failed: Box<dyn Fn(&Subscriber, &DeadLetter) + Send + Sync>,
+    pub(super) failed: Box<Failed>,
 }
 
 /// The task of a subscriber.
@@ -108,9 +111,8 @@ pub(super) async fn deliver(
 async fn forget(delivery: &Delivery, id: &SubscriberId) {
     delivery.journal.ended(delivery.journal.pending_of(id), id).await;
     let (letters, of) = (Arc::clone(&delivery.letters), id.clone());
-    match tokio::task::spawn_blocking(move || letters.remove(&of)).await {
-        Ok(Err(error)) => tracing::warn!(subscriber = %id, %error, "dead letters could not be removed"),
-        Ok(Ok(())) | Err(_) => {}
+    if let Ok(Err(error)) = tokio::task::spawn_blocking(move || letters.remove(&of)).await {
+        tracing::warn!(subscriber = %id, %error, "dead letters could not be removed");
     }
 }
 

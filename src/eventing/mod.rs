@@ -22,7 +22,6 @@ mod journal;
 mod legacy;
 mod request;
 mod retry;
-#[expect(clippy::disallowed_methods, reason = "it starts the tasks")]
 mod run;
 mod seen;
 mod send;

@@ -59,13 +59,14 @@ impl Sender {
     pub(super) async fn send(&self, kind: SubscriberKind, target: &Target, kept: &Kept) -> Sent {
         let authority = match &self.resolve {
             None => target.authority(),
-            Some(resolve) => match resolve(&target.namespace, &target.service, target.port).first() {
-                Some(address) => address.to_string(),
-                None => {
+            Some(resolve) => {
+                let found = resolve(&target.namespace, &target.service, target.port);
+                let Some(address) = found.first() else {
                     let why = format!("nothing behind {} is ready", target.authority());
                     return Sent { outcome: Outcome::Unreachable(why), answer: None };
-                }
-            },
+                };
+                address.to_string()
+            }
         };
         let mut headers = kept.event.headers();
         headers.remove("ce-knativebrokerttl");

@@ -321,7 +321,7 @@ fn token(arguments: &Arguments) -> Result<String, Error> {
 fn functions(publisher: String) -> function::Settings {
     let base_images = [("*".to_owned(), function::BaseImage::Scratch)].into();
     let builder_image = embedded::BUILDER.to_owned();
-    function::Settings { base_images, builder_image, publisher, ..function::Settings::default() }
+    function::Settings { builder_image, base_images, publisher, ..function::Settings::default() }
 }
 
 async fn run_agent(

@@ -265,7 +265,7 @@ impl Writer {
                     for number in numbers {
                         if self.shared.index.lock().end(number, &to) {
                             let to = to.to_string();
-                            self.note(&Head::Ended { number, to }, &mut bytes);
+                            Self::note(&Head::Ended { number, to }, &mut bytes);
                         }
                     }
                     ended.push(reply);
@@ -273,7 +273,7 @@ impl Writer {
                 Command::Tried { number, to, attempts } => {
                     self.shared.index.lock().tried(number, &to, attempts);
                     let to = to.to_string();
-                    self.note(&Head::Tried { number, to, attempts }, &mut bytes);
+                    Self::note(&Head::Tried { number, to, attempts }, &mut bytes);
                 }
             }
         }
@@ -345,7 +345,7 @@ impl Writer {
     }
 
     /// Adds a record that may be lost.
-    fn note(&self, head: &Head, bytes: &mut Vec<u8>) {
+    fn note(head: &Head, bytes: &mut Vec<u8>) {
         let from = bytes.len();
         if record::encode(head, &[], bytes).is_err() {
             bytes.truncate(from);
