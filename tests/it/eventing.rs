@@ -529,7 +529,7 @@ fn a_function_of_the_embedded_cluster_logs_an_event_of_an_application() {
         "-o",
         r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#,
     ];
-    wait_until("the Trigger is ready", || dev.try_kubectl(&ready).is_some_and(|said| said == "True"));
+    wait_until("the Trigger is ready", || dev.try_kubectl(&ready).is_ok_and(|said| said == "True"));
     let gateway = dev.gateway.strip_prefix("http://").unwrap();
     let port = gateway.rsplit_once(':').unwrap().1;
     let output = Command::new("curl")
@@ -542,6 +542,6 @@ fn a_function_of_the_embedded_cluster_logs_an_event_of_an_application() {
     assert!(said.starts_with("{\"event-id\":\""), "{said}");
     let logs = ["logs", "-l", "serverless.kyma-project.io/function-name=my-function"];
     wait_until("the Function logs it", || {
-        dev.try_kubectl(&logs).is_some_and(|said| said.lines().any(|line| line == "User created:  123456789"))
+        dev.try_kubectl(&logs).is_ok_and(|said| said.lines().any(|line| line == "User created:  123456789"))
     });
 }

@@ -80,11 +80,11 @@ impl Dev {
 
     /// Runs kubectl; it must succeed.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
-        self.try_kubectl(arguments).unwrap_or_else(|| panic!("kubectl {arguments:?}"))
+        self.try_kubectl(arguments).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
-    /// Runs kubectl; what it prints if it succeeds. Otherwise it complains to the standard error of the test.
-    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Option<String> {
+    /// Runs kubectl; what it prints, or what it complains about.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("kubectl")
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
@@ -93,10 +93,9 @@ impl Dev {
             .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if !output.status.success() {
-            eprintln!("kubectl {arguments:?}: {}", text(&output.stderr));
-            return None;
+            return Err(text(&output.stderr));
         }
-        Some(text(&output.stdout))
+        Ok(text(&output.stdout))
     }
 
     /// Runs another command of ours against the cluster.
