@@ -39,6 +39,7 @@
 //! - [`listener`]: an HTTP listener whose clients cost a bounded number of connections for a bounded time
 //! - [`receiver`]: webhooks of Git hosts: what was pushed to is looked up at once; the controller of Receivers
 //! - [`bindings`]: ServiceBindingUsages become environment variables of Functions
+//! - [`eventing`]: CloudEvents, and the Triggers and Subscriptions that they go to; a process of its own
 //! - [`exposure`]: an APIRule becomes the routes by which others reach a Service; the controller of APIRules
 //! - [`admission`]: admission webhooks: Functions and GitRepositories are completed and judged when they are written
 //! - [`agent`]: the long-running process: wiring, leader election, health, metrics
@@ -133,6 +134,7 @@ pub mod cli;
 pub mod cluster;
 pub mod cron;
 pub mod drift;
+pub mod eventing;
 pub mod exposure;
 pub mod expression;
 pub mod failure;

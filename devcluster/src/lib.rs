@@ -23,4 +23,4 @@ pub use devcluster_apiserver::{
     verbs,
 };
 pub use devcluster_controllers::service_catalog;
-pub use devcluster_node::{Gateway, HostImage, NodeOptions, RegistryOptions, gateway, registry};
+pub use devcluster_node::{Gateway, HostImage, LOOPBACK, NodeOptions, RegistryOptions, gateway, registry};

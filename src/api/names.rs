@@ -246,3 +246,10 @@ pub const BINDINGS_MANAGER: &str = "mainstay-bindings";
 pub const SECRETS_DIGEST: &str = "mainstay.dev/secrets-digest";
 /// Field manager of what is made for APIRules.
 pub const EXPOSURE_MANAGER: &str = "mainstay-exposure";
+
+/// Label of a Trigger: its Broker.
+pub const BROKER_LABEL: &str = "eventing.knative.dev/broker";
+/// Namespace of the Services at which events are published.
+pub const EVENTING_NAMESPACE: &str = "kyma-system";
+/// Field manager of that label.
+pub const EVENTING_MANAGER: &str = "mainstay-eventing";

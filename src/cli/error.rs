@@ -88,6 +88,10 @@ pub(super) enum Error {
     InstalledElsewhere { here: String, there: String },
     #[error("nothing was changed: not confirmed")]
     NotConfirmed,
+    #[error("events are not delivered any more")]
+    Eventing(#[from] crate::eventing::Error),
+    #[error("could not deliver again")]
+    Replay(#[from] crate::eventing::ReplayError),
     #[error("the agent stopped")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]

@@ -127,6 +127,7 @@ fn every_command_has_help() {
         "diff",
         "tree",
         "trace",
+        "eventing",
         "events",
         "completion",
         "pause",
@@ -163,6 +164,13 @@ fn bash_completes_commands_and_flags() {
 fn every_build_command_has_help() {
     for step in ["fetch", "push"] {
         check_golden(&format!("cli/build-{step}.txt"), &transcript(&["build", step, "--help"]));
+    }
+}
+
+#[test]
+fn every_eventing_command_has_help() {
+    for command in ["run", "dead-letters", "replay"] {
+        check_golden(&format!("cli/eventing-{command}.txt"), &transcript(&["eventing", command, "--help"]));
     }
 }
 

@@ -36,6 +36,7 @@ mod drift_remaining;
 mod drift_restarts;
 mod drift_storms;
 mod edits;
+mod eventing;
 mod explain_commands;
 mod exposure;
 mod first_hour;

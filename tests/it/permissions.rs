@@ -27,7 +27,7 @@ fn with_permissions(without: &[&str]) -> World {
 }
 
 /// Creates the objects of a manifest, but for those named.
-fn grant(world: &World, path: &str, without: &[&str]) {
+pub(crate) fn grant(world: &World, path: &str, without: &[&str]) {
     let manifest = std::fs::read_to_string(path).unwrap();
     for document in manifest.split("\n---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();

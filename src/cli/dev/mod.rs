@@ -9,6 +9,7 @@
 
 mod demonstration;
 mod embedded;
+mod eventing;
 mod git;
 mod install;
 mod kubeconfig;
@@ -127,6 +128,8 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
+    #[error(transparent)]
+    Events(#[from] eventing::Error),
     #[error("{0} is reached from other machines, and nothing guards it")]
     Unguarded(SocketAddr),
     #[error("this machine gives no random bytes for a token")]
@@ -234,6 +237,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
     install::webhooks(&cluster, &admit).await?;
+    let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
+    events.install(&cluster, DOMAIN).await.map_err(Error::Events)?;
+    let functions = functions(events.publisher());
 
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
     let emitter = Emitter::default();
@@ -252,7 +258,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         admit: Some(admit),
         limits: Limits::default(),
         source,
-        functions: functions(),
+        functions,
         exposure: exposure::Settings { default_domain: Some(DOMAIN.to_owned()), allowed_domains: Vec::new() },
         elect: false,
         stuck_after: liveness::STUCK_AFTER,
@@ -261,6 +267,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         audit: agent::AUDIT,
         renderer: None,
     };
+    let delivering = events.run(cluster.clone(), embedded.server.clone(), stop.clone());
+    tasks.spawn(async { Ok(delivering.await.map_err(Error::Events)?) });
     let nudge = settings.nudge.clone();
     let look = move || nudge.look_now();
     let _watch = match (work_tree, followed.local.as_deref()) {
@@ -310,12 +318,13 @@ fn token(arguments: &Arguments) -> Result<String, Error> {
 }
 
 /// Functions run with the programs of this machine.
-fn functions() -> function::Settings {
+fn functions(publisher: String) -> function::Settings {
     let base_images = [("*".to_owned(), function::BaseImage::Scratch)].into();
     function::Settings {
         base_images,
         runs_on_node: true,
         builder_image: embedded::BUILDER.to_owned(),
+        publisher,
         ..function::Settings::default()
     }
 }

@@ -350,6 +350,25 @@ pub(super) const ROWS: &[Row] = &[
          grep -c REDIS_ || true",
         "0",
     ),
+    // Events
+    functions(
+        "kubectl apply -f - <<'EOF'\napiVersion: eventing.knative.dev/v1alpha1\nkind: Trigger\nmetadata:\n  \
+         name: hello\nspec:\n  broker: default\n  \
+         filter: {attributes: {eventtypeversion: v1, source: shop, type: user.created}}\n  \
+         subscriber: {ref: {apiVersion: v1, kind: Service, name: hello}}\nEOF",
+        &["trigger.eventing.knative.dev/hello created"],
+    ),
+    functions("kubectl get triggers", &["hello", "True", "http://hello.default.svc.cluster.local/"]).repeated(),
+    functions(
+        "curl http://gateway.localhost:8080/shop/v1/events -d '{\"event-type\": \"user.created\", \
+         \"event-type-version\": \"v1\", \"event-time\": \"2020-04-02T21:37:00Z\", \"data\": {\"name\": \"Ada\"}}'",
+        &["event-id"],
+    )
+    .instead(
+        "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+         curl -sS \"http://gateway.localhost:$port/shop/v1/events\" -d '{\"event-type\": \"user.created\", \
+         \"event-type-version\": \"v1\", \"event-time\": \"2020-04-02T21:37:00Z\", \"data\": {\"name\": \"Ada\"}}'",
+    ),
     // Working on it
     elsewhere("cargo install cargo-fuzz --locked", FUZZING),
     elsewhere("cp Cargo.lock tests/fuzz/ && mkdir -p tests/fuzz/corpus/TARGET", FUZZING),

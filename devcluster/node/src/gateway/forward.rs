@@ -49,6 +49,11 @@ pub(super) fn addresses(server: &Server, target: &Target) -> Vec<SocketAddr> {
     found
 }
 
+/// The ready endpoints of a port of a Service that are on this machine, in an order by chance.
+pub fn ready_endpoints(server: &Server, namespace: &str, service: &str, port: u16) -> Vec<SocketAddr> {
+    addresses(server, &Target::new(namespace, service, port))
+}
+
 /// Who asks, and for what.
 pub(super) struct From<'r> {
     pub(super) client: IpAddr,

@@ -27,6 +27,7 @@ mod table;
 mod target;
 mod virtual_service;
 
+pub use forward::ready_endpoints;
 pub use serve::Gateway;
 
 /// The definitions of VirtualServices, Rules and HTTPRoutes, as a stream of YAML documents.

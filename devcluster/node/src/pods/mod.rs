@@ -45,3 +45,4 @@ mod watchdog;
 
 pub use self::kubelet::Node;
 pub use self::options::{HostImage, NodeOptions};
+pub use self::proxy::LOOPBACK;

@@ -25,6 +25,9 @@ use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{is_terminating, is_true, text};
 use devcluster_apiserver::store::Key;
 
+/// Annotation of a simulated pod, with the value `true`: its ports are those of this machine's loopback address, where a process
+/// stands for it.
+pub const LOOPBACK: &str = "devcluster.dev/loopback";
 /// Where a Service is listened on when that is not what it says.
 const URL: &str = "devcluster.dev/url";
 /// Connections of a port at a time; more wait.
@@ -239,6 +242,10 @@ fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
     let pods = pods.iter().filter(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]));
     let pods = pods.filter(|pod| any || is_true(pod, "Ready") && !is_terminating(pod) || keep_route(ctx, pod));
     pods.filter_map(|pod| {
+        let is_process = pod["metadata"]["annotations"][LOOPBACK] == "true" && !ctx.server.kubelet_runs(pod);
+        if is_process {
+            return Some((Ipv4Addr::LOCALHOST, number(&target, pod)?));
+        }
         let address: Ipv4Addr = text(pod, "/status/podIP").parse().ok().filter(|ip| ctx.node().slot.is_pod(*ip))?;
         Some((address, number(&target, pod)?))
     })
