@@ -20,6 +20,7 @@ use super::observe::{self, Cache, SeeChild};
 use super::quotas::Quotas;
 use crate::api::{Function, FunctionSpec};
 use crate::apply::{Announcement, Writer};
+use crate::bindings::Bindings;
 use crate::liveness::Component;
 use crate::managed::Part;
 use crate::notification::Message;
@@ -55,6 +56,8 @@ pub struct Context {
     settings: watch::Sender<Arc<Settings>>,
     /// Registry and Git credentials.
     pub secrets: Arc<Secrets>,
+    /// What ServiceBindingUsages hand to Functions.
+    pub bindings: Arc<Bindings>,
     /// The consumers that a push wakes.
     pub pushes: Arc<Pushes>,
     /// Changes when every remote has to be polled now.
@@ -100,6 +103,7 @@ impl Context {
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
+        bindings: Arc<Bindings>,
         pushes: Arc<Pushes>,
         settings: Settings,
         liveness: Component,
@@ -110,6 +114,7 @@ impl Context {
             source,
             repositories,
             secrets,
+            bindings,
             pushes,
             poll_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),

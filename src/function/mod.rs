@@ -31,6 +31,7 @@ mod named_secrets;
 pub mod observe;
 #[expect(clippy::disallowed_methods, reason = "failures are retried after a while")]
 mod perform;
+mod pod_secrets;
 #[expect(clippy::disallowed_methods, reason = "it waits for the next poll")]
 mod polling;
 pub mod presets;
@@ -59,7 +60,7 @@ pub use credentials::Credentials;
 pub use defaults::{authored, complete, same_input};
 pub use executor::Builder;
 pub use reconcile::{functions, run};
-pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
+pub use resolve::{BoundSecret, Code, Origin, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Retention, Settings};
 pub use variables::{InvalidVariable, VARIABLES, WithoutEffect};
 pub use violation::{Violation, reason, text};

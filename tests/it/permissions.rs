@@ -223,3 +223,53 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     let told = |w: &World| w.get(API, "apirules", "web").unwrap()["status"].to_string().contains("manifests/exposure");
     world.until("it is told", told).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usages_of_bindings_are_served_with_the_rights_of_their_component_and_functions_run_without_them() {
+    const USAGES: (&str, &str) = ("servicecatalog.kyma-project.io/v1alpha1", "servicebindingusages");
+    let mut world = with_permissions(&["mainstay-applies"]);
+    for document in serde_yaml::Deserializer::from_str(devcluster::service_catalog::DEFINITIONS) {
+        let definition: Value = serde::Deserialize::deserialize(document).unwrap();
+        world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
+    }
+    let spec =
+        json!({"serviceBindingRef": {"name": "redis"}, "usedBy": {"kind": "serverless-function", "name": "hello"}});
+    let metadata = json!({"name": "hello", "namespace": NAMESPACE});
+    world.create(
+        USAGES.0,
+        USAGES.1,
+        NAMESPACE,
+        json!({"apiVersion": USAGES.0, "kind": "ServiceBindingUsage", "metadata": metadata, "spec": spec}),
+    );
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    assert!(world.get(USAGES.0, USAGES.1, "hello").unwrap()["status"].is_null());
+    world.stop().await;
+    let forbidden = world.gate.forbidden().len();
+    assert_ne!(forbidden, 0, "it asks for what it may not see");
+    grant(&world, "manifests/bindings/rbac.yaml", &[]);
+    world.start();
+    let ready = |w: &World| w.get(USAGES.0, USAGES.1, "hello").unwrap()["status"]["conditions"][0].clone();
+    world.until("it is told", |w| ready(w)["reason"] == "ServiceBindingGetError").await;
+    let metadata = json!({"name": "redis", "namespace": NAMESPACE});
+    let all = [
+        (
+            "serviceinstances",
+            "ServiceInstance",
+            json!({"serviceClassExternalName": "redis", "servicePlanExternalName": "micro"}),
+        ),
+        ("servicebindings", "ServiceBinding", json!({"instanceRef": {"name": "redis"}})),
+    ];
+    for (plural, kind, spec) in all {
+        let api = "servicecatalog.k8s.io/v1beta1";
+        world.create(
+            api,
+            plural,
+            NAMESPACE,
+            json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}),
+        );
+    }
+    world.until("it is bound", |w| ready(w)["status"] == "True").await;
+    assert_eq!(world.gate.forbidden().len(), forbidden, "{:?}", world.gate.forbidden());
+}

@@ -60,6 +60,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "function",
         &[
+            "bindings",
             "cron",
             "source",
             "runtimes",
@@ -73,6 +74,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         ],
     ),
     ("exposure", &["managed", "apply", "cluster", "notification", "liveness"]),
+    ("bindings", &["cluster", "liveness"]),
     ("receiver", &["source", "cluster", "secrets", "notification", "liveness", "listener"]),
     ("admission", &["certificate", "source", "registry", "function", "cluster", "listener"]),
     (
@@ -86,6 +88,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
             "gitsync",
             "function",
             "exposure",
+            "bindings",
             "propagation",
             "prevention",
             "registry",
@@ -216,6 +219,8 @@ const ACTING: &[&str] = &[
     "src/gitsync/registry.rs",
     "src/exposure/reconcile.rs",
     "src/exposure/watch.rs",
+    "src/bindings/reconcile.rs",
+    "src/bindings/watch.rs",
     "src/function/context.rs",
     "src/function/git.rs",
     "src/function/name_conflict.rs",

@@ -34,7 +34,8 @@ pub(super) async fn install(
 ) -> Result<(), Error> {
     let definition = cluster.kind("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
     let definition = definition.ok_or_else(|| Error::UnknownKind("CustomResourceDefinition".into()))?;
-    for document in serde_yaml::Deserializer::from_str(devcluster::gateway::DEFINITIONS) {
+    let definitions = [devcluster::gateway::DEFINITIONS, devcluster::service_catalog::DEFINITIONS];
+    for document in definitions.into_iter().flat_map(serde_yaml::Deserializer::from_str) {
         let wanted = Value::deserialize(document).map_err(Error::WriteYaml)?;
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         apply(cluster, &definition, None, name, &wanted).await?;

@@ -343,7 +343,12 @@ fn token(arguments: &Arguments) -> Result<String, Error> {
 /// Functions run with the programs of this machine.
 fn functions() -> function::Settings {
     let base_images = [("*".to_owned(), function::BaseImage::Scratch)].into();
-    function::Settings { base_images, builder_image: embedded::BUILDER.to_owned(), ..function::Settings::default() }
+    function::Settings {
+        base_images,
+        runs_on_node: true,
+        builder_image: embedded::BUILDER.to_owned(),
+        ..function::Settings::default()
+    }
 }
 
 async fn run_agent(

@@ -356,6 +356,31 @@ pub(super) const ROWS: &[Row] = &[
         "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
              curl -sS -H \"Authorization: Bearer $(mainstay dev token --scope write)\" http://hello.localhost:$port/",
     ),
+    // Bindings of services
+    functions(
+        "kubectl apply -f - <<'EOF'\napiVersion: servicecatalog.k8s.io/v1beta1\nkind: ServiceInstance\n\
+         metadata: {name: redis}\nspec: {serviceClassExternalName: redis, servicePlanExternalName: micro}\n---\n\
+         apiVersion: servicecatalog.k8s.io/v1beta1\nkind: ServiceBinding\nmetadata: {name: redis}\n\
+         spec: {instanceRef: {name: redis}}\n---\napiVersion: servicecatalog.kyma-project.io/v1alpha1\n\
+         kind: ServiceBindingUsage\nmetadata: {name: hello}\nspec:\n  serviceBindingRef: {name: redis}\n  \
+         usedBy: {kind: serverless-function, name: hello}\n  parameters: {envPrefix: {name: REDIS_}}\nEOF",
+        &["servicebindingusage.servicecatalog.kyma-project.io/hello created"],
+    )
+    .effect(
+        "kubectl exec \"$(kubectl get deployment -l serverless.kyma-project.io/function-name=hello -o name)\" -- env | \
+         grep REDIS_PORT",
+        "REDIS_PORT=6379",
+    ),
+    functions(
+        "kubectl get servicebindingusage hello -o jsonpath='{.status.conditions[0].status}'",
+        &["True"],
+    )
+    .repeated(),
+    functions("kubectl delete servicebindingusage hello", &["deleted"]).effect(
+        "kubectl exec \"$(kubectl get deployment -l serverless.kyma-project.io/function-name=hello -o name)\" -- env | \
+         grep -c REDIS_ || true",
+        "0",
+    ),
     // Working on it
     elsewhere("cargo install cargo-fuzz --locked", FUZZING),
     elsewhere("cp Cargo.lock tests/fuzz/ && mkdir -p tests/fuzz/corpus/TARGET", FUZZING),
