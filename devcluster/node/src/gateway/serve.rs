@@ -274,9 +274,9 @@ async fn issued(shared: &Shared, own: &Issuer, request: Request<Incoming>) -> Re
             let form = tokio::time::timeout(HEAD, Limited::new(request.into_body(), FORM).collect()).await;
             let Ok(Ok(form)) = form else { return empty(StatusCode::BAD_REQUEST) };
             let form = form.to_bytes();
-            let fields = std::str::from_utf8(&form).unwrap_or_default().split('&');
+            let mut fields = std::str::from_utf8(&form).unwrap_or_default().split('&');
             // A token of this issuer has no character that a form would write otherwise.
-            let token = fields.filter_map(|field| field.strip_prefix("token=")).next();
+            let token = fields.find_map(|field| field.strip_prefix("token="));
             token.map_or_else(
                 || empty(StatusCode::BAD_REQUEST),
                 |token| as_json(&own.introspect(token, shared.server.now().as_second())),
