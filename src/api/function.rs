@@ -112,6 +112,19 @@ pub struct FunctionSpec {
     pub secret_mounts: Option<Vec<SecretMount>>,
 }
 
+impl FunctionSpec {
+    /// The repository that the Function has itself; `None` if its code is inline, or in a GitRepository that it names.
+    pub fn own_repository(&self) -> Option<&OwnRepository> {
+        let is_git = self.kind.as_deref() == Some("git");
+        self.git_repository.as_ref().filter(|own| is_git && **own != OwnRepository::default())
+    }
+
+    /// The Secret with the credentials for that repository.
+    pub fn own_secret(&self) -> Option<&str> {
+        Some(&self.own_repository()?.auth.as_ref()?.secret_name)
+    }
+}
+
 /// Labels and annotations of the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PodTemplate {

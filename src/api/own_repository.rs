@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::function::FunctionSpec;
 use super::git_repository::{GitRepositorySpec, RepositoryAuth};
 
 /// The repository of a Function that names no GitRepository.
@@ -22,18 +21,5 @@ impl OwnRepository {
     pub fn spec(&self) -> GitRepositorySpec {
         let url = self.url.as_deref().unwrap_or_default().trim().to_owned();
         GitRepositorySpec { url, auth: self.auth.clone(), ..GitRepositorySpec::default() }
-    }
-}
-
-impl FunctionSpec {
-    /// The repository that the Function has itself; `None` if its code is inline, or in a GitRepository that it names.
-    pub fn own_repository(&self) -> Option<&OwnRepository> {
-        let is_git = self.kind.as_deref() == Some("git");
-        self.git_repository.as_ref().filter(|own| is_git && **own != OwnRepository::default())
-    }
-
-    /// The Secret with the credentials for that repository.
-    pub fn own_secret(&self) -> Option<&str> {
-        Some(&self.own_repository()?.auth.as_ref()?.secret_name)
     }
 }

@@ -84,8 +84,8 @@ impl Inspector {
         self.last += 1;
         let text = json!({"id": self.last, "method": method, "params": params}).to_string();
         let length = u16::try_from(text.len()).unwrap();
-        // One text frame with a mask of zeros, which leaves the text as it is.
-        let mut frame = vec![0x81, 0x80 | 126];
+        // One text frame with two bytes of length and a mask of zeros, which leaves the text as it is.
+        let mut frame = vec![0x81, 0xfe];
         frame.extend(length.to_be_bytes());
         frame.extend([0; 4]);
         frame.extend(text.bytes());
