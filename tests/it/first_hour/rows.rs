@@ -325,6 +325,37 @@ pub(super) const ROWS: &[Row] = &[
         )
         .repeated(),
     functions("kubectl describe apirules hello", &["Exposed", "served at hello.localhost"]),
+    functions("curl --cacert .mainstay/gateway-ca.pem \"https://hello.localhost:8443/?name=Ada\"", &["Hello, Ada!"]).instead(
+        "port=$(sed -n 's/^Over HTTPS: .*:\\([0-9]*\\)$/\\1/p' dev.log); \
+         curl -sS --cacert .mainstay/gateway-ca.pem \"https://hello.localhost:$port/?name=Ada\"",
+    ),
+    functions(
+        "kubectl patch apirule hello --type merge -p '{\"spec\": {\"rules\": [{\"path\": \"/.*\", \"methods\": [\"GET\"], \
+         \"accessStrategies\": [{\"handler\": \"oauth2_introspection\", \"config\": {\"required_scope\": [\"read\"]}}]}]}}'",
+        &["apirule.gateway.kyma-project.io/hello patched"],
+    ),
+    functions("curl http://hello.localhost:8080/", &["The request could not be authorized"])
+        .instead(
+            "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS http://hello.localhost:$port/",
+        )
+        .repeated(),
+    functions(
+        "curl -H \"Authorization: Bearer $(mainstay dev token --scope read)\" http://hello.localhost:8080/",
+        &["Hello"],
+    )
+    .instead(
+        "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS -H \"Authorization: Bearer $(mainstay dev token --scope read)\" http://hello.localhost:$port/",
+    ),
+    functions(
+        "curl -H \"Authorization: Bearer $(mainstay dev token --scope write)\" http://hello.localhost:8080/",
+        &["The requested action was forbidden"],
+    )
+    .instead(
+        "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS -H \"Authorization: Bearer $(mainstay dev token --scope write)\" http://hello.localhost:$port/",
+    ),
     // Bindings of services
     functions(
         "kubectl apply -f - <<'EOF'\napiVersion: servicecatalog.k8s.io/v1beta1\nkind: ServiceInstance\n\

@@ -59,6 +59,8 @@ pub(super) struct From<'r> {
     pub(super) client: IpAddr,
     /// The host that was asked for.
     pub(super) host: &'r str,
+    /// Whether it came over TLS.
+    pub(super) is_secure: bool,
     /// Whether the Service learns its own name as the host, as from Oathkeeper's proxy.
     pub(super) is_checked: bool,
 }
@@ -121,7 +123,7 @@ fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
         }
     };
     set(HeaderName::from_static("x-forwarded-host"), from.host);
-    set(HeaderName::from_static("x-forwarded-proto"), "http");
+    set(HeaderName::from_static("x-forwarded-proto"), if from.is_secure { "https" } else { "http" });
     if from.is_checked {
         set(HOST, &target.host());
     }
