@@ -136,6 +136,7 @@ tutorials! {
     private_repository_with_an_ssh_key: RepositoryWithKey,
     private_repository_with_a_password: RepositoryWithPassword,
     expose_a_function: Nothing,
+    bind_a_service_instance: Nothing,
     functions_from_the_command_line: Nothing,
     debug_a_function: Nothing,
     keep_functions_in_git: Nothing,
