@@ -87,7 +87,8 @@ impl World {
         };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (name, is_later) = (text(&binding["metadata"]["name"]), of == LATER_BINDINGS);
-        let secret = [text(&binding["spec"]["secretName"]), name.clone()].into_iter().find(|name| !name.is_empty()).unwrap();
+        let secret =
+            [text(&binding["spec"]["secretName"]), name.clone()].into_iter().find(|name| !name.is_empty()).unwrap();
         if self.get("v1", "secrets", &secret).is_none() {
             let owners = owner(binding, of.0, "ServiceBinding");
             let metadata = json!({"name": secret, "namespace": NAMESPACE, "ownerReferences": owners});
@@ -102,9 +103,11 @@ impl World {
         let owners = owner(instance, of.0, "ServiceInstance");
         self.edit(of.0, of.1, &name, json!({"metadata": {"ownerReferences": owners}}));
         let now = jiff::Timestamp::now();
-        let condition = |kind: &str| json!({
-            "type": kind, "status": "True", "reason": "Injected", "message": "", "lastTransitionTime": format!("{now:.0}"),
-        });
+        let condition = |kind: &str| {
+            json!({
+                "type": kind, "status": "True", "reason": "Injected", "message": "", "lastTransitionTime": format!("{now:.0}"),
+            })
+        };
         let status = if is_later {
             json!({"ready": "True", "conditions": [condition("Succeeded"), condition("Ready")]})
         } else {

@@ -104,7 +104,10 @@ async fn istio_and_oathkeeper_keep_what_is_made_for_them() {
         "cache": {"enabled": true, "ttl": "5m"}, "pre_authorization": {"enabled": false, "scope": []},
     });
     let mut several = path("/several", &["GET"], "jwt", jwt);
-    several["accessStrategies"].as_array_mut().unwrap().push(json!({"handler": "oauth2_introspection", "config": introspection}));
+    several["accessStrategies"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"handler": "oauth2_introspection", "config": introspection}));
     several["mutators"] = json!([
         {"handler": "header", "config": {"headers": {"X-User": "{{ print .Subject }}", "X-Empty": ""}}}, {"handler": "noop"},
         {"handler": "id_token", "config": {"claims": "{\"aud\": [\"a\"]}"}},
@@ -192,12 +195,14 @@ async fn what_the_configuration_of_a_function_refers_to_is_kept_as_it_is_printed
     let definitions = world.server.objects("apiextensions.k8s.io/v1", "customresourcedefinitions", None);
     let serves_newer = definitions.iter().any(|one| {
         let versions = one["spec"]["versions"].as_array().unwrap();
-        one["spec"]["group"] == "eventing.kyma-project.io" && versions.iter().any(|version| version["name"] == "v1alpha2")
+        one["spec"]["group"] == "eventing.kyma-project.io"
+            && versions.iter().any(|version| version["name"] == "v1alpha2")
     });
     for more in [OLDER, NEWER].into_iter().take(if serves_newer { 2 } else { 1 }) {
         std::fs::write(&file, format!("{bare}{REFERS}{more}")).unwrap();
         let printed = run(&["function", "apply", "--filename", &file, "--dry-run", "-o", "json"]).await;
-        let printed: Vec<Value> = serde_json::Deserializer::from_str(&printed).into_iter().map(Result::unwrap).collect();
+        let printed: Vec<Value> =
+            serde_json::Deserializer::from_str(&printed).into_iter().map(Result::unwrap).collect();
         assert_eq!(printed.len(), 4, "a Function, a Trigger, a Subscription and an APIRule");
         run(&["function", "apply", "--filename", &file]).await;
         let all: BTreeMap<String, Value> = printed.into_iter().map(|one| (path_of(&one), one)).collect();

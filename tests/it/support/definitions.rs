@@ -74,8 +74,7 @@ impl World {
     /// Lets these kinds be served, and no others that tests have defined before.
     pub(crate) fn define_only(&self, definitions: Vec<Value>) {
         if let TestServer::External(external) = &self.server {
-            let names: Vec<&str> =
-                definitions.iter().map(|one| one["metadata"]["name"].as_str().unwrap()).collect();
+            let names: Vec<&str> = definitions.iter().map(|one| one["metadata"]["name"].as_str().unwrap()).collect();
             external.keep_defined(&names);
         }
         for definition in definitions {

@@ -411,8 +411,7 @@ impl Api {
 
     /// Deletes definitions of other projects' kinds, and waits until nothing of them is served.
     async fn undefine_foreign(&self, names: &[String]) {
-        let paths: Vec<String> =
-            names.iter().map(|name| path_of(DEFINITIONS.0, DEFINITIONS.1, "", name, "")).collect();
+        let paths: Vec<String> = names.iter().map(|name| path_of(DEFINITIONS.0, DEFINITIONS.1, "", name, "")).collect();
         for path in &paths {
             let _ = self.ask(Method::DELETE, path, "application/json", Vec::new()).await;
         }
