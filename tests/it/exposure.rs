@@ -725,7 +725,7 @@ async fn nothing_costs_anything_where_it_is_not_used_or_does_not_change() {
     world.service(OTHER, "another", loopback());
     let rule = name(&world.all(RULES)[0]);
     let status = json!({"status": {"validation": {"valid": true}}});
-    let call = Call::new(RULES.0, RULES.1, NAMESPACE, &rule, Action::Patch(Form::Merge, status)).on("status");
+    let call = Call::new(RULES.0, RULES.1, NAMESPACE, &rule, Action::Patch(Form::Merge, status));
     world.try_as("oathkeeper", call).unwrap();
     world.quiet().await;
     assert_eq!(world.requests(), before);
