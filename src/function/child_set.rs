@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::child_state::{self, ChildIdentity, Deployment, Job, Pod, Role};
+use super::knative_state::{self, KnativeService};
 use crate::cluster::{Kind, Scope};
 
 /// A kind of children.
@@ -24,10 +25,12 @@ pub enum ChildKind {
     Service,
     /// Autoscalers.
     Autoscaler,
+    /// Knative Services.
+    KnativeService,
 }
 
 impl ChildKind {
-    /// All kinds.
+    /// The kinds that every cluster has: all but Knative Services.
     pub const ALL: [Self; 6] =
         [Self::ConfigMap, Self::Job, Self::Pod, Self::Deployment, Self::Service, Self::Autoscaler];
 
@@ -40,6 +43,7 @@ impl ChildKind {
             Self::Deployment => ("apps/v1", "Deployment", "deployments"),
             Self::Service => ("v1", "Service", "services"),
             Self::Autoscaler => ("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+            Self::KnativeService => ("serving.knative.dev/v1", "Service", "services"),
         };
         Arc::new(Kind::fixed(version, kind, plural, Scope::Namespaced))
     }
@@ -60,6 +64,8 @@ pub struct Children {
     pub services: Vec<ChildIdentity>,
     /// Autoscalers.
     pub autoscalers: Vec<ChildIdentity>,
+    /// Knative Services.
+    pub knative_services: Vec<KnativeService>,
 }
 
 impl Children {
@@ -71,6 +77,7 @@ impl Children {
             ChildKind::Deployment => Box::new(self.deployments.iter().map(|deployment| &deployment.identity)),
             ChildKind::Service => Box::new(self.services.iter()),
             ChildKind::Autoscaler => Box::new(self.autoscalers.iter()),
+            ChildKind::KnativeService => Box::new(self.knative_services.iter().map(|service| &service.identity)),
         }
     }
 
@@ -80,6 +87,7 @@ impl Children {
             Child::Plain(ChildKind::ConfigMap, identity) => upsert(&mut self.config_maps, identity, |i| i),
             Child::Plain(ChildKind::Service, identity) => upsert(&mut self.services, identity, |i| i),
             Child::Plain(_, identity) => upsert(&mut self.autoscalers, identity, |i| i),
+            Child::KnativeService(service) => upsert(&mut self.knative_services, service, |s| &s.identity),
             Child::Deployment(deployment) => upsert(&mut self.deployments, deployment, |d| &d.identity),
             Child::Pod(pod) => {
                 // A serving pod without a problem is not kept.
@@ -105,6 +113,9 @@ impl Children {
             ChildKind::Deployment => {
                 self.deployments.extract_if(.., |d| is_gone(&d.identity)).map(Child::Deployment).collect()
             }
+            ChildKind::KnativeService => {
+                self.knative_services.extract_if(.., |s| is_gone(&s.identity)).map(Child::KnativeService).collect()
+            }
             ChildKind::Pod => self.pods.extract_if(.., |pod| is_gone(&pod.identity)).map(Child::Pod).collect(),
             ChildKind::Job => self.jobs.extract_if(.., |job| is_gone(&job.identity)).map(Child::Job).collect(),
         }
@@ -121,6 +132,7 @@ pub(super) enum Child {
     Job(Job),
     Pod(Pod),
     Deployment(Deployment),
+    KnativeService(KnativeService),
 }
 
 impl Child {
@@ -130,6 +142,7 @@ impl Child {
             Self::Job(job) => &job.identity,
             Self::Pod(pod) => &pod.identity,
             Self::Deployment(deployment) => &deployment.identity,
+            Self::KnativeService(service) => &service.identity,
         }
     }
 }
@@ -152,6 +165,7 @@ pub(super) fn read(child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, Chi
     let child = match child_kind {
         ChildKind::Job => Child::Job(child_state::job(live)),
         ChildKind::Deployment => Child::Deployment(child_state::deployment(live)),
+        ChildKind::KnativeService => Child::KnativeService(knative_state::knative_service(live)),
         plain => Child::Plain(plain, child_state::identity(live)),
     };
     Some((children, child))

@@ -324,17 +324,22 @@ fn refusal(put: &Put, message: String) -> ConditionUpdate {
 }
 
 fn failed(child_kind: ChildKind, condition: Type, message: String) -> ConditionUpdate {
-    let reason = if child_kind == ChildKind::Service { Reason::ServiceFailed } else { Reason::ApplyFailed };
+    let reason = if matches!(child_kind, ChildKind::Service | ChildKind::KnativeService) { Reason::ServiceFailed } else { Reason::ApplyFailed };
     ConditionUpdate::new(condition, Status::False, reason, message)
 }
 
 /// The condition update for a child that cannot be reverted.
 pub(super) fn not_put_back(key: &Key, why: &str) -> Option<ConditionUpdate> {
-    let child_kind = ChildKind::ALL.into_iter().find(|child_kind| child_kind.kind().kind == key.kind)?;
+    let mut all = ChildKind::ALL.into_iter().chain([ChildKind::KnativeService]);
+    let child_kind = all.find(|child_kind| key.is(&child_kind.kind().group, &child_kind.kind().kind))?;
     let condition = match child_kind {
         ChildKind::ConfigMap => Type::ConfigurationReady,
         ChildKind::Job => Type::BuildReady,
-        ChildKind::Pod | ChildKind::Deployment | ChildKind::Service | ChildKind::Autoscaler => Type::Running,
+        ChildKind::Pod
+        | ChildKind::Deployment
+        | ChildKind::Service
+        | ChildKind::Autoscaler
+        | ChildKind::KnativeService => Type::Running,
     };
     Some(failed(child_kind, condition, format!("{} {} cannot be put back: {why}", key.kind, key.name)))
 }

@@ -18,6 +18,8 @@ use super::child_set::{ChildKind, Children};
 use super::child_state::{Job, Progress};
 use super::context::{Context, Input, no_memory};
 use super::credentials::{self, Credentials};
+use super::flavour::Flavour;
+use super::knative::Presence;
 use super::name_conflict::NameConflict;
 use super::named_secrets::NamedSecrets;
 use super::perform;
@@ -69,12 +71,14 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut poll_now = context.poll_now.subscribe();
     let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
     let mut pushed = context.pushes.subscribe(&consumer);
+    let mut knative = context.cache.knative().presence();
     let mut repository = None;
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
         of_receivers.mark_unchanged();
         settings.mark_unchanged();
+        knative.mark_unchanged();
         let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
         if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
@@ -109,6 +113,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 _ = of_receivers.changed() => if task.credentials_for(&function) == credentials { continue },
                 () = task.others_changed() => {}
                 _ = settings.changed() => {}
+                _ = knative.changed() => if !task.uses_knative { continue },
                 _ = poll_now.changed() => poll_now.mark_changed(),
                 _ = pushed.changed() => {
                     task.polling.pushed(*pushed.borrow_and_update());
@@ -167,6 +172,8 @@ pub(super) struct Task {
     named_secrets: NamedSecrets,
     /// Reconciles in a row that panicked.
     panics: u32,
+    /// Whether it runs on Knative, or is to.
+    uses_knative: bool,
 }
 
 /// The parts of a Function whose change resets retries.
@@ -203,6 +210,7 @@ impl Task {
             took: [None; 3],
             named_secrets: NamedSecrets::default(),
             panics: 0,
+            uses_knative: false,
         }
     }
 
@@ -396,6 +404,10 @@ impl Task {
                 return refused(reason(&violations), text(&violations));
             }
         };
+        self.uses_knative = spec.flavour == Flavour::Knative || self.status.serving.is_some();
+        if self.uses_knative {
+            self.context.cache.knative().set_used();
+        }
         let runtime = spec.runtime.name.to_owned();
         let warnings = spec.warnings.clone();
         let mut reconciled = Reconciled { runtime: Some(runtime), warnings: Some(warnings), ..Reconciled::default() };
@@ -462,7 +474,14 @@ impl Task {
 
     fn decide(&self, resolved: &Resolved<'_>, children: &Children, admission: Admission) -> Decision {
         let writer = &self.context.writer;
+        let knative = self.context.cache.knative().presence().borrow().clone();
+        if knative == Presence::Absent {
+            // Nothing is to be put back.
+            let kind = ChildKind::KnativeService.kind();
+            writer.remove(&self.owner, &kind.key(Some(&self.namespace), &resolved.function.name));
+        }
         let observed = Observed {
+            knative: &knative,
             children,
             status: &self.status,
             kept: &|key| writer.kept_source(&self.owner, key),

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::base::BaseImage;
 use super::executor::{self, Builder};
+use super::flavour::Flavour;
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::api::{Amount, names};
 use crate::cron::Cron;
@@ -32,6 +33,8 @@ const EXCLUDED_NAMESPACES: [&str; 9] = [
 pub struct Settings {
     /// Image with the program `mainstay`, for the containers of build Jobs.
     pub builder_image: String,
+    /// How Functions are run that do not say so themselves.
+    pub serving: Flavour,
     /// What builds images.
     pub builder: Builder,
     /// Image of Kaniko's executor, if it is named.
@@ -146,6 +149,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             builder_image: concat!("mainstay:", env!("CARGO_PKG_VERSION")).into(),
+            serving: Flavour::Deployment,
             builder: Builder::Own,
             executor_image: None,
             executor_args: executor::DEFAULT_ARGS.map(str::to_owned).to_vec(),

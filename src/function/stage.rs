@@ -1,7 +1,8 @@
 //! Decides the next steps for a Function: the table of its stages.
 //!
 //! A reconcile runs the stages in order: source, build, Deployment, Service, autoscaler, Running. Each adds writes and
-//! condition updates to the decision; one reconcile may write several children.
+//! condition updates to the decision; one reconcile may write several children. On Knative, one stage takes the place of the three
+//! before the last.
 //!
 //! Invariant: the Deployment is not touched before its image is built.
 //! Invariant: only children that the Function controls are deleted, and only by their UID.
@@ -10,6 +11,7 @@
 
 mod build;
 mod kaniko;
+mod knative;
 mod serving;
 mod source;
 
@@ -28,7 +30,8 @@ use super::child_state::{ChildIdentity, IMAGE_PULL_BACK_OFF, Job};
 use super::git::{Access, Tree};
 use super::refusals::{RefusedWrite, Write};
 use super::tag::Recipe;
-use super::{ResolvedFunction, Settings, children};
+use super::knative::Presence;
+use super::{Flavour, ResolvedFunction, Settings, children};
 use crate::api::function::{Built, FunctionStatus};
 use crate::api::function_conditions::{self, Reason, Status, Type};
 use crate::api::names::MANAGED_BY;
@@ -93,6 +96,8 @@ pub struct Observed<'a> {
     pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
     /// Whether what scales a Deployment of this name may leave it without pods.
     pub may_rest: &'a dyn Fn(&str) -> bool,
+    /// What is known of Knative.
+    pub knative: &'a Presence,
     /// Its place in the build queue.
     pub admission: Admission,
     /// State from the last reconcile.
@@ -208,6 +213,8 @@ pub struct Record {
     pub queue: Option<usize>,
     /// The image that serves.
     pub image: Option<String>,
+    /// Whether there may be a Knative Service.
+    pub has_knative_service: bool,
     /// The number of pods, and the labels that select them.
     pub pods: (i64, String),
 }
@@ -240,9 +247,22 @@ struct Image {
     name: String,
 }
 
-/// The stages, in order.
-const STAGES: [fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision); 6] =
-    [source::source, build::image, serving::deployment, serving::service, serving::autoscaler, serving::running];
+type Stage = fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision);
+
+/// The stages of a Function that a Deployment runs, in order.
+const STAGES: [Stage; 7] = [
+    source::source,
+    build::image,
+    serving::deployment,
+    serving::service,
+    serving::autoscaler,
+    knative::leave,
+    serving::running,
+];
+
+/// The stages of a Function that Knative runs, in order.
+const KNATIVE_STAGES: [Stage; 5] =
+    [source::source, build::image, knative::service, knative::leave_deployment, knative::running];
 
 /// Decides the next steps for a Function.
 pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) -> Decision {
@@ -251,6 +271,7 @@ pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) 
         record: Record {
             built: old.built.clone(),
             image: old.image.clone(),
+            has_knative_service: old.serving.is_some(),
             pods: serving::pods(resolved, observed),
             ..Record::default()
         },
@@ -261,7 +282,11 @@ pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) 
         },
         ..Decision::default()
     };
-    for stage in STAGES {
+    let stages = match resolved.function.flavour {
+        Flavour::Deployment => STAGES.as_slice(),
+        Flavour::Knative => &KNATIVE_STAGES,
+    };
+    for stage in stages {
         stage(resolved, observed, now, &mut decision);
     }
     decision.wait_for_refused(&resolved.function.namespace, now);
