@@ -155,7 +155,8 @@ impl Cache {
         let (uid, mut child) = read(child_kind, live)?;
         if let Child::Plain(_, identity)
         | Child::Deployment(Deployment { identity, .. })
-        | Child::KnativeService(KnativeService { identity, .. }) = &mut child {
+        | Child::KnativeService(KnativeService { identity, .. }) = &mut child
+        {
             let is_kept = !identity.terminating && !is_added_to(children::reserved(child_kind), live);
             identity.last_applied = AppliedConfiguration::of(live).filter(|_| is_kept);
         }

@@ -324,7 +324,11 @@ fn refusal(put: &Put, message: String) -> ConditionUpdate {
 }
 
 fn failed(child_kind: ChildKind, condition: Type, message: String) -> ConditionUpdate {
-    let reason = if matches!(child_kind, ChildKind::Service | ChildKind::KnativeService) { Reason::ServiceFailed } else { Reason::ApplyFailed };
+    let reason = if matches!(child_kind, ChildKind::Service | ChildKind::KnativeService) {
+        Reason::ServiceFailed
+    } else {
+        Reason::ApplyFailed
+    };
     ConditionUpdate::new(condition, Status::False, reason, message)
 }
 

@@ -38,10 +38,8 @@ pub fn reserved(of: ChildKind) -> Reserved {
     match of {
         ChildKind::Deployment => DEPLOYMENT,
         ChildKind::Service => SERVICE,
-        ChildKind::ConfigMap
-        | ChildKind::Job
-        | ChildKind::Pod
-        | ChildKind::Autoscaler
-        | ChildKind::KnativeService => Reserved::NOTHING,
+        ChildKind::ConfigMap | ChildKind::Job | ChildKind::Pod | ChildKind::Autoscaler | ChildKind::KnativeService => {
+            Reserved::NOTHING
+        }
     }
 }
