@@ -34,6 +34,9 @@ const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
 /// of the end, and its own problem is still the cause.
 const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
 
+/// The owner of the Service of a Knative Service.
+const ROUTE: &str = "Route ";
+
 /// The result of performing a decision.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
@@ -251,7 +254,15 @@ impl Performer<'_> {
     fn refuse_foreign(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
         let (kind, name, namespace) = (&put.desired.kind.kind, &put.desired.key.name, self.namespace);
         let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
-        outcome.refused = Some((Write::apply(&put.desired), RefusalCause::foreign(), Some(refusal(put, message))));
+        let update = if put.moves && put.child_kind == ChildKind::Service && whose.starts_with(ROUTE) {
+            let status = if put.serves { Status::True } else { Status::Unknown };
+            let message = format!("Service {name} still belongs to {whose}, which goes with its Knative Service");
+            let update = ConditionUpdate::new(put.condition, status, Reason::DeploymentWaiting, message);
+            ConditionUpdate { outdated: put.outdated, ..update }
+        } else {
+            refusal(put, message)
+        };
+        outcome.refused = Some((Write::apply(&put.desired), RefusalCause::foreign(), Some(update)));
         outcome.is_cut = true;
         outcome.name_conflict = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
     }

@@ -194,6 +194,8 @@ pub struct Put {
     pub outdated: bool,
     /// Whether the previous version keeps serving meanwhile.
     pub serves: bool,
+    /// Whether the Function moves here from Knative, whose Service of the same name may still be there.
+    pub moves: bool,
     /// Appended to the condition's message.
     pub note: String,
 }
@@ -409,8 +411,8 @@ fn put(
     let serves = condition == Type::Running && serving::goes_on(resolved, observed);
     // Without a new image, the old one serves, whatever is written to the other children.
     let outdated = condition == Type::Running && (serves || decision.image.is_none());
-    let put =
-        Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, note: String::new() };
+    let (moves, note) = (observed.status.serving.is_some(), String::new());
+    let put = Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, moves, note };
     decision.steps.push(Step::Put(Box::new(put)));
     true
 }

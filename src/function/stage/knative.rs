@@ -83,7 +83,9 @@ pub(super) fn leave_deployment(
 
 /// Leaves Knative once the Deployment serves.
 pub(super) fn leave(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
-    decision.record.has_knative_service = may_have_address(observed);
+    // Until the address is ours again.
+    let is_on_its_way = observed.status.serving.is_some() && observed.children.services.is_empty();
+    decision.record.has_knative_service = is_on_its_way || may_have_address(observed);
     if *observed.knative != Presence::Present
         || decision.puts(ChildKind::Deployment)
         || !serving::is_rolled_out(resolved, observed)
@@ -132,7 +134,13 @@ fn state(live: &KnativeService, resolved: &Resolved<'_>, observed: &Observed<'_>
     let (name, namespace) = (&resolved.function.name, &resolved.function.namespace);
     let mut pods = observed.children.pods.iter().filter(|pod| pod.role == Role::Serving && !pod.identity.terminating);
     let problem = pods.find_map(|pod| pod.problem.as_ref()).map(|problem| resolved.repository.explain(problem));
-    let (status, reason, message) = match live.word() {
+    // The Route says that the address is ours until it has looked again.
+    let is_on_its_way = !observed.children.services.is_empty() || !observed.children.deployments.is_empty();
+    let word = match live.word() {
+        Word::Failed(_) if is_on_its_way && live.has_ready_revision() => Word::Waiting(None),
+        word => word,
+    };
+    let (status, reason, message) = match word {
         Word::Ready if !is_private(&live.url, name, namespace) => {
             let message = format!(
                 "Service {name} is published at {}: Knative ignores the labels that keep it inside the cluster",
