@@ -38,6 +38,8 @@
 //! - [`function`]: a Function becomes its children; the controller of Functions
 //! - [`listener`]: an HTTP listener whose clients cost a bounded number of connections for a bounded time
 //! - [`receiver`]: webhooks of Git hosts: what was pushed to is looked up at once; the controller of Receivers
+//! - [`bindings`]: ServiceBindingUsages become environment variables of Functions
+//! - [`eventing`]: CloudEvents, and the Triggers and Subscriptions that they go to; a process of its own
 //! - [`exposure`]: an APIRule becomes the routes by which others reach a Service; the controller of APIRules
 //! - [`admission`]: admission webhooks: Functions and GitRepositories are completed and judged when they are written
 //! - [`agent`]: the long-running process: wiring, leader election, health, metrics
@@ -122,6 +124,7 @@ pub mod admission;
 pub mod agent;
 pub mod api;
 pub mod apply;
+pub mod bindings;
 #[expect(clippy::disallowed_methods, reason = "it works on files and with registries, in a container of its own")]
 pub mod build;
 pub mod certificate;
@@ -131,6 +134,7 @@ pub mod cli;
 pub mod cluster;
 pub mod cron;
 pub mod drift;
+pub mod eventing;
 pub mod exposure;
 pub mod expression;
 pub mod failure;

@@ -14,9 +14,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::function::OwnRepository;
 use crate::api::function_v1alpha2::{Form, PATHS};
 use crate::api::names::ONLY_V1ALPHA1;
+use crate::api::own_repository::OwnRepository;
 
 /// The versions of a Function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

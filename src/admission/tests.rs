@@ -276,7 +276,7 @@ fn any_function() -> impl Strategy<Value = Value> {
     let strings =
         |all: &[&str]| one_of(std::iter::once(None).chain(all.iter().map(|text| Some(json!(text)))).collect());
     let fields = (
-        prop::sample::select(vec![" ", "x", "repo"]),
+        prop::sample::select(vec![" ", "x", "repo", ""]),
         strings(&["", "git", "inline", "other"]),
         strings(&["", "{", "{}", "{\"a\":1}", "requests"]),
         strings(&["", "nodejs22", "python312", "nodejs10", "cobol"]),
@@ -294,30 +294,46 @@ fn any_function() -> impl Strategy<Value = Value> {
             ),
         ]),
         one_of(vec![None, Some(json!({"a": "b"})), Some(json!({"should BE": "not OK"}))]),
-        prop::option::of(prop::sample::select(vec!["XS", "M", "XL", "none"])),
+        (
+            prop::option::of(prop::sample::select(vec!["XS", "M", "XL", "none"])),
+            one_of(vec![
+                None,
+                Some(json!({})),
+                Some(json!({"url": "https://git.example.com/r"})),
+                Some(json!({"url": "git@git.example.com:r"})),
+                Some(json!({"url": "https://git.example.com/r", "auth": {"type": "basic", "secretName": "git"}})),
+                Some(
+                    json!({"url": "https://h/r", "auth": {"type": "basic", "secretName": "serverless-registry-config"}}),
+                ),
+                Some(json!({"auth": {"type": "key", "secretName": " "}})),
+            ]),
+        ),
     );
-    fields.prop_map(|(source, kind, deps, runtime, reference, base, scale, sizes, env, labels, preset)| {
-        let all = [
-            ("type", kind),
-            ("deps", deps),
-            ("runtime", runtime),
-            ("reference", reference),
-            ("baseDir", base),
-            ("minReplicas", scale.0),
-            ("maxReplicas", scale.1),
-            ("resources", sizes.0),
-            ("buildResources", sizes.1),
-            ("env", env),
-            ("labels", labels),
-        ];
-        let mut spec: serde_json::Map<_, _> =
-            all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        spec.insert("source".into(), source.into());
-        let presets = ["replicas", "function-resources", "build-resources"];
-        let label = |of: &str| format!("serverless.kyma-project.io/{of}-preset");
-        let labels = preset.iter().flat_map(|name| presets.map(|of| (label(of), Value::from(*name))));
-        function(spec.into(), labels.collect::<serde_json::Map<_, _>>().into())
-    })
+    fields.prop_map(
+        |(source, kind, deps, runtime, reference, base, scale, sizes, env, labels, (preset, repository))| {
+            let all = [
+                ("type", kind),
+                ("deps", deps),
+                ("runtime", runtime),
+                ("reference", reference),
+                ("baseDir", base),
+                ("minReplicas", scale.0),
+                ("maxReplicas", scale.1),
+                ("resources", sizes.0),
+                ("buildResources", sizes.1),
+                ("env", env),
+                ("labels", labels),
+                ("gitRepository", repository),
+            ];
+            let mut spec: serde_json::Map<_, _> =
+                all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+            spec.insert("source".into(), source.into());
+            let presets = ["replicas", "function-resources", "build-resources"];
+            let label = |of: &str| format!("serverless.kyma-project.io/{of}-preset");
+            let labels = preset.iter().flat_map(|name| presets.map(|of| (label(of), Value::from(*name))));
+            function(spec.into(), labels.collect::<serde_json::Map<_, _>>().into())
+        },
+    )
 }
 
 proptest! {

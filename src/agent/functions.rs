@@ -23,6 +23,9 @@ use crate::source::{Consumer, ConsumerKind};
 /// Name of the CustomResourceDefinition of Functions.
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
+/// Longest name of an object, in bytes.
+const LONGEST_NAME: usize = 253;
+
 /// Memory of a Function with its task and what is known of its children.
 const EACH: usize = 16 << 10;
 
@@ -91,11 +94,19 @@ impl Work for Functions {
         self.context.may_keep(owner, bytes)
     }
 
+    fn see(&self, (namespace, name): &Name, function: Option<&Function>) {
+        let secret = function.and_then(|function| function.spec.own_secret());
+        // No Secret has a longer name.
+        let secret = secret.filter(|secret| secret.len() <= LONGEST_NAME);
+        self.context.secrets.of_functions().set(namespace, name, secret);
+    }
+
     fn enter(&self, _: &Owner, (namespace, name): &Name) {
         self.context.source.register(&Consumer::new(ConsumerKind::Function, namespace, name));
     }
 
     fn complete(&self) {
+        self.context.secrets.of_functions().set_listed();
         self.context.source.all_registered(ConsumerKind::Function);
     }
 

@@ -24,6 +24,7 @@ use super::{
 use crate::admission::{self, Admission, Registration};
 use crate::api::names::LEASE;
 use crate::apply::{Announcement, Writer};
+use crate::bindings::{self, Bindings};
 use crate::cluster::{Cluster, Elector, Leadership, Timing};
 use crate::drift::Drift;
 use crate::exposure;
@@ -377,11 +378,20 @@ async fn lead(
         stop.clone(),
     );
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let bound = Arc::new(Bindings::new(liveness.component("reconciling ServiceBindingUsages")));
+    let watching = bindings::watch(Arc::clone(&bound), cluster.clone(), stop.clone());
+    let reporting = bindings::run(Arc::clone(&bound), cluster.clone(), stop.clone());
+    let component = liveness.component("the watch of ServiceBindingUsages");
+    tasks.spawn(async move {
+        component.track_loop(async { tokio::join!(watching, reporting) }).await;
+        Ok(())
+    });
     let functions = Arc::new(function::Context::new(
         context.writer.clone(),
         context.source.clone(),
         Arc::clone(&context.repositories),
         Arc::clone(&secrets),
+        bound,
         Arc::clone(&pushes),
         settings.functions.clone(),
         liveness.component("reconciling Functions"),

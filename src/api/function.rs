@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::git_repository::RepositoryAuth;
+use super::own_repository::OwnRepository;
 use super::schemas::TimeSchema;
 use super::{Amount, Amounts};
 
@@ -112,15 +112,17 @@ pub struct FunctionSpec {
     pub secret_mounts: Option<Vec<SecretMount>>,
 }
 
-/// The repository of a Function that names no GitRepository.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct OwnRepository {
-    /// Address of the repository: `https://…`, `http://…`, `ssh://user@host:port/path` or `user@host:path`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// How to authenticate; without it the repository is read anonymously.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<RepositoryAuth>,
+impl FunctionSpec {
+    /// The repository that the Function has itself; `None` if its code is inline, or in a GitRepository that it names.
+    pub fn own_repository(&self) -> Option<&OwnRepository> {
+        let is_git = self.kind.as_deref() == Some("git");
+        self.git_repository.as_ref().filter(|own| is_git && **own != OwnRepository::default())
+    }
+
+    /// The Secret with the credentials for that repository.
+    pub fn own_secret(&self) -> Option<&str> {
+        Some(&self.own_repository()?.auth.as_ref()?.secret_name)
+    }
 }
 
 /// Labels and annotations of the pods.
@@ -236,7 +238,7 @@ pub struct FunctionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "conditions")]
     #[schemars(schema_with = "conditions_schema")]
     pub conditions: Vec<Condition>,
-    /// `spec.source` that this status is for.
+    /// `spec.source` that this status is for; the address, if the Function has a repository of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Runtime of the Function, also if `spec.runtime` is not set.

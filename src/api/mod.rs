@@ -18,6 +18,7 @@ pub mod ignore;
 pub mod kube_config;
 pub mod names;
 pub mod overlay;
+pub mod own_repository;
 pub mod receiver;
 pub mod render;
 mod schemas;

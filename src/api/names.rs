@@ -234,5 +234,24 @@ pub const API_RULE_DEFINITION: &str = "apirules.gateway.kyma-project.io";
 pub const API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1alpha1";
 /// The same on what is made for an APIRule that is written as in `v1beta1`.
 pub const NEWER_API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1beta1";
+/// Name of the definition of ServiceBindingUsage.
+pub const USAGE_DEFINITION: &str = "servicebindingusages.servicecatalog.kyma-project.io";
+/// Name of the definition of ServiceBinding.
+pub const BINDING_DEFINITION: &str = "servicebindings.servicecatalog.k8s.io";
+/// Name of the definition of PodPreset, without which no other controller of usages works.
+pub const POD_PRESET_DEFINITION: &str = "podpresets.settings.svcat.k8s.io";
+/// Begin of the labels that another controller of usages gives to what uses a binding; the UID of the usage follows.
+pub const USE_LABEL_PREFIX: &str = "use-";
+/// Field manager of the owner references of ServiceBindingUsages.
+pub const BINDINGS_MANAGER: &str = "mainstay-bindings";
+/// On the pods of a Function: digest of the values that they get from Secrets as environment variables.
+pub const SECRETS_DIGEST: &str = "mainstay.dev/secrets-digest";
 /// Field manager of what is made for APIRules.
 pub const EXPOSURE_MANAGER: &str = "mainstay-exposure";
+
+/// Label of a Trigger: its Broker.
+pub const BROKER_LABEL: &str = "eventing.knative.dev/broker";
+/// Namespace of the Services at which events are published.
+pub const EVENTING_NAMESPACE: &str = "kyma-system";
+/// Field manager of that label.
+pub const EVENTING_MANAGER: &str = "mainstay-eventing";

@@ -140,7 +140,7 @@ fn audit_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Bytes, such as `900Mi` or `5Gi`.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
     let read = units.iter().find_map(|(unit, bits)| {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;

@@ -15,6 +15,8 @@ pub(super) enum Error {
     WriteJson(#[source] serde_json::Error),
     #[error("could not write YAML")]
     WriteYaml(#[source] serde_yaml::Error),
+    #[error("the definition of Functions is not the one that v1alpha2 is served with")]
+    Component(#[source] json_patch::PatchError),
     #[error(
         "could not serve the socket; agent and renderer share the directory of --shared, and both write to `socket` in it"
     )]
@@ -86,6 +88,10 @@ pub(super) enum Error {
     InstalledElsewhere { here: String, there: String },
     #[error("nothing was changed: not confirmed")]
     NotConfirmed,
+    #[error("events are not delivered any more")]
+    Eventing(#[from] crate::eventing::Error),
+    #[error("could not deliver again")]
+    Replay(#[from] crate::eventing::ReplayError),
     #[error("the agent stopped")]
     Agent(#[from] crate::agent::Error),
     #[cfg(feature = "dev")]

@@ -18,6 +18,7 @@ mod dev;
 mod diff;
 mod drift;
 mod error;
+mod eventing;
 mod events;
 mod exit;
 mod follow;
@@ -96,6 +97,8 @@ enum Command {
     IgnoreFor(object_name::ObjectArguments),
     /// Show the Events of GitSyncs and of what they manage, newest last
     Events(events::Arguments),
+    /// Accept CloudEvents and deliver them to what subscribes; list what could not be delivered, and deliver it again
+    Eventing(eventing::Arguments),
     /// Print the completion for a shell: `source <(mainstay completion bash)`
     Completion(completion::Arguments),
     /// Run one container of a build Job
@@ -172,6 +175,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Trace(arguments) => trace::run(&arguments).await,
         Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,
         Command::Events(arguments) => events::run(&arguments).await,
+        Command::Eventing(arguments) => eventing::run(arguments).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command()),
         Command::Build(arguments) => build::run(arguments).await,
         Command::Registry(arguments) => registry::run(arguments).await,

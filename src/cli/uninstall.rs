@@ -8,6 +8,7 @@
 //!
 //! Deliberately absent: Functions. They serve without an agent, and their definition stays for as long as there are any.
 
+mod conversion;
 mod namespace;
 mod registry;
 
@@ -155,6 +156,7 @@ impl Uninstall<'_> {
 
     async fn perform(&self, installed: &Installed) -> Result<(), Error> {
         self.delete_syncs(installed.is_led).await?;
+        self.end_conversion().await?;
         self.stop_agent().await?;
         // From here on, no agent removes finalizers, nor makes policies anew.
         self.delete_policies().await?;

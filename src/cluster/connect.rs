@@ -23,6 +23,7 @@ use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tower::{BoxError, ServiceBuilder};
 
+use super::answer_limits::AnswerLimits;
 use super::count::{Requests, Verb};
 use super::discover::Discovery;
 use super::error::{Attempt, Cause, Error, Target};
@@ -79,6 +80,7 @@ pub(super) struct Inner {
     pub(super) unstreamed: Unstreamed,
     /// For pages of lists that are read.
     pub(super) pages: Semaphore,
+    pub(super) limits: AnswerLimits,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -109,10 +111,10 @@ impl Cluster {
 
     /// Uses existing clients: one for requests, one for watches. They may be clones of one client.
     pub fn from_clients(unary: Client, watches: Client) -> Self {
-        Self::of_clients(Clients { unary, watches }, PAGES)
+        Self::of_clients(Clients { unary, watches }, PAGES, AnswerLimits::OWN)
     }
 
-    pub(super) fn of_clients(clients: Clients, pages: usize) -> Self {
+    pub(super) fn of_clients(clients: Clients, pages: usize, limits: AnswerLimits) -> Self {
         let inner = Inner {
             clients: RwLock::new(clients),
             in_trouble: AtomicBool::new(false),
@@ -120,6 +122,7 @@ impl Cluster {
             discovery: Discovery::default(),
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(pages),
+            limits,
         };
         Self(Arc::new(inner), None)
     }

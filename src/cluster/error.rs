@@ -114,9 +114,18 @@ pub enum Cause {
     /// Discovery of this group failed, so it is unknown whether it has the kind.
     #[error("the API group {0} is not available")]
     GroupUnavailable(String),
+    /// What should be the uid of an object is none.
+    #[error("the answer has no valid uid")]
+    NoUid,
     /// An event of a watch or a page of a list is larger than any object may be.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
+    /// An event of a watch or a page of a list of another cluster has more JSON values than objects have.
+    #[error("the answer has more than {0} values")]
+    TooManyValues(usize),
+    /// A list of another cluster does not end.
+    #[error("the list does not end")]
+    TooLong,
 }
 
 impl From<serde_json::Error> for Cause {
@@ -163,7 +172,10 @@ impl Error {
             | Cause::Unreachable(_)
             | Cause::Unreadable { .. }
             | Cause::GroupUnavailable(_)
-            | Cause::TooLarge(_) => Class::Unavailable,
+            | Cause::NoUid
+            | Cause::TooLarge(_)
+            | Cause::TooManyValues(_)
+            | Cause::TooLong => Class::Unavailable,
             Cause::Credentials => Class::Denied,
             Cause::Configuration(_) | Cause::Unaddressable | Cause::NoNamespace => Class::Invalid,
         }

@@ -17,6 +17,7 @@
 //!
 //! Deliberately absent: any feature (GitSync, Function), any cache of objects, retries, and rate limits.
 
+mod answer_limits;
 mod apply;
 mod capabilities;
 mod connect;

@@ -14,12 +14,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::answer_limits::PAGE;
 use super::connect::Cluster;
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error};
 use super::kind::Kind;
 use super::object::{self, Read};
-use super::request::{Call, JSON, MAX_BYTES};
+use super::request::{Call, JSON};
 use super::selection::{Content, Selection, and};
 
 const ONE_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -138,11 +139,14 @@ impl Cluster {
     fn list_raw(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
         let limit = if selection.content == Content::Metadata { METADATA_PAGE } else { WHOLE_PAGE };
         let page = Page { items: VecDeque::new(), next: Some(String::new()), version: String::new(), limit };
-        let start = (self.clone(), Arc::clone(kind), selection, page);
-        stream::try_unfold(start, |(cluster, kind, selection, mut page)| async move {
+        let start = (self.clone(), Arc::clone(kind), selection, page, 0);
+        stream::try_unfold(start, |(cluster, kind, selection, mut page, mut listed)| async move {
             loop {
+                listed += if page.items.is_empty() { PAGE } else { 1 };
+                let failed = |cause| list_call(&kind, &selection, String::new()).failed(cause);
+                cluster.0.limits.check_list(listed).map_err(failed)?;
                 if let Some(item) = page.items.pop_front() {
-                    return Ok(Some((item, (cluster, kind, selection, page))));
+                    return Ok(Some((item, (cluster, kind, selection, page, listed))));
                 }
                 let Some(next) = page.next.take() else { return Ok(None) };
                 page = match cluster.page(&kind, &selection, &next, page.limit).await {
@@ -169,7 +173,9 @@ impl Cluster {
     ) -> Result<Page, Error> {
         loop {
             match self.page_of(kind, selection, next, limit).await {
-                Err(error) if limit > 1 && matches!(*error.cause, Cause::TooLarge(_)) => limit = (limit / 4).max(1),
+                Err(error) if limit > 1 && matches!(*error.cause, Cause::TooLarge(_) | Cause::TooManyValues(_)) => {
+                    limit = (limit / 4).max(1);
+                }
                 page => return page,
             }
         }
@@ -186,7 +192,7 @@ impl Cluster {
         if selection.content == Content::Metadata {
             call.accept = LIST_METADATA;
         }
-        let most = if limit > 1 { PAGE_BYTES } else { MAX_BYTES };
+        let most = if limit > 1 { PAGE_BYTES } else { self.0.limits.bytes };
         // It is never closed.
         let _permit = self.0.pages.acquire().await;
         let answer = self.ask_within(&call, most).await?;

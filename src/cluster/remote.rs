@@ -12,6 +12,7 @@ use std::time::Duration;
 use kube::Config;
 use kube::config::AuthInfo;
 
+use super::answer_limits::AnswerLimits;
 use super::connect::{CONNECT_TIMEOUT, Clients, Cluster, client_over, kept_alive, setup};
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::{Kind, Scope};
@@ -22,6 +23,8 @@ use super::resolver::{Addresses, NoAddress, Resolver};
 const WITHIN: Duration = Duration::from_secs(15);
 /// Pages of lists of another cluster that are read at the same time.
 const PAGES: usize = 1;
+/// Maximum length of the uid of an object, which is a UUID everywhere.
+const MAX_UID: usize = 64;
 /// The namespace that every cluster has, and by whose uid it is known.
 const KUBE_SYSTEM: &str = "kube-system";
 
@@ -44,7 +47,7 @@ impl Cluster {
             unary: client_over(&config, kept_alive(resolver.clone())).map_err(setup)?,
             watches: client_over(&config, kept_alive(resolver)).map_err(setup)?,
         };
-        Ok(Self::of_clients(clients, PAGES))
+        Ok(Self::of_clients(clients, PAGES, AnswerLimits::OTHER))
     }
 
     /// Which cluster it is: the uid of its namespace `kube-system`, which it keeps for as long as it exists.
@@ -56,7 +59,11 @@ impl Cluster {
         let failed = |cause| Error::new(Attempt::Read, Target::Object(namespaces.key(None, KUBE_SYSTEM)), cause);
         let found = tokio::time::timeout(WITHIN, self.get_metadata(&namespaces, None, KUBE_SYSTEM)).await;
         let found = found.unwrap_or_else(|_| Err(failed(Cause::TimedOut(WITHIN))))?;
-        found.and_then(|meta| meta.uid).ok_or_else(|| failed(Cause::Unaddressable))
+        let uid = found.and_then(|meta| meta.uid).ok_or_else(|| failed(Cause::Unaddressable))?;
+        // It is shown and kept, and whoever answers chooses it.
+        let is_uid =
+            |uid: &str| uid.len() <= MAX_UID && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if is_uid(&uid) { Ok(uid) } else { Err(failed(Cause::NoUid)) }
     }
 
     /// From now on requests go where those of `other` go, with its credentials; what is known of the cluster stays. Watches

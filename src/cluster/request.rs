@@ -21,8 +21,6 @@ use super::refusal::{Denial, Refusal};
 
 /// Deadline of a request, from sending it to the last byte of its answer. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
-/// Maximum size of an answer. The largest objects that servers store have 1.5 MiB.
-pub(super) const MAX_BYTES: usize = 16 << 20;
 /// Maximum size of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
@@ -129,14 +127,16 @@ impl Call {
 impl Cluster {
     /// Sends a request and reads its whole answer.
     pub(super) async fn ask(&self, call: &Call) -> Result<Bytes, Error> {
-        self.ask_within(call, MAX_BYTES).await
+        self.ask_within(call, self.0.limits.bytes).await
     }
 
     /// The same with an answer of at most so many bytes.
     pub(super) async fn ask_within(&self, call: &Call, most: usize) -> Result<Bytes, Error> {
         let answer = async {
             let response = self.open(call).await?;
-            read_body(response.into_body(), most).await.map_err(|cause| call.failed(cause))
+            let answer = read_body(response.into_body(), most).await.map_err(|cause| call.failed(cause))?;
+            self.0.limits.check(&answer).map_err(|cause| call.failed(cause))?;
+            Ok(answer)
         };
         let Ok(answer) = tokio::time::timeout(DEADLINE, answer).await else {
             self.set_in_trouble(true);

@@ -21,6 +21,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::answer_limits::PAGE;
 use super::connect::Cluster;
 use super::count::Verb;
 use super::error::{Attempt, Cause, Error, Target};
@@ -88,6 +89,7 @@ impl Cluster {
             lost: false,
             lists_instead: false,
             failing: false,
+            listed: 0,
         };
         stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await, watcher)) }).boxed()
     }
@@ -110,6 +112,8 @@ struct Watcher {
     lists_instead: bool,
     /// A failure was yielded, and no event since then.
     failing: bool,
+    /// Objects and pages of the list that is under way.
+    listed: usize,
 }
 
 #[derive(Default)]
@@ -154,6 +158,7 @@ impl Watcher {
             let event = match std::mem::take(&mut self.state) {
                 State::Fresh => {
                     self.state = State::Announced;
+                    self.listed = 0;
                     Some(WatchEvent::Begin)
                 }
                 State::Announced => self.begin().await,
@@ -193,8 +198,19 @@ impl Watcher {
         error.refusal().is_some_and(is_busy).then(|| self.fail(error))
     }
 
+    /// Counts an object or a page of a list; a failure if there are more than a list has.
+    fn listed(&mut self, more: usize) -> Option<WatchEvent> {
+        self.listed += more;
+        let cause = self.cluster.0.limits.check_list(self.listed).err()?;
+        self.state = State::Fresh;
+        Some(self.fail(self.call(Attempt::List).failed(cause)))
+    }
+
     /// Yields the next object of the page, or requests the next page.
     async fn next_in_page(&mut self, mut page: Page) -> Option<WatchEvent> {
+        if let Some(endless) = self.listed(if page.items.is_empty() { PAGE } else { 1 }) {
+            return Some(endless);
+        }
         if let Some(item) = page.items.pop_front() {
             return Some(match object::read_item(&self.kind, item.get()) {
                 Ok(Read::Whole(object)) => {
@@ -326,6 +342,9 @@ impl Watcher {
         }
         open.received = true;
         let initial = !open.synced;
+        if initial && let Some(endless) = self.listed(1) {
+            return Some(endless);
+        }
         if !initial {
             // An account that is not complete may yet break off where the last one did.
             self.failures = 0;
@@ -438,7 +457,7 @@ impl Watcher {
         };
         let since = Instant::now();
         Ok(Open {
-            lines: Lines::new(response?.into_body()),
+            lines: Lines::new(response?.into_body(), self.cluster.0.limits),
             version: after.unwrap_or_default().to_owned(),
             synced: after.is_some(),
             since,

@@ -1,6 +1,6 @@
 //! The watch decoder: the bytes of a watch become lines, and each line an event.
 //!
-//! Invariant: at most one line is held in memory, and no line of more than [`MAX_BYTES`].
+//! Invariant: at most one line is held in memory, and no line that the limits refuse.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -12,12 +12,11 @@ use tokio::time::Instant;
 
 use crate::object::Key;
 
+use super::answer_limits::AnswerLimits;
 use super::error::Cause;
 use super::object::{self, Read};
 use super::refusal::Refusal;
 
-/// Maximum size of a line. The largest objects that servers store have 1.5 MiB.
-const MAX_BYTES: usize = 16 << 20;
 /// Annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -88,11 +87,12 @@ pub(super) struct Lines {
     buffer: BytesMut,
     /// The buffer has no line end before this position.
     scanned: usize,
+    limits: AnswerLimits,
 }
 
 impl Lines {
-    pub(super) fn new(body: Body) -> Self {
-        Self { body, buffer: BytesMut::new(), scanned: 0 }
+    pub(super) fn new(body: Body, limits: AnswerLimits) -> Self {
+        Self { body, buffer: BytesMut::new(), scanned: 0, limits }
     }
 
     /// The next line that is not empty. An incomplete line at the end is dropped.
@@ -104,11 +104,14 @@ impl Lines {
                 if line.iter().all(u8::is_ascii_whitespace) {
                     continue;
                 }
-                return Next::Line(line);
+                return match self.limits.check(&line) {
+                    Ok(()) => Next::Line(line),
+                    Err(cause) => Next::Cut(cause),
+                };
             }
             self.scanned = self.buffer.len();
-            if self.scanned > MAX_BYTES {
-                return Next::Cut(Cause::TooLarge(MAX_BYTES));
+            if self.scanned > self.limits.bytes {
+                return Next::Cut(Cause::TooLarge(self.limits.bytes));
             }
             let waited = Instant::now();
             match tokio::time::timeout_at(deadline, self.body.frame()).await {
@@ -172,7 +175,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn gives_up_a_stream_that_is_silent() {
         let (_server, body) = super::super::fake::stream().await;
-        let mut lines = Lines::new(body);
+        let mut lines = Lines::new(body, AnswerLimits::OWN);
         let deadline = Instant::now() + Duration::from_secs(9);
         assert!(matches!(lines.next(deadline).await, Next::Cut(Cause::TimedOut(_))));
     }
@@ -184,7 +187,7 @@ mod tests {
             server.send(piece);
         }
         drop(server);
-        let mut lines = Lines::new(body);
+        let mut lines = Lines::new(body, AnswerLimits::OWN);
         let deadline = Instant::now() + Duration::from_secs(9);
         for expected in ["{\"a\":1}\n", "{\"b\":2}\n"] {
             let Next::Line(line) = lines.next(deadline).await else { panic!("a line") };

@@ -35,6 +35,8 @@ const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_se
 /// Failed attempts in a row to watch a kind after which its owners' statuses say so: what passes by itself has passed by
 /// then.
 const REMARKABLE_FAILURES: u32 = 3;
+/// How many objects of a list are noted that nobody manages.
+const MOST_STRANGERS: usize = 20_000;
 
 /// The drift loop. Clones are the same.
 #[derive(Clone)]
@@ -287,14 +289,14 @@ impl Drift {
                     }
                 }
                 if is_listed {
-                    shown.insert(self.kept(key));
+                    self.show(key, shown);
                 }
             }
             WatchEvent::Unreadable(live, error) => {
                 // Nothing can be decided about it but that it is there.
                 let Some(key) = kind.key_of(&live) else { return };
                 self.writer.announce_unreadable(&key, &live, &error);
-                shown.insert(self.kept(key));
+                self.show(key, shown);
             }
             WatchEvent::Synced(version) => {
                 let missing = self.writer.store().missing(kind, watched, &std::mem::take(shown), &version);
@@ -325,9 +327,14 @@ impl Drift {
         self.writer.carry_out(key, next);
     }
 
-    /// The key as the store keeps it, if it does: its texts are there already.
-    fn kept(&self, key: Key) -> Key {
-        self.writer.store().get(&key).map(|managed| managed.desired.key.clone()).unwrap_or(key)
+    /// Notes what a list has shown. Of objects that nobody manages, and which may be as many as somebody likes, so many that
+    /// those that are managed in a moment are among them; a later one of those is looked at once more.
+    fn show(&self, key: Key, shown: &mut HashSet<Key>) {
+        // The key as the store keeps it: its texts are there already.
+        let kept = self.writer.store().get(&key).map(|managed| managed.desired.key.clone());
+        if kept.is_some() || shown.len() < MOST_STRANGERS {
+            shown.insert(kept.unwrap_or(key));
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Exposure: an APIRule becomes the objects by which others route requests to a Service.
 //!
 //! [`run`] is the task of one APIRule, [`watch`] follows what all of them need: what the cluster serves, the routes that are there,
-//! and the Services. `resolve` validates, `express` decides how each path is guarded, `routes` builds the objects (one file per
-//! kind), and `host_conflict` says whose host it is.
+//! and the Services. `resolve` validates (`anchored` what a path may match), `express` decides how each path is guarded, `routes`
+//! builds the objects (one file per kind), and `host_conflict` says whose host it is.
 //!
 //! Invariant: a path with a check is never routed without it. Where the cluster cannot make the check there is no route for the
 //! path, and none that may lead to the same requests.
@@ -12,6 +12,7 @@
 //! Deliberately absent: routing. That is Istio's and Oathkeeper's, a Gateway's, or the embedded cluster's.
 
 mod access_rule;
+mod anchored;
 mod child;
 mod context;
 mod denied;

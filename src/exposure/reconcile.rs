@@ -23,7 +23,7 @@ use super::resolve::{Failure, Identity, Resolved, identity, resolve, text};
 use super::routes::{Routes, build};
 use super::seen::{Seen, Verdict};
 use super::served::{Means, Served};
-use super::status::{self, Outcome};
+use super::status::{self, Elsewhere, Outcome};
 use crate::api::ApiRule;
 use crate::api::api_rule::ApiRuleStatus;
 use crate::api::conditions::{self, Type};
@@ -58,6 +58,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         owner,
         began: Instant::now(),
         written: None,
+        elsewhere: None,
         applied: HashMap::new(),
         good: None,
         reverts: RevertBackoff::default(),
@@ -100,6 +101,8 @@ struct Task {
     owner: Owner,
     began: Instant,
     written: Option<ApiRuleStatus>,
+    /// The generation of the APIRule whose status another controller has written.
+    elsewhere: Option<i64>,
     applied: HashMap<(ChildKind, String), Applied>,
     /// The last valid version.
     good: Option<Resolved>,
@@ -186,7 +189,12 @@ impl Task {
             self.give_up();
             let left = self.prune(&identity, &[]).await;
             let wait = left.map_or_else(|refused| refused.wait(), |()| FAR);
-            return Some(Attempt { outcome: Outcome::ManagedElsewhere(child), wait });
+            return Some(Attempt { outcome: Outcome::ManagedElsewhere(Elsewhere::Made(child)), wait });
+        }
+        if self.is_reported_elsewhere(rule) {
+            // What it serves now may be what was made here.
+            self.applied.clear();
+            return Some(Attempt::of(Outcome::ManagedElsewhere(Elsewhere::Reported)));
         }
         let Some((means, served)) = means else {
             self.give_up();
@@ -202,6 +210,22 @@ impl Task {
             Some(problem) => Attempt { outcome: problem(is_served), wait: attempt.wait },
             None => attempt,
         })
+    }
+
+    /// Whether another controller has written the status after this agent. With another generation that is tried anew.
+    fn is_reported_elsewhere(&mut self, rule: &ApiRule) -> bool {
+        let time = |status: Option<&ApiRuleStatus>| status?.last_processed_time.as_ref().map(|at| at.0);
+        let is_moved = match (time(self.written.as_ref()), time(rule.status.as_ref())) {
+            // An older state than the written one may still come.
+            (Some(written), Some(live)) => live > written,
+            _ => false,
+        };
+        if is_moved {
+            self.elsewhere = rule.metadata.generation;
+            // What is compared from now on.
+            self.written.clone_from(&rule.status);
+        }
+        self.elsewhere.is_some() && self.elsewhere == rule.metadata.generation
     }
 
     /// Nothing is served by this agent.
@@ -247,7 +271,7 @@ impl Task {
         for child in routes {
             match self.put(good, child).await {
                 Ok(later) => wait = wait.min(later.unwrap_or(FAR)),
-                Err(failed) => return failed.into(),
+                Err(failed) => return failed.with(&self.old_rules(&good.identity)).into(),
             }
         }
         // Before the new Rules, so that no old one answers for one of them that is refused.
@@ -275,6 +299,20 @@ impl Task {
             (None, Verdict::Accepted) => Outcome::Served(good.host.clone()),
         };
         Attempt { outcome, wait }
+    }
+
+    /// The access rules that are there, as words.
+    fn old_rules(&self, identity: &Identity) -> String {
+        let children = self.context.children(&self.owner, &identity.uid);
+        let rules =
+            children.into_iter().filter(|(place, seen)| place.0 == ChildKind::AccessRule && !seen.is_terminating);
+        let mut names: Vec<String> = rules.map(|(place, _)| place.2).collect();
+        names.sort();
+        match names.as_slice() {
+            [] => String::new(),
+            [one] => format!("; until then, Rule {one} goes on serving as it is"),
+            [one, rest @ ..] => format!("; until then, Rule {one} and {} more go on serving as they are", rest.len()),
+        }
     }
 
     /// What is said of the objects: the worst.
@@ -439,6 +477,14 @@ enum NotPut {
 }
 
 impl NotPut {
+    /// With more words.
+    fn with(self, more: &str) -> Self {
+        match self {
+            Self::Taken(why) => Self::Taken(why + more),
+            Self::Refused { why, wait } => Self::Refused { why: why + more, wait },
+        }
+    }
+
     fn wait(&self) -> Duration {
         match self {
             Self::Taken(_) => FAR,

@@ -9,6 +9,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::anchored;
 use crate::api::ApiRule;
 use crate::api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
 
@@ -185,6 +186,9 @@ pub(super) fn resolve(
             check_service(service, &format!("{attribute}.service"), &identity, &mut failures);
         }
         check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), &mut failures);
+        if let Some(why) = anchored::why_not(&rule.path) {
+            failures.push(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
+        }
         let Some(service) = rule.service.as_ref().or(spec.service.as_ref()) else {
             let why = "No service defined with no main service on spec level";
             failures.push(Failure::new(format!("{attribute}.service"), why));
@@ -368,6 +372,16 @@ mod tests {
         check(json!({"rules": []}), "Validation error: Attribute \".spec.rules\": No rules defined");
         let none = json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": []}]});
         check(none, "Validation error: Attribute \".spec.rules[0].accessStrategies\": No accessStrategies defined");
+    }
+
+    #[test]
+    fn a_path_does_not_reach_another_host() {
+        let at = "Validation error: Attribute \".spec.rules[0].path\": not a path of this host: ";
+        let why = "every alternative must begin with /, or it would match the rest of another host's name";
+        for bad in ["ample.com/.*", "/a|.*"] {
+            check(json!({"rules": [path(bad, &["GET"], "noop")]}), &format!("{at}{why}"));
+        }
+        check(json!({"rules": [path("/a|/b.*", &["GET"], "noop")]}), "web.kyma.local");
     }
 
     #[test]

@@ -11,6 +11,15 @@ const OK: &str = "OK";
 const ERROR: &str = "ERROR";
 const SKIPPED: &str = "SKIPPED";
 
+/// By what another controller is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Elsewhere {
+    /// It has made this object.
+    Made(String),
+    /// It has written the status.
+    Reported,
+}
+
 /// What became of an APIRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -28,8 +37,8 @@ pub(super) enum Outcome {
     AuthNotSupported(String),
     /// What routes has not accepted it: yet, or for a reason.
     NotAccepted(Option<String>),
-    /// Another controller serves it.
-    ManagedElsewhere(String),
+    /// Another controller serves it: what it has done.
+    ManagedElsewhere(Elsewhere),
     /// The cluster cannot be read.
     Unreadable(String),
     /// Something could not be written.
@@ -57,7 +66,12 @@ impl Outcome {
                 ("Unknown", Reason::NotAccepted, "no gateway has accepted the route yet".to_owned())
             }
             Self::NotAccepted(Some(why)) => ("False", Reason::NotAccepted, format!("the route is not accepted: {why}")),
-            Self::ManagedElsewhere(child) => {
+            Self::ManagedElsewhere(Elsewhere::Reported) => {
+                let text = "another controller writes the status of this APIRule (lastProcessedTime), so it is left to that; what \
+                            this agent has made for it stays as it is until the APIRule changes";
+                ("Unknown", Reason::ManagedElsewhere, text.to_owned())
+            }
+            Self::ManagedElsewhere(Elsewhere::Made(child)) => {
                 let text = format!(
                     "another controller has made {child} for this APIRule, so it is left to that; if that controller is gone, \
                      delete what it has made"
@@ -174,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_another_controller_serves_keeps_its_codes() {
-        let elsewhere = Outcome::ManagedElsewhere("VirtualService web-x".into());
+        let elsewhere = Outcome::ManagedElsewhere(Elsewhere::Made("VirtualService web-x".into()));
         let status = after(&ApiRuleStatus::default(), &elsewhere, Some(2), Timestamp::UNIX_EPOCH);
         assert_eq!((&status.api_rule_status, status.observed_generation), (&None, None));
         assert_eq!(patch(&status, &elsewhere)["status"].as_object().unwrap().len(), 1);

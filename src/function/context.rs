@@ -21,6 +21,7 @@ use super::observe::{self, Cache, SeeChild};
 use super::quotas::Quotas;
 use crate::api::{Function, FunctionSpec};
 use crate::apply::{Announcement, Writer};
+use crate::bindings::Bindings;
 use crate::liveness::Component;
 use crate::managed::Part;
 use crate::notification::Message;
@@ -56,6 +57,8 @@ pub struct Context {
     settings: watch::Sender<Arc<Settings>>,
     /// Registry and Git credentials.
     pub secrets: Arc<Secrets>,
+    /// What ServiceBindingUsages hand to Functions.
+    pub bindings: Arc<Bindings>,
     /// The consumers that a push wakes.
     pub pushes: Arc<Pushes>,
     /// Changes when every remote has to be polled now.
@@ -101,6 +104,7 @@ impl Context {
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
+        bindings: Arc<Bindings>,
         pushes: Arc<Pushes>,
         settings: Settings,
         liveness: Component,
@@ -111,6 +115,7 @@ impl Context {
             source,
             repositories,
             secrets,
+            bindings,
             pushes,
             poll_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),

@@ -7,13 +7,15 @@
 //! Invariant: a commit that does not change the directory changes nothing: the reported commit is the one in which the
 //! current tree first appeared.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
-use crate::api::function::FunctionStatus;
+use super::resolve::Origin;
+use crate::api::function::{FunctionSpec, FunctionStatus};
 use crate::api::function_conditions::Reason;
-use crate::api::git_repository::AuthType;
+use crate::api::git_repository::{AuthType, GitRepository, GitRepositorySpec};
 use crate::failure::{Class, chain};
 use crate::secrets::{Known, RepositorySecrets, SecretData};
 use crate::source::{self, AccessFault, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault, Verification};
@@ -23,7 +25,7 @@ use crate::source::{self, AccessFault, BaseDir, Fault, Reference, Remote, Remote
 pub struct GitLocation {
     /// Namespace of the Function and of the GitRepository.
     pub namespace: String,
-    /// Name of the GitRepository.
+    /// Name of the GitRepository, or the address of the Function's own repository.
     pub repository: String,
     /// Branch, tag or commit id, which may be abbreviated.
     pub reference: String,
@@ -141,23 +143,32 @@ fn kind_of(fault: &Fault) -> &'static str {
     }
 }
 
-/// The remote of the GitRepository. From now on `followed` watches the Secrets that it names, and no others.
-pub(super) async fn remote(
-    context: &Context,
-    followed: &mut RepositorySecrets,
-    location: &GitLocation,
-) -> Result<(Remote, Access), SourceError> {
-    let GitLocation { namespace, repository, .. } = location;
-    let Some(found) = context.repositories.get(namespace, repository) else {
-        let repositories = &context.repositories;
-        let (class, why) = match repositories.problem(namespace, repository) {
+/// The GitRepository with this name.
+fn named(context: &Context, namespace: &str, name: &str) -> Result<Arc<GitRepository>, SourceError> {
+    let repositories = &context.repositories;
+    repositories.get(namespace, name).ok_or_else(|| {
+        let (class, why) = match repositories.problem(namespace, name) {
             Some(why) if repositories.unknown().is_none() => {
                 (Class::NotReady, format!("cannot be read; correct it: {why}"))
             }
             Some(why) => (Class::Unavailable, format!("cannot be read: {why}")),
             None => (Class::NotReady, format!("does not exist in namespace {namespace}")),
         };
-        return Err(SourceError::options(class, &format!("GitRepository \"{repository}\" {why}")));
+        SourceError::options(class, &format!("GitRepository \"{name}\" {why}"))
+    })
+}
+
+/// The remote of a repository. From now on `followed` watches the Secrets that it names, and no others.
+pub(super) async fn remote(
+    context: &Context,
+    followed: &mut RepositorySecrets,
+    namespace: &str,
+    origin: &Origin,
+) -> Result<(Remote, Access), SourceError> {
+    let found = match origin {
+        Origin::Named(name) => named(context, namespace, name)?,
+        // It has no name, so nothing can be pinned.
+        Origin::Own(_, spec) => Arc::new(GitRepository::new("", GitRepositorySpec::clone(spec))),
     };
     let spec = &found.spec;
     let known = followed.of(&context.secrets, namespace, spec).await;
@@ -254,6 +265,15 @@ pub(super) async fn tree(
 pub(super) fn hint(context: &Context, remote: &Remote, last: &Tree) {
     if let (Ok(reference), Ok(head)) = (Reference::parse(&last.location.reference), last.head.parse()) {
         context.source.hint(remote, &reference, head);
+    }
+}
+
+/// What a status says of the source: as in the spec, or the address of the Function's own repository.
+pub(super) fn said(spec: &FunctionSpec) -> Cow<'_, str> {
+    match spec.own_repository() {
+        // One that cannot be read may hold a password.
+        Some(own) => RemoteUrl::parse(&own.spec().url).map(|url| url.to_string()).unwrap_or_default().into(),
+        None => (&*spec.source).into(),
     }
 }
 

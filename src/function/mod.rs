@@ -34,6 +34,7 @@ mod named_secrets;
 pub mod observe;
 #[expect(clippy::disallowed_methods, reason = "failures are retried after a while")]
 mod perform;
+mod pod_secrets;
 #[expect(clippy::disallowed_methods, reason = "it waits for the next poll")]
 mod polling;
 pub mod presets;
@@ -63,7 +64,7 @@ pub use defaults::{authored, complete, same_input};
 pub use executor::Builder;
 pub use flavour::Flavour;
 pub use reconcile::{functions, run};
-pub use resolve::{Code, Replicas, ResolvedFunction, Warning, resolve};
+pub use resolve::{BoundSecret, Code, Origin, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Retention, Settings};
 pub use variables::{InvalidVariable, VARIABLES, WithoutEffect};
 pub use violation::{Violation, reason, text};

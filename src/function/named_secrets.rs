@@ -1,7 +1,8 @@
 //! What the Secrets that a Function names say of themselves: one that is a token of a ServiceAccount, or a key that the agent
 //! has made, is a credential whatever its name is.
 //!
-//! Invariant: of a Secret only its metadata are read, and only if the Function hands it to its code.
+//! Invariant: of a Secret only its metadata are read, and only if the Function hands it to its code, or has its own repository read
+//! with it.
 //!
 //! Deliberately absent: the data and the types of Secrets, which would cost memory; a token is known by the annotation
 //! without which no API server takes one.
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::credentials::{named, purpose_of};
 use crate::api::FunctionSpec;
+use crate::bindings::Bound;
 use crate::cluster::{Cluster, Error, Kind, Scope};
 
 /// How long it counts what a Secret said.
@@ -28,8 +30,10 @@ impl NamedSecrets {
         cluster: &Cluster,
         namespace: &str,
         spec: &FunctionSpec,
+        bound: &[Bound],
     ) -> Result<BTreeMap<String, &'static str>, (String, Error)> {
-        let names = named(spec).map(str::to_owned).collect::<BTreeSet<_>>();
+        let bound = bound.iter().map(|bound| bound.secret.as_str());
+        let names = named(spec).chain(bound).map(str::to_owned).collect::<BTreeSet<_>>();
         self.0.retain(|name, (at, _)| names.contains(name) && at.elapsed() < COUNTS_FOR);
         let kind = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
         for name in names.into_iter().filter(|name| !name.is_empty()) {

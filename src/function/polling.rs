@@ -12,6 +12,7 @@ use super::child_set::Children;
 use super::child_state::{Job, Role};
 use super::context::Context;
 use super::git::{self, Access, GitLocation, SourceError, Tree};
+use super::resolve::Origin;
 use super::retry::Retry;
 use super::{Code, ResolvedFunction};
 use crate::api::build::{FailureReason, Termination};
@@ -133,8 +134,8 @@ impl Polling {
 
     /// Sets the remote that the Function uses, if it can be determined.
     pub(super) async fn set_remote(&mut self, context: &Context, function: &ResolvedFunction) {
-        if let Some(location) = location(function)
-            && let Ok((remote, _)) = git::remote(context, &mut self.secrets, &location).await
+        if let Some((location, origin)) = location(function)
+            && let Ok((remote, _)) = git::remote(context, &mut self.secrets, &location.namespace, origin).await
         {
             self.uses(context, &remote, &location);
         }
@@ -165,14 +166,14 @@ impl Polling {
         function: &ResolvedFunction,
         children: &Children,
     ) -> Result<Source, SourceError> {
-        let Some(location) = location(function) else {
+        let Some((location, origin)) = location(function) else {
             self.end(context);
             (self.tree, self.unread) = (None, None);
             return Ok(Source::Inline);
         };
         self.tree = self.tree.take().filter(|tree| tree.location == location);
         let moved = moved(children).filter(|job| self.resolved_for.as_deref() != Some(&job.identity.uid));
-        let found = match git::remote(context, &mut self.secrets, &location).await {
+        let found = match git::remote(context, &mut self.secrets, &location.namespace, origin).await {
             Ok((remote, access)) => {
                 self.uses(context, &remote, &location);
                 if let (None, Some(tree)) = (&self.remote, &self.tree) {
@@ -254,14 +255,15 @@ impl Polling {
 }
 
 /// The Git source in the spec; `None` for an inline Function.
-fn location(function: &ResolvedFunction) -> Option<GitLocation> {
+fn location(function: &ResolvedFunction) -> Option<(GitLocation, &Origin)> {
     let Code::Git { repository, reference, base_dir } = &function.code else { return None };
-    Some(GitLocation {
+    let location = GitLocation {
         namespace: function.namespace.clone(),
-        repository: repository.clone(),
+        repository: repository.to_string(),
         reference: reference.to_string(),
         base_dir: base_dir.to_string(),
-    })
+    };
+    Some((location, repository))
 }
 
 /// The Job that failed because its branch has moved.

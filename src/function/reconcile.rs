@@ -23,11 +23,12 @@ use super::knative::Presence;
 use super::name_conflict::NameConflict;
 use super::named_secrets::NamedSecrets;
 use super::perform;
+use super::pod_secrets::PodSecrets;
 use super::polling::{Polling, Source};
 use super::quotas::Waiting;
 use super::refusals::RefusedWrite;
 use super::repository;
-use super::resolve::{reason, resolve, text};
+use super::resolve::{BoundSecret, reason, resolve, text};
 use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved};
 use super::status::Reconciled;
 use super::tag;
@@ -36,6 +37,7 @@ use crate::api::Function;
 use crate::api::function::FunctionStatus;
 use crate::api::function_conditions::{Reason, Status, Type};
 use crate::api::git_repository::{GitRepositorySpec, PinnedHostKey};
+use crate::bindings::{Bound, Taken};
 use crate::cluster::{Error, Kind};
 use crate::failure::{Class, caught};
 use crate::managed::{History, Policy};
@@ -57,7 +59,14 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let uid = first.metadata.uid.clone().unwrap_or_default();
     let owner = Owner::function(&namespace, &name);
     let notifier = context.cache.register(&owner, &namespace, &uid);
-    if stop.run_until_cancelled(context.cache.complete()).await.is_none() {
+    let bindings = context.bindings.enter(&namespace, &name);
+    let known = async { tokio::join!(context.cache.complete(), context.bindings.known()) };
+    if stop.run_until_cancelled(known).await.is_none() {
+        return;
+    }
+    // Which Secrets are credentials is known once all Functions are.
+    let mut listed = context.secrets.of_functions().listed();
+    if stop.run_until_cancelled(listed.wait_for(|listed| *listed)).await.is_none() {
         return;
     }
     let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
@@ -67,6 +76,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
     let mut of_receivers = context.secrets.of_receivers().listen();
+    let mut of_functions = context.secrets.of_functions().listen();
     let mut settings = context.settings_changes();
     let mut poll_now = context.poll_now.subscribe();
     let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
@@ -77,8 +87,10 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
         of_receivers.mark_unchanged();
+        of_functions.mark_unchanged();
         settings.mark_unchanged();
         knative.mark_unchanged();
+        task.follow_bindings(&name, &function);
         let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
         if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
@@ -102,6 +114,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 () = stop.cancelled() => return,
                 changed = input.changed() => if changed.is_err() { return },
                 () = notifier.notified() => {}
+                () = bindings.notified() => {}
                 () = drifted.notified() => if !(task.forget_resumed() | task.fails_otherwise()) { continue },
                 // A change of another object costs only this comparison.
                 _ = repositories.changed() => {
@@ -111,6 +124,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                     }
                 }
                 _ = of_receivers.changed() => if task.credentials_for(&function) == credentials { continue },
+                _ = of_functions.changed() => if task.credentials_for(&function) == credentials { continue },
                 () = task.others_changed() => {}
                 _ = settings.changed() => {}
                 _ = knative.changed() => if !task.uses_knative { continue },
@@ -125,6 +139,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
     }
     context.writer.forget_owner(&owner);
+    context.bindings.leave(&namespace, &name);
     task.polling.end(&context);
     context.pushes.remove(&consumer);
     context.set_metrics(&owner, None);
@@ -170,6 +185,9 @@ pub(super) struct Task {
     /// How long each condition took to become True.
     pub(super) took: [Option<Duration>; 3],
     named_secrets: NamedSecrets,
+    /// What ServiceBindingUsages hand to it.
+    bound: Vec<Bound>,
+    pod_secrets: PodSecrets,
     /// Reconciles in a row that panicked.
     panics: u32,
     /// Whether it runs on Knative, or is to.
@@ -209,6 +227,8 @@ impl Task {
             not_put_back: Vec::new(),
             took: [None; 3],
             named_secrets: NamedSecrets::default(),
+            bound: Vec::new(),
+            pod_secrets: PodSecrets::default(),
             panics: 0,
             uses_knative: false,
         }
@@ -223,6 +243,25 @@ impl Task {
         }
     }
 
+    /// What ServiceBindingUsages hand to it now.
+    fn follow_bindings(&mut self, name: &str, function: &Function) {
+        let labels = function.spec.labels.iter().flatten().map(|(key, _)| key);
+        self.bound = self.context.bindings.of(&self.namespace, name, labels);
+    }
+
+    /// What of that the code may have, and says so of the rest.
+    fn take_bound(&self, credentials: &Credentials) -> Vec<BoundSecret> {
+        let refusal = |bound: &Bound| credentials.refusal_of_bound(&bound.secret);
+        let judge = |bound: &Bound| (bound.clone(), refusal(bound).map_or(Taken::Bound, Taken::Refused));
+        let taken: Vec<(Bound, Taken)> = self.bound.iter().map(judge).collect();
+        let allowed = taken.iter().filter(|(_, taken)| *taken == Taken::Bound);
+        let secrets = allowed
+            .map(|(bound, _)| BoundSecret { prefix: bound.prefix.clone(), secret: bound.secret.clone() })
+            .collect();
+        self.context.bindings.taken(&self.namespace, self.owner.resource().name(), taken);
+        secrets
+    }
+
     fn due(&self) -> Instant {
         let first = [self.due, self.polling.due()].into_iter().flatten().min();
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
@@ -230,7 +269,7 @@ impl Task {
 
     /// The GitRepository of a Git Function and its pinned host keys; an error if it is unknown whether it exists.
     fn repository_of(&self, function: &Function) -> Result<Option<(GitRepositorySpec, Vec<PinnedHostKey>)>, String> {
-        let is_git = function.spec.kind.as_deref() == Some("git");
+        let is_git = function.spec.kind.as_deref() == Some("git") && function.spec.own_repository().is_none();
         let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
         let repositories = &self.context.repositories;
         match (repositories.get(&self.namespace, source), repositories.problem(&self.namespace, source)) {
@@ -243,10 +282,11 @@ impl Task {
         }
     }
 
-    /// The Secrets that its code may not read, if it is to read any; an error if they are unknown.
+    /// The Secrets that its code may not read, and its own repository is not read with, if it names any; an error if they are
+    /// unknown.
     fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
         let (settings, repositories) = (self.context.settings(), &self.context.repositories);
-        if credentials::named(&function.spec).next().is_none() {
+        if credentials::named(&function.spec).next().is_none() && self.bound.is_empty() {
             return Ok(Credentials::default());
         }
         if let Some(why) = repositories.unknown() {
@@ -260,7 +300,9 @@ impl Task {
         };
         let all = repositories.in_namespace(&self.namespace);
         let of_repositories = Credentials::new(&settings, all.iter().map(|repository| &repository.spec));
-        Ok(of_repositories.and_of_receivers(of_receivers))
+        // Those of Functions are listed since this task began.
+        let of_functions = self.context.secrets.of_functions().of(&self.namespace).unwrap_or_default();
+        Ok(of_repositories.and_of_receivers(of_receivers).and_of_functions(of_functions))
     }
 
     /// The same, and those of the Secrets that are credentials by their own account.
@@ -271,7 +313,7 @@ impl Task {
     ) -> Result<Credentials, String> {
         let cluster = self.context.writer.cluster();
         let by_name = by_name.as_ref().map_err(Clone::clone)?;
-        let found = self.named_secrets.look(cluster, &self.namespace, &function.spec).await;
+        let found = self.named_secrets.look(cluster, &self.namespace, &function.spec, &self.bound).await;
         let unread = |(name, error): (String, Error)| format!("Secret {name} cannot be read: {}", error.cause_text());
         found.map(|found| by_name.and(found)).map_err(unread)
     }
@@ -292,6 +334,7 @@ impl Task {
         };
         tokio::select! {
             () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secrets_mut())) => return,
+            () = self.pod_secrets.changed() => return,
             _ = self.host_keys.changed() => return self.polling.host_keys_changed(),
             () = gone => {}
             () = raised => {}
@@ -390,14 +433,16 @@ impl Task {
             Ok(credentials) => credentials,
             Err(why) => {
                 self.requeue_within(Duration::from_secs(10));
-                let unknown = "which of the Secrets in spec.env are credentials is unknown";
+                let place = if function.spec.own_secret().is_some() { "its spec" } else { "spec.env" };
+                let unknown = format!("which of the Secrets in {place} are credentials is unknown");
                 return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
             }
         };
         // They may change at any time, and a reconcile has one of them.
         let settings = self.context.settings();
         self.follow_secrets(&settings);
-        let spec = match resolve(function, &settings, &credentials) {
+        let bound_secrets = self.take_bound(&credentials);
+        let mut spec = match resolve(function, &settings, &credentials) {
             Ok(spec) => spec,
             Err(violations) => {
                 self.context.cache.withdraw(&self.owner);
@@ -408,6 +453,14 @@ impl Task {
         if self.uses_knative {
             self.context.cache.knative().set_used();
         }
+        spec.bound_secrets = bound_secrets;
+        spec.secrets_digest = match self.pod_secrets.digest(&self.context.secrets, &spec).await {
+            Ok(digest) => digest,
+            Err(why) => {
+                self.requeue_within(Duration::from_secs(10));
+                return refused(Reason::SourceUpdateFailed, why);
+            }
+        };
         let runtime = spec.runtime.name.to_owned();
         let warnings = spec.warnings.clone();
         let mut reconciled = Reconciled { runtime: Some(runtime), warnings: Some(warnings), ..Reconciled::default() };

@@ -15,6 +15,7 @@ mod pods;
 mod sizes;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use kube::ResourceExt as _;
 
@@ -25,10 +26,11 @@ pub use super::settings::Settings;
 use super::violation::shown;
 pub use super::violation::{Violation, reason, text};
 use crate::api::function::{EnvVar, FunctionSpec, Resources, SecretMount};
+use crate::api::git_repository::GitRepositorySpec;
 use crate::api::{Function, names};
 use crate::object::syntax;
 use crate::runtimes::{self, Runtime};
-use crate::source::{BaseDir, Reference};
+use crate::source::{BaseDir, Reference, RemoteUrl};
 use findings::Findings;
 pub use findings::Warning;
 use pods::is_ours;
@@ -52,6 +54,11 @@ pub struct ResolvedFunction {
     pub pod_annotations: BTreeMap<String, String>,
     /// Secrets whose keys are files in the serving pods.
     pub secret_mounts: Vec<SecretMount>,
+    /// Secrets whose keys are environment variables of the serving pods, each with what stands before the keys; the last
+    /// one counts. They are bound, not of the spec.
+    pub bound_secrets: Vec<BoundSecret>,
+    /// Digest of the values that the environment gets from Secrets.
+    pub secrets_digest: Option<String>,
     /// The runtime of the spec, or the default.
     pub runtime: &'static Runtime,
     /// The base image.
@@ -76,6 +83,15 @@ pub struct ResolvedFunction {
     pub warnings: Vec<Warning>,
 }
 
+/// A Secret whose keys are environment variables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundSecret {
+    /// What stands before each key.
+    pub prefix: String,
+    /// Its name.
+    pub secret: String,
+}
+
 /// The source of a Function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -88,13 +104,32 @@ pub enum Code {
     },
     /// In a Git repository.
     Git {
-        /// Name of the GitRepository in the same namespace.
-        repository: String,
+        /// The repository.
+        repository: Origin,
         /// The reference.
         reference: Reference,
         /// The directory of the source.
         base_dir: BaseDir,
     },
+}
+
+/// Which repository the source is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// That of the GitRepository with this name in the same namespace.
+    Named(String),
+    /// One that the Function has itself, at this address.
+    Own(RemoteUrl, Box<GitRepositorySpec>),
+}
+
+impl fmt::Display for Origin {
+    /// The name, or the address without credentials; none of the two can be taken for the other.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Own(url, _) => url.fmt(f),
+        }
+    }
 }
 
 /// Number of serving pods.
@@ -147,7 +182,7 @@ impl ResolvedFunction {
 
 /// Resolves a Function as far as it depends on the object and the settings alone.
 ///
-/// `credentials` are the Secrets of its namespace that its code may not read.
+/// `credentials` are the Secrets of its namespace that its code may not read, and its own repository is not read with.
 pub fn resolve(
     function: &Function,
     settings: &Settings,
@@ -155,6 +190,7 @@ pub fn resolve(
 ) -> Result<ResolvedFunction, Vec<Violation>> {
     let mut found = Findings::default();
     let spec = &function.spec;
+    let credentials = &*credentials.and_own(spec);
     let name = function.name_any();
     let uid = function.uid().unwrap_or_default();
     for words in syntax::dns_label(&name) {
@@ -165,7 +201,7 @@ pub fn resolve(
     let is_git = code::is_git(spec, &mut found);
     let runtime = runtime(function, settings, is_git, &mut found);
     let base = runtime.and_then(|runtime| base(spec, settings, runtime, &mut found));
-    let code = code::code(spec, is_git, runtime, &mut found);
+    let code = code::code(spec, (is_git, runtime), credentials, &mut found);
     let replicas = sizes::replicas(function, settings, &mut found);
     let resources = sizes::of_pod(function, settings, runtime, &mut found);
     let ours = env::ours(function, settings, runtime, &resources);
@@ -188,6 +224,8 @@ pub fn resolve(
         pod_labels,
         pod_annotations,
         secret_mounts,
+        bound_secrets: Vec::new(),
+        secrets_digest: None,
         runtime,
         base,
         has_own_base: own_base(spec).is_some(),
@@ -257,6 +295,9 @@ fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     }
 }
 
+/// Why no base image is used.
+const NODE_RUNS: &str = "Functions of this cluster run on the Node.js and Python of its node";
+
 fn own_base(spec: &FunctionSpec) -> Option<&str> {
     spec.runtime_image_override.as_deref().filter(|image| !image.is_empty())
 }
@@ -269,7 +310,14 @@ fn base(
 ) -> Option<BaseImage> {
     if let Some(image) = own_base(spec) {
         warn_of(runtime, runtime.runs_as, found);
-        return BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok();
+        let chosen = BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok()?;
+        if settings.runs_on_node {
+            let message =
+                format!("{}, which spec.runtimeImageOverride names, is not used here: {NODE_RUNS}", shown(image));
+            found.warn("RuntimeImageNotUsed", message);
+            return Some(BaseImage::Scratch);
+        }
+        return Some(chosen);
     }
     let names = [(runtime.name, runtime.runs_as), (runtime.runs_as, runtime.runs_as), ("*", runtime.runs_as)];
     let others = runtime.served_by().map(|row| (row.name, row.name));

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use k8s_openapi::api::core::v1::LocalObjectReference;
 
 use super::base::BaseImage;
 use super::executor::{self, Builder};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub builder_image: String,
     /// How Functions are run that do not say so themselves.
     pub serving: Flavour,
+    /// Secret of a Function's namespace with which nodes pull that image, if it takes one.
+    pub image_pull_secret: Option<String>,
     /// What builds images.
     pub builder: Builder,
     /// Image of Kaniko's executor, if it is named.
@@ -43,6 +46,8 @@ pub struct Settings {
     pub executor_args: Vec<String>,
     /// Base images by runtime, over those that are [shipped](runtimes::Runtime::base_image); `*` is for all others.
     pub base_images: BTreeMap<String, BaseImage>,
+    /// Whether code runs with the Node.js and Python of the node, whatever base image a Function names.
+    pub runs_on_node: bool,
     /// When Functions move to another base image, and find out what a tag of theirs names; `None`: at once, and never.
     pub base_schedule: Option<Cron>,
     /// Platform of the images, as `linux/amd64`.
@@ -139,6 +144,13 @@ impl Settings {
         (self.builder == Builder::Kaniko).then(|| self.executor_image.as_deref().unwrap_or_default())
     }
 
+    /// The `imagePullSecrets` of the pods of builds, whose registry has this Secret.
+    pub fn pull_secrets(&self, registry: &str) -> Vec<LocalObjectReference> {
+        let other = self.image_pull_secret.as_deref().filter(|secret| *secret != registry);
+        let all = [registry].into_iter().chain(other);
+        all.map(|name| LocalObjectReference { name: name.to_owned() }).collect()
+    }
+
     /// The Secrets that every Function uses: external registry, default registry, packages.
     pub fn secrets(&self) -> [&str; 3] {
         [&self.external_registry_secret, &self.default_registry_secret, &self.package_registry_secret]
@@ -150,10 +162,12 @@ impl Default for Settings {
         Self {
             builder_image: concat!("mainstay:", env!("CARGO_PKG_VERSION")).into(),
             serving: Flavour::Deployment,
+            image_pull_secret: None,
             builder: Builder::Own,
             executor_image: None,
             executor_args: executor::DEFAULT_ARGS.map(str::to_owned).to_vec(),
             base_images: BTreeMap::new(),
+            runs_on_node: false,
             base_schedule: None,
             platform: "linux/amd64".into(),
             default_runtime: runtimes::DEFAULT.into(),

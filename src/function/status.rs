@@ -3,6 +3,8 @@
 //! Invariant: equal inputs give an equal status, so nothing is written if nothing changed.
 //! Invariant: `observedGeneration` changes together with the conditions of that generation.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
@@ -130,11 +132,12 @@ fn copied(text: Option<&String>) -> Option<String> {
 
 fn set_source(status: &mut FunctionStatus, function: &Function, reconciled: &Reconciled) {
     let spec = &function.spec;
-    if reconciled.source.is_none() && status.source.as_deref() != Some(&spec.source) {
+    let source = super::git::said(spec);
+    if reconciled.source.is_none() && status.source.as_deref() != Some(&source) {
         // The tree belongs to another repository.
         status.tree = None;
     }
-    status.source = copied(Some(&spec.source));
+    status.source = Some(source).filter(|text| text.len() <= MAX_COPY).map(Cow::into_owned);
     if reconciled.runtime.is_some() {
         status.runtime.clone_from(&reconciled.runtime);
     }

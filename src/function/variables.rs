@@ -20,6 +20,7 @@ use super::quantity::Quantity;
 use super::{BaseImage, Settings};
 use crate::api::{Amount, Span};
 use crate::cron::Cron;
+use crate::object::syntax;
 use crate::runtimes;
 
 /// An invalid variable.
@@ -49,6 +50,12 @@ const EXECUTOR_ARGS: &str = "APP_FUNCTION_BUILD_EXECUTOR_ARGS";
 /// All variables.
 pub const VARIABLES: &[(&str, Set)] = &[
     ("MAINSTAY_BUILDER_IMAGE", |s, v| text(&mut s.builder_image, v)),
+    ("MAINSTAY_IMAGE_PULL_SECRET", |s, v| {
+        if let Some(words) = syntax::subdomain(v) {
+            return Err(format!("\"{v}\" is not the name of a Secret: {words}"));
+        }
+        text(s.image_pull_secret.get_or_insert_default(), v)
+    }),
     (BUILDER, |s, v| {
         s.builder = v.parse()?;
         Ok(())

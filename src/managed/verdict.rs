@@ -14,6 +14,9 @@ use crate::api::DriftPolicy;
 use crate::api::names::{DISABLED, RECONCILE, UNTIL};
 use crate::object::Digest;
 
+/// Maximum length of a uid or a resource version, in bytes: a UUID, and a number, of all servers that are known.
+const LONGEST: usize = 128;
+
 /// What was last applied to an object: what the server answered to our last apply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastApplied {
@@ -157,12 +160,17 @@ fn is_anothers(mark: &Mark, live: &Value, same_object: bool) -> bool {
 
 /// `metadata.resourceVersion`, or "".
 pub fn resource_version(live: &Value) -> &str {
-    live.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default()
+    kept(live, "/metadata/resourceVersion")
 }
 
 /// `metadata.uid`, or "".
 pub fn uid(live: &Value) -> &str {
-    live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default()
+    kept(live, "/metadata/uid")
+}
+
+/// A text that is kept of every object. Another cluster answers what it likes: what is longer than servers make it is none.
+fn kept<'l>(live: &'l Value, path: &str) -> &'l str {
+    live.pointer(path).and_then(Value::as_str).filter(|text| text.len() <= LONGEST).unwrap_or_default()
 }
 
 #[cfg(test)]

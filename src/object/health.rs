@@ -6,7 +6,8 @@
 //! - a Pod that failed, a claim that lost its volume, and an object whose `Ready` is of an older generation are not healthy
 //! - a Pod that cannot be scheduled is progressing, however long: waiting has its own timeout, and health has no time
 //! - a DaemonSet with the strategy `OnDelete` need not be updated: only people go on with it, as with a StatefulSet
-//! - an APIService has to be available, an autoscaler has to find what it scales, and a Function has to run
+//! - an APIService has to be available, an autoscaler has to find what it scales, a Function has to run, and an APIRule
+//!   has to be served
 //!
 //! Deliberately absent: health by expressions, which a GitSync has (`managed::health_rules`).
 
@@ -62,6 +63,7 @@ fn rule_of(key: &Key) -> fn(&Live<'_>) -> Health {
         ("apiregistration.k8s.io", "APIService") => others::api_service,
         ("autoscaling", "HorizontalPodAutoscaler") => others::autoscaler,
         ("serverless.kyma-project.io", "Function") => others::function,
+        ("gateway.kyma-project.io", "APIRule") => others::api_rule,
         _ => others::ready,
     }
 }

@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::liveness::Component;
 use crate::notification::Message;
 use crate::object::Owner;
-use crate::secrets::{ReceiverSecrets, Secrets};
+use crate::secrets::{NamedSecrets, Secrets};
 use crate::source::Pushes;
 
 /// Minimum time between two messages about refused deliveries of one Receiver.
@@ -106,7 +106,7 @@ impl Context {
     }
 
     /// The Secrets that Receivers name.
-    pub fn of_receivers(&self) -> &ReceiverSecrets {
+    pub fn of_receivers(&self) -> &NamedSecrets {
         self.secrets.of_receivers()
     }
 

@@ -1,7 +1,8 @@
 //! The Secrets that GitSyncs and Functions use, and the ConfigMaps with values for GitSyncs, each watched by its name, so that
 //! a corrected password takes effect at once.
 //!
-//! [`Secrets::follow`] follows a Secret, [`Secrets::follow_config_map`] a ConfigMap, and [`Followed`] wakes the follower when it changes; [`Known`] is its state.
+//! [`Secrets::follow`] follows a Secret, [`Secrets::follow_digests`] only whether its values change,
+//! [`Secrets::follow_config_map`] a ConfigMap, and [`Followed`] wakes the follower when it changes; [`Known`] is its state.
 //! Registry Secrets, which have the same names in every namespace, are watched in all namespaces at once; every other
 //! Secret has its own watch as long as it has a follower.
 //!
@@ -11,15 +12,15 @@
 //!
 //! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
+mod named;
 mod once;
-mod receivers;
 mod repository;
 mod state;
 mod values;
 #[expect(clippy::disallowed_methods, reason = "it waits until a watch is to be tried again")]
 mod watch;
 
-pub use receivers::ReceiverSecrets;
+pub use named::NamedSecrets;
 pub use repository::{RepositoryData, RepositorySecrets};
 pub use state::{Contents, Known, SecretData};
 pub use values::ValueSources;

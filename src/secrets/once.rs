@@ -48,7 +48,7 @@ impl Known {
 
 async fn read(cluster: &Cluster, holder: Holder, namespace: &str, name: &str) -> Known {
     let kind = match holder {
-        Holder::Secret => Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced),
+        Holder::Secret | Holder::Digests => Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced),
         Holder::ConfigMap => Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced),
     };
     match cluster.get(&kind, Some(namespace), name).await {

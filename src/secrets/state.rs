@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::cluster::WatchEvent;
 use crate::failure::{Class, chain};
+use crate::object::Digest;
 
 /// The `data` of a Secret.
 pub type SecretData = BTreeMap<String, ByteString>;
@@ -21,6 +22,8 @@ pub(super) enum Holder {
     Secret,
     /// A ConfigMap: its data is no secret, and is kept as that of a Secret.
     ConfigMap,
+    /// A Secret of which only digests of its values are kept.
+    Digests,
 }
 
 /// What is kept of a Secret.
@@ -202,6 +205,7 @@ pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
     let data = live.get("data").cloned();
     let data: Option<SecretData> = match holder {
         Holder::Secret => data.and_then(|data| serde_json::from_value(data).ok()),
+        Holder::Digests => data.and_then(|data| serde_json::from_value(data).ok()).map(|data| digests(live, data)),
         Holder::ConfigMap => {
             let data: Option<BTreeMap<String, String>> = data.and_then(|data| serde_json::from_value(data).ok());
             data.map(|data| data.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))).collect())
@@ -209,6 +213,17 @@ pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
     };
     let kind = live.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     Arc::new(Contents { kind, data: data.unwrap_or_default() })
+}
+
+/// A digest in the place of each value. The UID of the Secret is in each, so that nobody who sees one finds a short value
+/// by trying all of them: only who may read the Secret knows its UID.
+fn digests(live: &Value, data: SecretData) -> SecretData {
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let digest = |value: ByteString| {
+        let salted = [uid.as_bytes(), &[0], &value.0].concat();
+        ByteString(Digest::of(&salted).as_bytes().to_vec())
+    };
+    data.into_iter().map(|(key, value)| (key, digest(value))).collect()
 }
 
 #[cfg(test)]
@@ -262,6 +277,18 @@ mod tests {
         assert_eq!(known([Begin, trouble(), Begin, Synced(String::new())]), Known::Absent);
         assert_eq!(known([Begin, Synced(String::new()), trouble()]), Known::Absent, "it is the last that is known");
         assert!(!unread.differs_from(&Known::Unreadable { class: Class::Unavailable, why: "else".into() }));
+    }
+
+    #[test]
+    fn digests_differ_with_the_value_and_with_the_secret_and_hold_no_value() {
+        let of = |uid: &str, value: &str| {
+            let live = json!({"metadata": {"namespace": "a", "uid": uid}, "data": {"password": value}});
+            contents_of(Holder::Digests, &live).data["password"].0.clone()
+        };
+        assert_eq!(of("1", "eA=="), of("1", "eA=="));
+        assert_ne!(of("1", "eA=="), of("1", "eQ=="));
+        assert_ne!(of("1", "eA=="), of("2", "eA=="), "what it is for one Secret says nothing of another");
+        assert_eq!(of("1", "eA==").len(), 16);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::receivers::ReceiverSecrets;
+use super::named::NamedSecrets;
 use super::state::{Affected, Holder, Known, State};
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 
@@ -26,7 +26,8 @@ pub struct Secrets {
     inner: Mutex<Inner>,
     begin: mpsc::UnboundedSender<Begin>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Begin>>>,
-    of_receivers: ReceiverSecrets,
+    of_receivers: NamedSecrets,
+    of_functions: NamedSecrets,
 }
 
 /// A follower of a Secret or ConfigMap, until it is dropped.
@@ -100,8 +101,8 @@ impl Secrets {
         let (begin, inbox) = mpsc::unbounded_channel();
         let everywhere = everywhere.into_iter().map(|name| (name, Everywhere::default())).collect();
         let inner = Inner { everywhere, single: HashMap::new() };
-        let of_receivers = ReceiverSecrets::default();
-        Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)), of_receivers }
+        let (of_receivers, of_functions) = (NamedSecrets::default(), NamedSecrets::default());
+        Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)), of_receivers, of_functions }
     }
 
     /// Secrets with these names are watched in all namespaces, too, for those who follow one from now on.
@@ -113,8 +114,13 @@ impl Secrets {
     }
 
     /// Those that Receivers name.
-    pub fn of_receivers(&self) -> &ReceiverSecrets {
+    pub fn of_receivers(&self) -> &NamedSecrets {
         &self.of_receivers
+    }
+
+    /// Those that Functions name for repositories of their own.
+    pub fn of_functions(&self) -> &NamedSecrets {
+        &self.of_functions
     }
 
     /// Follows a Secret, whether it exists or not.
@@ -124,6 +130,12 @@ impl Secrets {
             Some(everywhere) => self.follow_everywhere(everywhere, namespace, name),
             None => self.follow_one(&mut inner.single, Holder::Secret, namespace, name),
         };
+        Followed::new(namespace, name, entry)
+    }
+
+    /// Follows a Secret for whether its values change: in the place of each is a digest.
+    pub fn follow_digests(&self, namespace: &str, name: &str) -> Followed {
+        let entry = self.follow_one(&mut self.inner.lock().single, Holder::Digests, namespace, name);
         Followed::new(namespace, name, entry)
     }
 
@@ -179,7 +191,7 @@ impl Secrets {
                 Some(ended) = tasks.join_next() => ended?,
                 Some(begin) = inbox.recv() => match begin {
                     Begin::One { named, entry, stop } => {
-                        let kind = if named.holder == Holder::Secret { &kind } else { &config_maps };
+                        let kind = if named.holder == Holder::ConfigMap { &config_maps } else { &kind };
                         let events = cluster.watch(kind, Selection::named(Some(&named.namespace), &named.name));
                         tasks.spawn(watch_one(events, named, entry, stop));
                     }

@@ -116,6 +116,12 @@ impl RemoteUrl {
         }
     }
 
+    /// The server as `scheme://host`, with the port unless that is the usual one; `None` of a local repository.
+    pub fn server(&self) -> Option<String> {
+        let port = self.port().map(|port| format!(":{port}")).unwrap_or_default();
+        Some(format!("{}://{}{port}", self.scheme(), self.host()?))
+    }
+
     /// The path on the host, without slashes at its ends and without `.git`; `None` of a local repository.
     pub fn repository_path(&self) -> Option<&str> {
         let path = match &self.0.place {

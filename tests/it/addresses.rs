@@ -34,6 +34,8 @@ async fn confined(url: &str) -> World {
     create(&world, SYNCS, ("GitSync", "gitsyncs"), "inside", json!({"gitRepository": "inside", "interval": "1h"}));
     let spec = json!({"runtime": "nodejs22", "type": "git", "source": "inside", "reference": "main", "baseDir": "/"});
     world.function_in(SHOP, "inside", spec);
+    let own = json!({"runtime": "nodejs22", "type": "git", "source": "", "gitRepository": {"url": url}, "reference": "main", "baseDir": "/"});
+    world.function_in(SHOP, "own", own);
     world
 }
 
@@ -47,8 +49,10 @@ async fn a_git_sync_and_a_function_of_a_tenant_do_not_have_an_internal_address_a
     world.start();
     let ready = |w: &World| condition_of(&status(w, SYNCS, "gitsyncs", "inside"), "Ready");
     world.until_or("the GitSync is refused", |w| ready(w).contains(REFUSED), || ready(&world)).await;
-    let configured = |w: &World| condition_of(&status(w, REPOSITORIES, "functions", "inside"), "ConfigurationReady");
-    world.until_or("the Function is refused", |w| configured(w).contains(REFUSED), || configured(&world)).await;
+    for name in ["inside", "own"] {
+        let configured = |w: &World| condition_of(&status(w, REPOSITORIES, "functions", name), "ConfigurationReady");
+        world.until_or("the Function is refused", |w| configured(w).contains(REFUSED), || configured(&world)).await;
+    }
     assert_eq!(server.take_counts().requests, 0, "{}", ready(&world));
     // In the agent's own namespace, only operators write addresses.
     world.repository("inside", &server.url(NAME));

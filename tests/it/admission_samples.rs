@@ -48,6 +48,10 @@ fn samples() -> Vec<(Value, String)> {
             "missing field(s): spec.baseDir",
         ),
         (json!({"type": "git", "source": "repo", "baseDir": "/", "reference": ""}), "missing field(s): spec.reference"),
+        (
+            json!({"type": "git", "source": "", "gitRepository": {"url": "ftp://h/r"}, "baseDir": "/", "reference": "main"}),
+            "invalid value: read the address of the repository: ",
+        ),
     ]
     .map(|(spec, expected)| (spec, expected.to_owned()))
     .into();
@@ -136,6 +140,11 @@ async fn every_invalid_sample_of_v1alpha2_is_denied_to_kubectl_in_the_words_of_t
         json_patch::merge(&mut spec, &more);
         spec
     };
+    let git = |more: Value| {
+        let mut repository = json!({"url": "https://git.example.com/r.git", "reference": "main", "baseDir": "/"});
+        json_patch::merge(&mut repository, &more);
+        json!({"runtime": "nodejs22", "source": {"gitRepository": repository}})
+    };
     let of = |part: &str, resources: Value| json!({"resourceConfiguration": {part: {"resources": resources}}});
     let samples = [
         (inline(json!({"source": {"inline": {"source": " "}}})), "missing field(s): spec.source.inline.source"),
@@ -161,6 +170,24 @@ async fn every_invalid_sample_of_v1alpha2_is_denied_to_kubectl_in_the_words_of_t
             "invalid value: limits memory(199Mi) should be higher than minimal value (200Mi): spec.resourceConfiguration.build.resources.limits.memory",
         ),
         (inline(json!({"labels": {"should BE": "not OK"}})), "invalid value: spec.labels: Invalid value: "),
+        (
+            git(json!({"reference": "", "baseDir": " "})),
+            "missing field(s): spec.source.gitRepository.baseDir, spec.source.gitRepository.reference",
+        ),
+        (
+            git(json!({"auth": {"type": "basic", "secretName": ""}})),
+            "missing field(s): spec.source.gitRepository.auth.secretName",
+        ),
+        (
+            git(json!({"name": "repo"})),
+            "invalid value: the repository has both an address and the name of a GitRepository: spec.source.gitRepository, \
+             spec.source.gitRepository.name",
+        ),
+        (
+            git(json!({"auth": {"type": "basic", "secretName": "serverless-registry-config"}})),
+            "invalid value: the repository is read with Secret \"serverless-registry-config\", which holds the credentials for \
+             the image registry: spec.source.gitRepository.auth.secretName",
+        ),
     ];
     let named = |(number, (spec, _)): (usize, &(Value, &str))| function(NEWER, &format!("newer-{number}"), spec);
     let objects: Vec<Value> = samples.iter().enumerate().map(named).collect();

@@ -8,6 +8,7 @@ use crate::support::{
     build::{Job, Origin, wheel},
     git_server::{Fault, GitServer, On},
     large_files::LargeFile,
+    npm_registry,
     remote::{NAME, Remote},
 };
 
@@ -407,7 +408,7 @@ async fn keeps_to_the_lock_file() {
 
 #[tokio::test]
 async fn the_configuration_of_the_package_registry_wins() {
-    let server = registry("sesame").await;
+    let server = npm_registry::serve("sesame").await;
     let job = Job::new();
     let origin = Origin::new(|remote| {
         function(remote);
@@ -427,33 +428,6 @@ async fn the_configuration_of_the_package_registry_wins() {
     assert!(job.names("workspace/deps").contains(&"node_modules/@our/thing/package.json".to_owned()));
     let left = job.listing("workspace").into_values().collect::<String>();
     assert!(!left.contains(&hex::encode("sesame")));
-}
-
-/// A registry of npm that has one package, for those with the token.
-async fn registry(token: &'static str) -> String {
-    use axum::{Router, body::Body, extract::Request, http::Response};
-    let room = tempfile::tempdir().unwrap();
-    fs::create_dir(room.path().join("package")).unwrap();
-    fs::write(room.path().join("package/package.json"), r#"{"name":"@our/thing","version":"1.2.0"}"#).unwrap();
-    let tar = Command::new("tar").args(["-cz", "package"]).current_dir(room.path()).output().unwrap().stdout;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    let packument = serde_json::json!({
-        "name": "@our/thing", "dist-tags": { "latest": "1.2.0" },
-        "versions": { "1.2.0": { "name": "@our/thing", "version": "1.2.0", "dist": { "tarball": format!("{base}/thing.tgz") } } },
-    })
-    .to_string();
-    let router = Router::new().fallback(move |request: Request| {
-        let authorized =
-            request.headers().get("authorization").is_some_and(|value| value == &format!("Bearer {token}"));
-        let body = if request.uri().path() == "/thing.tgz" { tar.clone() } else { packument.clone().into_bytes() };
-        async move {
-            let (status, body) = if authorized { (200, body) } else { (401, Vec::new()) };
-            Response::builder().status(status).body(Body::from(body)).unwrap()
-        }
-    });
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    base
 }
 
 #[tokio::test]

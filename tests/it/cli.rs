@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::golden::check_golden;
 
@@ -82,6 +82,29 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
 }
 
 #[test]
+fn install_brings_the_login_of_a_private_image_to_all_that_run_it() {
+    let flags = ["install", "--git-url=https://h/x", "--no-crds", "-n=flux", "--image=harbor.local/mainstay:9"];
+    let output = mainstay(&[&flags[..], &["--image-pull-secret=harbor"]].concat(), Path::new("/"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let documents = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
+    let pods: Vec<Value> = documents.filter(|document| document["kind"] == "Deployment").collect();
+    let names: Vec<_> = pods.iter().map(|one| one["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["mainstay", "serverless-docker-registry"], "whose first container is of that image, too");
+    for one in &pods {
+        assert_eq!(one["spec"]["template"]["spec"]["imagePullSecrets"], json!([{"name": "harbor"}]));
+    }
+    let environment = pods[0]["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert!(environment.contains(&json!({"name": "MAINSTAY_IMAGE_PULL_SECRET", "value": "harbor"})));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        told.contains("kubectl label secret harbor -n flux serverless.kyma-project.io/config=credentials"),
+        "{told}"
+    );
+    let without = String::from_utf8(mainstay(&flags, Path::new("/")).stdout).unwrap();
+    assert!(!without.contains("imagePullSecrets") && !without.contains("IMAGE_PULL"));
+}
+
+#[test]
 fn install_reports_invalid_flags() {
     let flags =
         ["install", "--git-url", "https://me:hunter2@git.example.com/x", "--namespace", "Flux", "--git-path=../x"];
@@ -104,6 +127,7 @@ fn every_command_has_help() {
         "diff",
         "tree",
         "trace",
+        "eventing",
         "events",
         "completion",
         "pause",
@@ -140,6 +164,13 @@ fn bash_completes_commands_and_flags() {
 fn every_build_command_has_help() {
     for step in ["fetch", "push"] {
         check_golden(&format!("cli/build-{step}.txt"), &transcript(&["build", step, "--help"]));
+    }
+}
+
+#[test]
+fn every_eventing_command_has_help() {
+    for command in ["run", "dead-letters", "replay"] {
+        check_golden(&format!("cli/eventing-{command}.txt"), &transcript(&["eventing", command, "--help"]));
     }
 }
 

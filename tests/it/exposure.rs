@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use devcluster::fault_injection::Fault;
+use devcluster::gateway::{Issuer, issuer::Wanted};
 use devcluster::verbs::{delete::DeleteOptions, patch::Form};
 use devcluster::{Action, Call, Cluster, Gateway, Options, gateway};
 use reqwest::{Method, header};
@@ -35,8 +36,13 @@ fn world_with(kinds: &[(&str, &str)]) -> World {
 
 /// The same with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
 async fn exposing() -> (World, Gateway) {
+    exposing_with(None).await
+}
+
+/// The same with an issuer of tokens.
+async fn exposing_with(issuer: Option<Issuer>) -> (World, Gateway) {
     let mut world = world_with(&[SERVICES, RULES]);
-    let gateway = Gateway::start(world.server.embedded(), loopback()).await.unwrap();
+    let gateway = Gateway::start_with(world.server.embedded(), loopback(), issuer).await.unwrap();
     let backend = backend().await;
     world.service(NAMESPACE, "my-function", backend);
     world.service(OTHER, "my-function", backend);
@@ -388,6 +394,140 @@ async fn tokens_are_checked() {
     }
 }
 
+/// Two of one key: what the gateway has, and what makes tokens.
+fn issuers() -> (Issuer, Issuer) {
+    let key = Issuer::new_key().unwrap();
+    (Issuer::new(&key).unwrap(), Issuer::new(&key).unwrap())
+}
+
+fn token(issuer: &Issuer, scope: &str, seconds: i64) -> String {
+    let now = jiff::Timestamp::now().as_second();
+    let (scopes, end) = ([scope.to_owned()], now + seconds);
+    format!("Bearer {}", issuer.token(Wanted { subject: "me", scopes: &scopes, audiences: &[], now, end }).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secured_function_is_called_with_tokens_of_the_gateways_own_issuer() {
+    let (own, issuer) = issuers();
+    let (world, gateway) = exposing_with(Some(own)).await;
+    let scope = json!({"required_scope": ["read"]});
+    world.api_rule(with_rules(json!([
+        path("/function", &["GET"], "oauth2_introspection", scope.clone()),
+        path("/jwt", &["GET"], "jwt", scope.clone()),
+        path("/urls", &["GET"], "jwt", json!({"jwks_urls": ["http://issuer.localhost:8080/keys"]})),
+    ])));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    answers(&gateway, HOST, "/function", 401).await;
+    let ask = async |path: &str, token: &str| {
+        ask_with(&gateway, Method::GET, HOST, path, &[("authorization", token)]).await.0
+    };
+    let (good, other, over) = (token(&issuer, "read", 600), token(&issuer, "write", 600), token(&issuer, "read", 0));
+    let foreign = token(&issuers().0, "read", 600);
+    let statuses = async |path: &str| {
+        let mut all = Vec::new();
+        for token in [&good, &other, &over, &foreign, &"Bearer x".to_owned()] {
+            all.push(ask(path, token).await);
+        }
+        all
+    };
+    assert_eq!(statuses("/function").await, [200, 403, 401, 401, 401]);
+    assert_eq!(statuses("/jwt").await, [200, 401, 401, 401, 401]);
+    assert_eq!(statuses("/urls").await, [200, 200, 401, 401, 401]);
+    // The issuer itself is asked as any other would be.
+    let (status, keys) = self::ask(&gateway, Method::GET, "issuer.localhost:8080", "/keys").await;
+    let keys: Value = serde_json::from_str(&keys).unwrap();
+    assert_eq!((status, &keys["keys"][0]["alg"]), (200, &json!("ES256")));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let said = async |token: &str| -> Value {
+        let asked =
+            client.post(format!("http://{}/introspect", gateway.address())).header(header::HOST, "issuer.localhost");
+        let answer = asked.body(format!("token={}", token.trim_start_matches("Bearer "))).send().await.unwrap();
+        serde_json::from_str(&answer.text().await.unwrap()).unwrap()
+    };
+    assert_eq!(said(&good).await["scope"], "read");
+    assert_eq!(said(&foreign).await, json!({"active": false}));
+    assert_eq!(self::ask(&gateway, Method::GET, "issuer.localhost", "/introspect").await.0, 405);
+    assert_eq!(self::ask(&gateway, Method::GET, "issuer.localhost", "/token").await.0, 404, "nobody is given one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_issuer_elsewhere_says_what_a_token_may() {
+    let (world, gateway) = exposing().await;
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
+    world.service(NAMESPACE, "issuer", listener.local_addr().unwrap());
+    let counted = Arc::clone(&asked);
+    let says = move |form: String| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let token = form.trim_start_matches("token=").to_owned();
+        async move {
+            match token.as_str() {
+                "good" => Ok(json!({"active": true, "scope": "read"}).to_string()),
+                "other" => Ok(json!({"active": true, "scope": "write"}).to_string()),
+                "odd" => Ok("[1]".to_owned()),
+                "broken" => Err(reqwest::StatusCode::BAD_GATEWAY),
+                _ => Ok(json!({"active": false}).to_string()),
+            }
+        }
+    };
+    let issuer = Router::new().route("/introspect", axum::routing::post(says));
+    tokio::spawn(async move { axum::serve(listener, issuer).await });
+    let url = format!("http://issuer.{NAMESPACE}.svc.cluster.local/introspect");
+    let config = |url: &str| json!({"introspection_url": url, "required_scope": ["read"]});
+    let mut kept = config(&url);
+    kept["cache"] = json!({"enabled": true, "ttl": "5m"});
+    let get = |at: &str, config: Value| path(at, &["GET"], "oauth2_introspection", config);
+    world.api_rule(with_rules(json!([
+        get("/asked", config(&url)),
+        get("/kept", kept),
+        get("/metadata", config("http://169.254.169.254/introspect")),
+        get("/mapped", config("http://[::ffff:169.254.169.254]/introspect")),
+        get("/none", json!({"required_scope": ["read"]})),
+        get("/odd", json!({"introspection_url": url, "pre_authorization": {"enabled": true}})),
+    ])));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    answers(&gateway, HOST, "/odd", 401).await;
+    let ask = async |path: &str, token: &str| {
+        let token = format!("Bearer {token}");
+        ask_with(&gateway, Method::GET, HOST, path, &[("authorization", token.as_str())]).await.0
+    };
+    for (token, status) in [("good", 200), ("other", 403), ("bad", 401), ("odd", 500), ("broken", 500)] {
+        assert_eq!(ask("/asked", token).await, status, "{token}");
+    }
+    let count = || asked.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!((count(), ask("/asked", "good").await, count()), (5, 200, 6), "nothing is kept unasked");
+    assert_eq!((ask("/kept", "good").await, ask("/kept", "good").await, count()), (200, 200, 7));
+    for (path, status) in [("/metadata", 500), ("/mapped", 500), ("/none", 500), ("/odd", 401)] {
+        assert_eq!(ask(path, "good").await, status, "{path}");
+    }
+    assert_eq!(count(), 7);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_are_served_over_https_by_an_authority_of_their_own() {
+    let (world, mut gateway) = exposing().await;
+    world.api_rule(tutorial("my-function"));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    answers(&gateway, HOST, "/", 200).await;
+    let (address, authority) = gateway.secure(loopback()).await.unwrap();
+    let (_, other) = gateway.secure(loopback()).await.unwrap();
+    let ask = async |host: &str, authority: &str| {
+        let root = reqwest::Certificate::from_pem(authority.as_bytes()).unwrap();
+        let client = reqwest::Client::builder().no_proxy().tls_certs_only([root]).resolve(host, address);
+        let answer = client.build().unwrap().get(format!("https://{host}:{}/", address.port())).send().await;
+        match answer {
+            Ok(answer) => Some(answer.status().as_u16()),
+            Err(_) => None,
+        }
+    };
+    assert_eq!(ask(HOST, &authority).await, Some(200));
+    assert_eq!(ask("nobody.localhost", &authority).await, Some(404));
+    assert_eq!(ask("localhost", &authority).await, Some(404));
+    assert_eq!(ask("example.com", &authority).await, None, "nobody is vouched for who is elsewhere");
+    assert_eq!(ask(HOST, &other).await, None, "another authority does not vouch for it");
+    assert!(gateway.secure("192.0.2.1:0".parse().unwrap()).await.is_err());
+}
+
 /// Asks with a token until it is good.
 async fn answers_with(gateway: &Gateway, token: &str) {
     let asking = async {
@@ -499,6 +639,26 @@ async fn what_another_controller_serves_is_left_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apirule_whose_status_another_controller_writes_is_left_to_it_until_it_changes() {
+    let (world, _gateway) = exposing().await;
+    world.api_rule(tutorial("my-function"));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    let later = (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string();
+    let status = |time: &str| json!({"status": {"lastProcessedTime": time}});
+    let call = Call::new(API, "apirules", NAMESPACE, "my-function", Action::Patch(Form::Merge, status(&later)));
+    world.try_as("kyma", call.on("status")).unwrap();
+    world.rule_is(SERVED.0, "Unknown ManagedElsewhere: another controller writes the status").await;
+    // It is its own to put back, or not.
+    world.delete(SERVICES.0, SERVICES.1, &name(&world.all(SERVICES)[0]));
+    world.quiet().await;
+    assert_eq!(world.all(SERVICES), Vec::<Arc<Value>>::new());
+    let methods = json!([path("/.*", &["GET"], "noop", json!({}))]);
+    world.change_rule(json!({"rules": methods}));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    world.until("it is served again", |w| w.all(SERVICES).len() == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_costs_anything_where_it_is_not_used_or_does_not_change() {
     let (world, _gateway) = exposing().await;
     let watches = |w: &World| {
@@ -564,8 +724,14 @@ async fn hostile_apirules_harm_nobody() {
         (
             "regex",
             strange("regex.kyma.local", json!([path("/(a+)+b|(((", &["GET"], "noop", json!({}))])),
-            "True Served",
+            "False Invalid: Validation error: Attribute \".spec.rules[0].path\": not a path of this host",
         ),
+        (
+            "reach",
+            strange("my-function.ky", json!([path("ma.local/.*", &["GET"], "noop", json!({}))])),
+            "False Invalid: Validation error: Attribute \".spec.rules[0].path\": not a path of this host",
+        ),
+        ("slow", strange("slow.kyma.local", json!([path("/(a+)+b", &["GET"], "noop", json!({}))])), "True Served"),
         (
             "blow",
             strange("blow.kyma.local", json!([path("/(a{1000}){1000}", &["GET"], "noop", json!({}))])),
@@ -590,6 +756,7 @@ async fn hostile_apirules_harm_nobody() {
     assert!(!world.rule_status(NAMESPACE, "nulls").to_string().contains("hunter2"));
     let long = format!("/{}", "a".repeat(8_000));
     assert_eq!(ask(&gateway, Method::GET, "regex.kyma.local", &long).await.0, 404);
+    assert_eq!(ask(&gateway, Method::GET, "slow.kyma.local", &long).await.0, 404);
     assert_eq!(ask(&gateway, Method::GET, "blow.kyma.local", &long).await.0, 404);
     assert_eq!(ask(&gateway, Method::GET, HOST, "/").await.0, 200, "who is served stays so");
 }
@@ -621,6 +788,7 @@ async fn what_is_refused_for_ever_is_tried_seldom_and_said_once() {
         assert!(is_quiet, "{what} is tried again and again: {:?}", world.requests());
         let said = world.rule_said(NAMESPACE, &name).1;
         assert!(said.contains("(request 1 for"), "{what}: {said}");
+        assert!(!said.contains("goes on serving"), "{what}: {said}");
         world.levers().clear_faults();
         // Whoever changes the spec wants it tried again.
         let rules = json!([path("/a", &["GET"], "noop", json!({}))]);
@@ -641,4 +809,14 @@ async fn a_rule_that_is_not_wanted_any_more_does_not_answer_for_one_that_cannot_
     world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
     assert_eq!(world.all(RULES), Vec::<Arc<Value>>::new(), "what everybody may pass is gone");
     answers(&gateway, HOST, "/closed", 404).await;
+    // The other way round, the old Rule stays, and that is said.
+    world.levers().clear_faults();
+    world.change_rule(json!({"rules": [path("/open", &["GET"], "noop", json!({}))]}));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    let rule = name(&world.all(RULES)[0]);
+    refuse(&world, "apply", SERVICES.1, 403);
+    world.change_rule(json!({"rules": [path("/other", &["GET"], "noop", json!({}))]}));
+    world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
+    let said = world.rule_said(NAMESPACE, "my-function").1;
+    assert!(said.contains(&format!("; until then, Rule {rule} goes on serving as it is")), "{said}");
 }

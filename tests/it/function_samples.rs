@@ -95,7 +95,7 @@ fn the_git_sample_follows_its_branch_at_the_root_of_the_repository() {
     let found = resolve(&function, &settings(), &Credentials::default()).unwrap();
     let Code::Git { repository, reference, base_dir } = found.code else { panic!("not a Git Function") };
     assert_eq!(
-        (repository.as_str(), reference.to_string(), base_dir.to_string()),
+        (&*repository.to_string(), reference.to_string(), base_dir.to_string()),
         ("auth-basic", "branchA".into(), "/".into())
     );
 }

@@ -213,6 +213,26 @@ fn serve_the_other_version_of_functions_where_it_is_converted() {
     assert!(client["caBundle"].is_null(), "the agent's");
     let rule = &find(&documents, "ClusterRole", "mainstay-converts")["rules"][0];
     assert_eq!((&rule["resourceNames"], &rule["verbs"]), (&json!([name]), &json!(["patch"])));
+
+    // `mainstay install --v1alpha2` prints the same.
+    let install = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        let output = command.args(["install", "--git-url=https://h/x"]).args(more).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        serde_yaml::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap()).collect::<Vec<_>>()
+    };
+    let printed = install(&["--v1alpha2"]);
+    for (kind, name) in [
+        ("CustomResourceDefinition", name),
+        ("ClusterRole", "mainstay-converts"),
+        ("ClusterRoleBinding", "mainstay-converts"),
+    ] {
+        assert_eq!(find(&printed, kind, name), find(&documents, kind, name));
+    }
+    let elsewhere = install(&["--v1alpha2", "--namespace=flux"]);
+    assert_eq!(flags(&elsewhere).1["webhook"]["clientConfig"]["service"]["namespace"], "flux");
+    assert_eq!(find(&elsewhere, "ClusterRoleBinding", "mainstay-converts")["subjects"][0]["namespace"], "flux");
+    assert_eq!(flags(&install(&[])).1, Value::Null);
 }
 
 #[test]
@@ -285,4 +305,55 @@ fn apirules_are_served_where_that_is_chosen() {
     assert!(is_there(&documents));
     let binding = find(&documents, "ClusterRoleBinding", "mainstay-exposes");
     assert_eq!(binding["subjects"], find(&documents, "ClusterRoleBinding", "mainstay-agent")["subjects"]);
+}
+
+/// And so is what serves ServiceBindingUsages.
+#[test]
+fn usages_of_bindings_are_served_where_that_is_chosen() {
+    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
+    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/bindings]\n";
+    std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
+    let documents = built(room.path().to_str().unwrap());
+    let binding = find(&documents, "ClusterRoleBinding", "mainstay-binds");
+    assert_eq!(binding["subjects"], find(&documents, "ClusterRoleBinding", "mainstay-agent")["subjects"]);
+    let is_there =
+        |documents: &[Value]| documents.iter().any(|document| document["metadata"]["name"] == "mainstay-binds");
+    assert!(!is_there(&built("manifests")));
+}
+
+/// What delivers events is a component, too, with a volume, an account of its own, and the agent's image.
+#[test]
+fn events_are_delivered_where_that_is_chosen() {
+    let name = "triggers.eventing.knative.dev";
+    let is_there = |documents: &[Value]| documents.iter().any(|document| document["metadata"]["name"] == name);
+    assert!(!is_there(&built("manifests")));
+    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
+    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/eventing]\n\
+                         images: [{name: mainstay, newName: registry.example.com/mainstay, newTag: v1}]\n";
+    std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
+    let documents = built(room.path().to_str().unwrap());
+    assert!(is_there(&documents));
+    let deployment = find(&documents, "Deployment", "mainstay-eventing");
+    let (pod, place) = (&deployment["spec"]["template"], &deployment["metadata"]["namespace"]);
+    assert_eq!(pod["spec"]["containers"][0]["image"], "registry.example.com/mainstay:v1");
+    assert_eq!(
+        deployment["spec"]["strategy"],
+        json!({"type": "Recreate"}),
+        "two processes would not share the journal"
+    );
+    let claim = &pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"];
+    assert_eq!(find(&documents, "PersistentVolumeClaim", claim.as_str().unwrap())["metadata"]["namespace"], *place);
+    let binding = find(&documents, "ClusterRoleBinding", "mainstay-delivers");
+    assert_eq!(binding["subjects"][0]["name"], pod["spec"]["serviceAccountName"]);
+    assert_eq!(binding["subjects"][0]["namespace"], *place);
+    for name in ["eventing-event-publisher-proxy", "eventing-publisher-proxy"] {
+        let service = find(&documents, "Service", name);
+        assert_eq!(
+            (&service["metadata"]["namespace"], &service["spec"]["selector"]),
+            (place, &pod["metadata"]["labels"])
+        );
+    }
+    // Functions publish to one of the two.
+    let publisher = mainstay::function::Settings::default().publisher;
+    assert_eq!(publisher, "http://eventing-publisher-proxy.kyma-system.svc.cluster.local/publish");
 }

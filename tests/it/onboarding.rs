@@ -217,8 +217,11 @@ async fn uninstalling_keeps_applied_objects_and_leaves_no_finalizers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that_others_use() {
     let shell = Shell::new(HOME, &[SHOP]).await;
-    let install = "mainstay install --git-url https://git.example.com/shop.git";
+    let install = "mainstay install --git-url https://git.example.com/shop.git --v1alpha2";
     shell.run(&format!("{install} --namespace {HOME} | kubectl apply -f -")).await;
+    let strategy = "kubectl get crd functions.serverless.kyma-project.io -o \
+                    jsonpath='{.spec.conversion.strategy} {.spec.versions[*].served}'";
+    assert_eq!(shell.run(strategy).await.out, "Webhook true true");
     let function = "apiVersion: serverless.kyma-project.io/v1alpha1\nkind: Function\nmetadata: {name: hello, namespace: default}\n\
                     spec: {runtime: nodejs22, source: 'module.exports = {}'}\n";
     fs::write(shell.path("function.yaml"), function).unwrap();
@@ -240,7 +243,11 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
         done.contains("functions.serverless.kyma-project.io stays: objects of it exist (1, such as default/hello)"),
         "{done}"
     );
-    shell.run("kubectl get function hello -n default").await;
+    // Nobody would convert what kubectl prefers.
+    assert!(done.contains("functions.serverless.kyma-project.io is served in v1alpha1 only"), "{done}");
+    assert_eq!(shell.run(strategy).await.out, "None true false");
+    shell.run("kubectl get function hello -n default --cache-dir fresh").await;
+    shell.run("kubectl get functions.v1alpha1.serverless.kyma-project.io hello -n default").await;
     shell.run(&format!("kubectl get configmap theirs -n {HOME}")).await;
     let again = shell.run(&format!("mainstay uninstall -n {HOME} --yes")).await.out;
     assert!(!again.contains(" deleted\n"), "{again}");

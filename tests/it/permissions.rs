@@ -28,7 +28,7 @@ fn with_permissions(without: &[&str]) -> World {
 }
 
 /// Creates the objects of a manifest, but for those named.
-fn grant(world: &World, path: &str, without: &[&str]) {
+pub(crate) fn grant(world: &World, path: &str, without: &[&str]) {
     let manifest = std::fs::read_to_string(path).unwrap();
     for document in manifest.split("\n---\n") {
         let object: Value = serde_yaml::from_str(document).unwrap();
@@ -243,4 +243,54 @@ async fn functions_run_on_knative_with_the_rights_of_its_component_and_without_t
     world.says("hello", "Running", "True ServiceReady").await;
     world.delete(KNATIVE.0, KNATIVE.1, "hello");
     world.until("it is back", |w| w.get(KNATIVE.0, KNATIVE.1, "hello").is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usages_of_bindings_are_served_with_the_rights_of_their_component_and_functions_run_without_them() {
+    const USAGES: (&str, &str) = ("servicecatalog.kyma-project.io/v1alpha1", "servicebindingusages");
+    let mut world = with_permissions(&["mainstay-applies"]);
+    for document in serde_yaml::Deserializer::from_str(devcluster::service_catalog::DEFINITIONS) {
+        let definition: Value = serde::Deserialize::deserialize(document).unwrap();
+        world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
+    }
+    let spec =
+        json!({"serviceBindingRef": {"name": "redis"}, "usedBy": {"kind": "serverless-function", "name": "hello"}});
+    let metadata = json!({"name": "hello", "namespace": NAMESPACE});
+    world.create(
+        USAGES.0,
+        USAGES.1,
+        NAMESPACE,
+        json!({"apiVersion": USAGES.0, "kind": "ServiceBindingUsage", "metadata": metadata, "spec": spec}),
+    );
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    assert!(world.get(USAGES.0, USAGES.1, "hello").unwrap()["status"].is_null());
+    world.stop().await;
+    let forbidden = world.gate.forbidden().len();
+    assert_ne!(forbidden, 0, "it asks for what it may not see");
+    grant(&world, "manifests/bindings/rbac.yaml", &[]);
+    world.start();
+    let ready = |w: &World| w.get(USAGES.0, USAGES.1, "hello").unwrap()["status"]["conditions"][0].clone();
+    world.until("it is told", |w| ready(w)["reason"] == "ServiceBindingGetError").await;
+    let metadata = json!({"name": "redis", "namespace": NAMESPACE});
+    let all = [
+        (
+            "serviceinstances",
+            "ServiceInstance",
+            json!({"serviceClassExternalName": "redis", "servicePlanExternalName": "micro"}),
+        ),
+        ("servicebindings", "ServiceBinding", json!({"instanceRef": {"name": "redis"}})),
+    ];
+    for (plural, kind, spec) in all {
+        let api = "servicecatalog.k8s.io/v1beta1";
+        world.create(
+            api,
+            plural,
+            NAMESPACE,
+            json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}),
+        );
+    }
+    world.until("it is bound", |w| ready(w)["status"] == "True").await;
+    assert_eq!(world.gate.forbidden().len(), forbidden, "{:?}", world.gate.forbidden());
 }

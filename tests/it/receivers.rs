@@ -50,7 +50,13 @@ async fn a_push_is_applied_at_once_with_one_lookup_for_all_consumers() {
     world.sync("again", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m", "suspend": true}));
     world.git_function("hello", "/hello");
     world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    let own = json!({
+        "runtime": "nodejs22", "type": "git", "source": "", "gitRepository": {"url": server.url(NAME)}, "reference": "main",
+        "baseDir": "/hello",
+    });
+    world.function("own", own);
     world.runs("hello").await;
+    world.runs("own").await;
     world.remote.branch("dev").file("objects/a.yaml", config_map("dev", "1")).commit("dev");
     world.sync("dev", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m", "reference": "dev"}));
     world.ready("dev").await;
@@ -59,10 +65,13 @@ async fn a_push_is_applied_at_once_with_one_lookup_for_all_consumers() {
     let head = world.remote.commit("two");
     let before = world.lookups().await;
     let (status, text) = deliver(&url, TOKEN, &push(&server.url(NAME), MAIN)).await;
-    assert_eq!((status, text.as_str()), (200, "looking up the remote for Function hello, GitSync again, GitSync demo"));
+    let all = "looking up the remote for Function hello, Function own, GitSync again, GitSync demo";
+    assert_eq!((status, text.as_str()), (200, all));
     world.until("the push is applied", |w| w.data("a") == "2").await;
     world.ready_at("demo", &head).await;
-    world.until_function("the Function follows", |w| w.function_status("hello")["commit"] == *head).await;
+    for name in ["hello", "own"] {
+        world.until_function("the Function follows", |w| w.function_status(name)["commit"] == *head).await;
+    }
     assert_eq!(world.lookups().await - before, 1, "one request for all of them");
 }
 

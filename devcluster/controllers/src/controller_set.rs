@@ -6,7 +6,7 @@ use super::controller::{Controller, Queue};
 use super::work_queue::WorkQueue;
 use super::{
     autoscalers, cluster_roles, cron_jobs, daemon_sets, deployments, disruption_budgets, endpoint_mirrors, endpoints,
-    garbage, jobs, namespaces, pods, quotas, replica_sets, stateful_sets, volumes,
+    garbage, jobs, namespaces, pods, quotas, replica_sets, service_catalog, stateful_sets, volumes,
 };
 use devcluster_apiserver::client::Client;
 use devcluster_apiserver::history::Event;
@@ -31,6 +31,7 @@ fn all() -> Vec<Box<dyn Controller>> {
         Box::<disruption_budgets::DisruptionBudgets>::default(),
         Box::<quotas::Quotas>::default(),
         Box::new(cron_jobs::CronJobs),
+        Box::new(service_catalog::ServiceCatalog),
     ]
 }
 

@@ -2,7 +2,7 @@
 //! client's out.
 //!
 //! Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, autoscalers, disruption budgets, endpoints,
-//! quotas, garbage collection, namespaces and volumes, as far as they are needed to see a rollout. [`start`] runs all of
+//! quotas, garbage collection, namespaces, volumes and service bindings, as far as they are needed to see a rollout. [`start`] runs all of
 //! them on an API server of [`devcluster_apiserver`].
 //!
 //! One task reads the event log and lets every controller ([`controller`]) add the objects that an event concerns to
@@ -37,6 +37,7 @@ mod pods;
 mod quotas;
 mod replica_sets;
 mod revisions;
+pub mod service_catalog;
 mod simulated_outcome;
 mod stateful_sets;
 mod volumes;

@@ -162,3 +162,29 @@ async fn a_port_that_is_taken_is_listened_on_when_it_is_free() {
     eventually("it is listened on", || TcpStream::connect((next, 9_998)).is_ok()).await;
     assert_eq!(told(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_without_a_selector_leads_to_its_endpoints_on_this_machine() {
+    let machine = Machine::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Ends with the process.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]).and_then(|_| stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nno pod"));
+        }
+    });
+    let spec = json!({"ports": [{"name": "http", "port": 8000}, {"name": "other", "port": 8001}]});
+    let service = machine.world.post(SERVICES, json!({"metadata": {"name": "host"}, "spec": spec})).await.expect(201);
+    let address = service["spec"]["clusterIP"].as_str().unwrap();
+    let far = json!({"addresses": [{"ip": "10.1.2.3"}], "ports": [{"name": "http", "port": port}]});
+    let near = json!({"addresses": [{"ip": "127.0.0.1"}], "ports": [{"name": "http", "port": port}]});
+    let endpoints = json!({"metadata": {"name": "host"}, "subsets": [far, near]});
+    machine.world.post("/api/v1/namespaces/default/endpoints", endpoints).await.expect(201);
+    let urls = || machine.world.server.service_urls("default", "host").len();
+    eventually("it is listened on", || urls() == 2).await;
+    assert_eq!(ask(&format!("{address}:8000")).unwrap(), "no pod");
+    assert!(ask(&format!("{address}:8001")).is_err(), "a port that no endpoint has");
+    machine.world.delete("/api/v1/namespaces/default/endpoints/host", json!({})).await.expect(200);
+    eventually("it is listened on no longer", || urls() == 0).await;
+}

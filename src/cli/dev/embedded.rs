@@ -10,15 +10,18 @@ use std::{
 use devcluster::{Gateway, NodeOptions, Options, RegistryOptions, Serving, Simulation};
 use serde_json::Value;
 
-use super::{Error, kubeconfig};
+use super::{Error, issue, kubeconfig};
 use crate::admission::{Version, convert};
 use crate::api::build::TERMINATION_LOG_ENV;
 use crate::runtimes::libraries;
 
 /// Image whose programs are those of this machine, including this one.
 pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
-/// The usual port of the gateway.
+/// The usual ports of the gateway.
 const GATEWAY_PORT: u16 = 8080;
+const SECURE_PORT: u16 = 8443;
+/// The file of the certificate by which clients know its hosts, beside the kubeconfig.
+const AUTHORITY: &str = "gateway-ca.pem";
 /// The container of a build that reports the image.
 const PUSH: &str = "push";
 
@@ -37,9 +40,13 @@ pub(super) struct Embedded {
     pub(super) server: devcluster::Cluster,
     /// Serves the hosts of APIRules.
     pub(super) gateway: Gateway,
+    /// Where it does so over HTTPS, and the file of the certificate by which clients know them.
+    pub(super) secure: SocketAddr,
+    pub(super) authority: PathBuf,
     _directory: Option<tempfile::TempDir>,
     /// Held, so that no other run writes its own there.
     _kubeconfig: fs::File,
+    _authority: fs::File,
 }
 
 /// Address, authentication and authorisation of the cluster.
@@ -47,6 +54,8 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) listen: SocketAddr,
     /// Of the gateway; `None`: the usual one, or a free one where that is taken.
     pub(super) gateway: Option<SocketAddr>,
+    /// The same for HTTPS.
+    pub(super) secure: Option<SocketAddr>,
     pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
     pub(super) pods: PodMode,
@@ -58,7 +67,7 @@ pub(super) struct EmbeddedOptions<'a> {
 
 /// Serves a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
-    let EmbeddedOptions { listen, gateway, token, kubeconfig, pods, rbac, directory } = arguments;
+    let EmbeddedOptions { listen, gateway, secure, token, kubeconfig, pods, rbac, directory } = arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
@@ -76,23 +85,55 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     drop(server.start_controllers());
     let serving = server.serve(listen, Some(token.to_owned())).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
-    let gateway = gateway_at(&server, gateway).await?;
+    let mut gateway = gateway_at(&server, gateway, kubeconfig).await?;
+    let (secure, certificate) = secure_at(&mut gateway, secure).await?;
     let text = serving.kubeconfig(Some(token));
+    let authority = kubeconfig.with_file_name(AUTHORITY);
     let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
-    Ok(Embedded { serving, server, gateway, _directory: held, _kubeconfig: kubeconfig })
+    // It is written by the same rules.
+    let held_authority = kubeconfig::write(&authority, &certificate).map_err(Error::Authority)?;
+    Ok(Embedded {
+        serving,
+        server,
+        gateway,
+        secure,
+        authority,
+        _directory: held,
+        _kubeconfig: kubeconfig,
+        _authority: held_authority,
+    })
 }
 
-/// Serves the hosts of APIRules.
-async fn gateway_at(server: &devcluster::Cluster, named: Option<SocketAddr>) -> Result<Gateway, Error> {
+/// Serves the hosts of APIRules, with the issuer whose key is beside the kubeconfig.
+async fn gateway_at(
+    server: &devcluster::Cluster,
+    named: Option<SocketAddr>,
+    kubeconfig: &Path,
+) -> Result<Gateway, Error> {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, GATEWAY_PORT));
     let address = named.unwrap_or(usual);
-    let served = match Gateway::start(server, address).await {
+    let issuer = || issue::beside(kubeconfig).map_err(Error::Issuer);
+    let served = match Gateway::start_with(server, address, Some(issuer()?)).await {
         Err(error) if named.is_none() && error.kind() == io::ErrorKind::AddrInUse => {
-            Gateway::start(server, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+            Gateway::start_with(server, free(), Some(issuer()?)).await
         }
         served => served,
     };
     served.map_err(|cause| Error::Gateway { address, cause })
+}
+
+/// Serves them over HTTPS, too.
+async fn secure_at(gateway: &mut Gateway, named: Option<SocketAddr>) -> Result<(SocketAddr, String), Error> {
+    let address = named.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, SECURE_PORT)));
+    let served = match gateway.secure(address).await {
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::AddrInUse => gateway.secure(free()).await,
+        served => served,
+    };
+    served.map_err(|cause| Error::Gateway { address, cause })
+}
+
+fn free() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
 }
 
 /// Converts Functions, as the agent's webhook does in other clusters.

@@ -11,6 +11,7 @@ use crate::{
     api::{self, GitRepository, GitRepositorySpec, GitSync, GitSyncSpec, names},
     cli::{Error, connection::own_kind},
     cluster::{Apply, Cluster, Kind},
+    eventing,
 };
 
 const WEBHOOKS: &str = include_str!("../../../manifests/webhooks.yaml");
@@ -34,10 +35,16 @@ pub(super) async fn install(
 ) -> Result<(), Error> {
     let definition = cluster.kind("apiextensions.k8s.io/v1", "CustomResourceDefinition").await?;
     let definition = definition.ok_or_else(|| Error::UnknownKind("CustomResourceDefinition".into()))?;
-    for document in serde_yaml::Deserializer::from_str(devcluster::gateway::DEFINITIONS) {
+    let definitions = [devcluster::gateway::DEFINITIONS, devcluster::service_catalog::DEFINITIONS];
+    for document in definitions.into_iter().flat_map(serde_yaml::Deserializer::from_str) {
         let wanted = Value::deserialize(document).map_err(Error::WriteYaml)?;
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         apply(cluster, &definition, None, name, &wanted).await?;
+    }
+    for document in serde_yaml::Deserializer::from_str(eventing::DEFINITIONS) {
+        let wanted = Value::deserialize(document).map_err(Error::WriteYaml)?;
+        let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        apply(cluster, &definition, None, &name, &wanted).await?;
     }
     for wanted in api::definitions().into_iter().chain([api::api_rule::definition()]) {
         let name = wanted.metadata.name.clone().unwrap_or_default();

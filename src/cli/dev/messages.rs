@@ -22,6 +22,8 @@ pub(super) struct Started {
     pub server: String,
     /// Where its gateway serves the hosts of APIRules.
     pub gateway: SocketAddr,
+    /// Where it does so over HTTPS, and the file of the certificate by which clients know them.
+    pub secure: (SocketAddr, PathBuf),
     /// Path of its kubeconfig.
     pub kubeconfig: PathBuf,
     /// The repository that it follows.
@@ -38,12 +40,14 @@ pub(super) struct Started {
 
 /// Prints the introduction.
 pub(super) fn started(output: OutputArgument, started: &Started) -> Result<(), CommandError> {
-    let kubeconfig = std::path::absolute(&started.kubeconfig).unwrap_or_else(|_| started.kubeconfig.clone());
+    let kubeconfig = absolute(&started.kubeconfig);
     let followed = started.followed.as_ref();
     let facts = json!({
         "event": "started",
         "server": started.server,
         "gateway": format!("http://{}", started.gateway),
+        "gatewayTls": format!("https://{}", started.secure.0),
+        "gatewayCa": absolute(&started.secure.1),
         "kubeconfig": kubeconfig,
         "repository": followed.map(|followed| &followed.shown),
         "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
@@ -51,6 +55,10 @@ pub(super) fn started(output: OutputArgument, started: &Started) -> Result<(), C
         "directory": started.other_room,
     });
     output.print_next(&facts, || text(started, &kubeconfig)).map(drop)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Prints a Function's namespace and name, and where it answers from now on.
@@ -96,6 +104,8 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         text.push_str(&format!("Receivers take webhooks at {receivers}.\n"));
         let port = started.gateway.port();
         text.push_str(&format!("Hosts of APIRules are served on port {port}: curl http://HOST.localhost:{port}\n"));
+        let (secure, authority) = (started.secure.0.port(), quoted(&absolute(&started.secure.1)));
+        text.push_str(&format!("Over HTTPS: curl --cacert {authority} https://HOST.localhost:{secure}\n"));
     }
     if started.pods == PodMode::Simulated {
         text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");

@@ -9,8 +9,10 @@
 
 mod demonstration;
 mod embedded;
+mod eventing;
 mod git;
 mod install;
+mod issue;
 mod kubeconfig;
 mod messages;
 mod registry;
@@ -62,7 +64,10 @@ const MEMORY: usize = 2 << 30;
 
 /// Arguments of `dev`.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Subcommand>,
     /// Repository to follow: a directory or an address; by default a demonstration is created
     #[arg(value_name = "PATH-OR-URL")]
     repository: Option<String>,
@@ -88,6 +93,9 @@ pub(super) struct Arguments {
     /// Loopback address at which the hosts of APIRules are served [default: 127.0.0.1:8080, or a free port if that is taken]
     #[arg(long, value_name = "ADDR")]
     gateway: Option<SocketAddr>,
+    /// Loopback address at which they are served over HTTPS [default: 127.0.0.1:8443, or a free port if that is taken]
+    #[arg(long, value_name = "ADDR")]
+    gateway_tls: Option<SocketAddr>,
     /// Bearer token that clients must present, by default a random one in the kubeconfig; needed to listen on other than
     /// loopback addresses
     #[arg(
@@ -112,6 +120,18 @@ pub(super) struct Arguments {
     output: OutputArgument,
 }
 
+/// What is done instead.
+#[derive(clap::Subcommand, Debug)]
+enum Subcommand {
+    /// Print a token of the issuer that the gateway of an embedded cluster answers for
+    Token {
+        #[command(flatten)]
+        arguments: issue::Arguments,
+        #[command(flatten)]
+        output: OutputArgument,
+    },
+}
+
 /// A failed attempt of `dev`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -127,6 +147,12 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
+    #[error(transparent)]
+    Events(#[from] eventing::Error),
+    #[error("there is no issuer of tokens")]
+    Issuer(#[source] issue::Error),
+    #[error("could not write the certificate of the gateway")]
+    Authority(#[source] kubeconfig::Error),
     #[error("{0} is reached from other machines, and nothing guards it")]
     Unguarded(SocketAddr),
     #[error("this machine gives no random bytes for a token")]
@@ -167,7 +193,9 @@ impl Error {
             }
             Self::NoToken => Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) names one".into()),
             Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
-            Self::Gateway { .. } => Some("--gateway 127.0.0.1:0 takes a free port".into()),
+            Self::Gateway { .. } => Some("--gateway 127.0.0.1:0 and --gateway-tls 127.0.0.1:0 take free ports".into()),
+            Self::Issuer(error) => error.hint(),
+            Self::Authority(_) => Some("--kubeconfig FILE names another place; it is beside that".into()),
             Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
                 "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
                 path.display()
@@ -182,6 +210,11 @@ impl Error {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
+    if let Some(Subcommand::Token { arguments, output }) = &arguments.command {
+        let (token, facts) = issue::token(arguments).map_err(Error::Issuer)?;
+        output.print(&facts, || format!("{token}\n"))?;
+        return Ok(Exit::Fine);
+    }
     // Messages are printed below.
     logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
     let stop = stop::on_signal()?;
@@ -209,6 +242,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let embedded = embedded::start(embedded::EmbeddedOptions {
         listen: arguments.listen,
         gateway: arguments.gateway,
+        secure: arguments.gateway_tls,
         token: &token,
         kubeconfig: &kubeconfig,
         pods,
@@ -221,9 +255,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let receivers = receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned);
     let other_room = room.as_ref().map(Room::path).filter(|path| *path != Path::new(DIRECTORY)).map(Path::to_owned);
     let is_work_tree = arguments.work_tree;
-    let gateway = embedded.gateway.address();
+    let (gateway, secure) = (embedded.gateway.address(), (embedded.secure, embedded.authority.clone()));
     let started =
-        messages::Started { server, gateway, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
+        messages::Started { server, gateway, secure, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
     let Some(followed) = &started.followed else {
         messages::started(arguments.output, &started)?;
         stop.cancelled().await;
@@ -234,6 +268,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
     install::webhooks(&cluster, &admit).await?;
+    let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
+    events.install(&cluster, DOMAIN).await.map_err(Error::Events)?;
+    let functions = functions(events.publisher());
 
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
     let emitter = Emitter::default();
@@ -252,7 +289,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         admit: Some(admit),
         limits: Limits::default(),
         source,
-        functions: functions(),
+        functions,
         exposure: exposure::Settings { default_domain: Some(DOMAIN.to_owned()), allowed_domains: Vec::new() },
         elect: false,
         stuck_after: liveness::STUCK_AFTER,
@@ -261,6 +298,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         audit: agent::AUDIT,
         renderer: None,
     };
+    let delivering = events.run(cluster.clone(), embedded.server.clone(), stop.clone());
+    tasks.spawn(async { Ok(delivering.await.map_err(Error::Events)?) });
     let nudge = settings.nudge.clone();
     let look = move || nudge.look_now();
     let _watch = match (work_tree, followed.local.as_deref()) {
@@ -310,9 +349,15 @@ fn token(arguments: &Arguments) -> Result<String, Error> {
 }
 
 /// Functions run with the programs of this machine.
-fn functions() -> function::Settings {
+fn functions(publisher: String) -> function::Settings {
     let base_images = [("*".to_owned(), function::BaseImage::Scratch)].into();
-    function::Settings { base_images, builder_image: embedded::BUILDER.to_owned(), ..function::Settings::default() }
+    function::Settings {
+        base_images,
+        runs_on_node: true,
+        builder_image: embedded::BUILDER.to_owned(),
+        publisher,
+        ..function::Settings::default()
+    }
 }
 
 async fn run_agent(

@@ -18,7 +18,7 @@ use super::{
     manifest::{self, Format},
     objects::{Code, objects},
     watch,
-    workspace::{Workspace, read_text},
+    workspace::{EMPTY, Workspace, read_text},
 };
 use crate::{
     api::{Span, names},
@@ -109,15 +109,28 @@ fn read(arguments: &Arguments) -> Result<(Config, Vec<Value>), Error> {
     let config = Config::read(&read_text(path)?, arguments.connection.given_namespace())
         .map_err(|problems| Error::unusable(path, &problems))?;
     let workspace = Workspace::of_file(path)?;
-    let code = match config.files() {
+    let files = config.files();
+    let code = match &files {
         None => Code::default(),
         Some([handler, dependencies]) => {
-            let files = workspace.source(config.source.path())?;
-            Code { source: files.read(&handler)?, dependencies: files.read(&dependencies)? }
+            let source = workspace.source(config.source.path())?;
+            Code { source: source.read(handler)?, dependencies: source.read(dependencies)? }
         }
     };
-    let objects = objects(&config, &code).map_err(|words| Error::Invalid { path: path.clone(), words })?;
+    let objects = objects(&config, &code).map_err(|words| {
+        let handler = files.as_ref().map(|[handler, _]| handler.as_str());
+        Error::Invalid { path: path.clone(), words: of_files(&words, handler) }
+    })?;
     Ok((config, objects))
+}
+
+/// Words about an object as words about the files that it is made of.
+fn of_files(words: &str, handler: Option<&str>) -> String {
+    let lines = words.lines().map(|line| match handler {
+        Some(handler) if line == "missing field(s): spec.source" => format!("{handler}: {EMPTY}"),
+        _ => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// An object, and where it goes.

@@ -2,9 +2,9 @@
 //!
 //! Invariant: it is that of the pod: what the configuration says, and nothing of this machine but the ways to its programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::config::{Config, Variable};
+use super::config::{Config, KeyRef, Variable};
 use super::document::{Mark, Problem};
 use crate::object::syntax;
 
@@ -29,22 +29,47 @@ pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<Problem>
     if problems.is_empty() { Ok(all) } else { Err(problems) }
 }
 
+/// A ConfigMap or Secret: its kind and its name.
+pub(super) type Holder = (&'static str, String);
+
+/// What a cluster has: the entries of its ConfigMaps and Secrets that are texts.
+pub(super) type Found = BTreeMap<Holder, BTreeMap<String, String>>;
+
+/// Where the value of a variable is in the cluster: the kind, the name and the key.
+fn place(variable: &Variable) -> Option<(&'static str, &KeyRef)> {
+    let from = variable.value_from.as_ref()?;
+    let references = [("ConfigMap", &from.config_map_key_ref), ("Secret", &from.secret_key_ref)];
+    references.into_iter().find_map(|(kind, reference)| Some((kind, reference.as_ref()?)))
+}
+
+/// The ConfigMaps and Secrets that hold what the file does not give.
+pub(super) fn holders(config: &Config, file: &BTreeMap<String, String>) -> BTreeSet<Holder> {
+    let wanted = config.env.iter().filter(|variable| !file.contains_key(&variable.name));
+    wanted.filter_map(place).map(|(kind, at)| (kind, at.name.clone())).collect()
+}
+
 /// The user's variables, in their order, and what is missing of them: the file's values come before those of the
-/// configuration, and stand for what the cluster has in ConfigMaps and Secrets.
-pub(super) fn variables(config: &Config, file: &BTreeMap<String, String>) -> (Vec<(String, String)>, Vec<String>) {
+/// configuration and the cluster.
+pub(super) fn variables(
+    config: &Config,
+    file: &BTreeMap<String, String>,
+    found: &Found,
+) -> (Vec<(String, String)>, Vec<String>) {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut missing = Vec::new();
-    for Variable { name, value, value_from } in &config.env {
+    for variable in &config.env {
+        let Variable { name, value, value_from } = variable;
         if file.contains_key(name) {
             continue;
         }
-        match (value, value_from) {
-            (_, Some(from)) => {
-                let references = [("ConfigMap", &from.config_map_key_ref), ("Secret", &from.secret_key_ref)];
-                let found = references.into_iter().find_map(|(kind, reference)| Some((kind, reference.as_ref()?)));
-                missing.extend(found.map(|(kind, at)| format!("{name} (key {} of {kind} {})", at.key, at.name)));
-            }
-            (value, None) => all.push((name.clone(), expanded(value.as_deref().unwrap_or_default(), &all))),
+        if value_from.is_none() {
+            all.push((name.clone(), expanded(value.as_deref().unwrap_or_default(), &all)));
+            continue;
+        }
+        let Some((kind, at)) = place(variable) else { continue };
+        match found.get(&(kind, at.name.clone())).and_then(|entries| entries.get(&at.key)) {
+            Some(value) => all.push((name.clone(), value.clone())),
+            None => missing.push(format!("{name} (key {} of {kind} {})", at.key, at.name)),
         }
     }
     all.extend(file.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -99,9 +124,21 @@ mod tests {
                     'http://$(HOST)/$$(HOST)$(X)$'}\n- {name: TOKEN, valueFrom: {secretKeyRef: {name: s, key: k}}}\n- {name: C, \
                     valueFrom: {configMapKeyRef: {name: m, key: c}}}\n";
         let config = Config::read(text, None).unwrap();
-        let (all, missing) = variables(&config, &parse("TOKEN=t").unwrap());
-        let all: Vec<_> = all.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let file = parse("TOKEN=t").unwrap();
+        let of = |found: &Found| {
+            let (all, missing) = variables(&config, &file, found);
+            (all.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>(), missing)
+        };
+        let (all, missing) = of(&Found::new());
         assert_eq!(all, ["HOST=h", "URL=http://h/$(HOST)$(X)$", "TOKEN=t"]);
         assert_eq!(missing, ["C (key c of ConfigMap m)"]);
+        // What the cluster has stands in its place; the file is asked before it.
+        assert_eq!(holders(&config, &file).into_iter().collect::<Vec<_>>(), [("ConfigMap", "m".to_owned())]);
+        let entries = |key: &str| BTreeMap::from([(key.to_owned(), "$(HOST)".to_owned())]);
+        let found =
+            Found::from([(("ConfigMap", "m".to_owned()), entries("c")), (("Secret", "s".to_owned()), entries("k"))]);
+        let (all, missing) = of(&found);
+        assert_eq!(all, ["HOST=h", "URL=http://h/$(HOST)$(X)$", "C=$(HOST)", "TOKEN=t"]);
+        assert_eq!(missing, Vec::<String>::new());
     }
 }

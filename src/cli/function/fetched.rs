@@ -89,7 +89,7 @@ fn git(spec: &FunctionSpec, repository: Option<&GitRepositorySpec>, left_out: &m
     let auth = repository.and_then(|repository| repository.auth.as_ref());
     Source::Git(GitSource {
         url: repository.map(|repository| repository.url.clone()),
-        repository: Some(spec.source.clone()),
+        repository: Some(spec.source.clone()).filter(|name| !name.is_empty()),
         reference: spec.reference.clone(),
         base_dir: spec.base_dir.clone(),
         credentials_secret_name: auth.map(|auth| auth.secret_name.clone()),

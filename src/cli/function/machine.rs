@@ -66,7 +66,10 @@ impl<'a> Machine<'a> {
     ) -> Result<Option<Group>, crate::cli::Error> {
         if !project.missing.is_empty() {
             let all = project.missing.join(", ");
-            output::note(&format!("! without a value here, which --env-file gives: {}\n", printable(&all)));
+            output::note(&format!(
+                "! without a value here, which --env-file, --kubeconfig or --context gives: {}\n",
+                printable(&all)
+            ));
         }
         if !self.install(project, stop).await? {
             return Ok(None);

@@ -1,6 +1,7 @@
 //! A program on this machine, with all that it begins.
 //!
-//! Invariant: when it has been ended, nothing that it has begun in its process group is left; also when this process is killed.
+//! Invariant: when it has been ended, nothing of its process group is left; also when this process is killed.
+//! Invariant: on Linux nothing is left that has gone out of the group either, unless this process is killed ([`descendants`]).
 
 use std::{
     io,
@@ -11,13 +12,15 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
+use super::descendants;
+
 /// How long a program may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Kills a group when nobody holds the other end of its input any more.
 const WATCHDOG: &str = "read -r _; kill -9 -\"$0\"";
 
-/// A running process group.
+/// A running process group; there is one at a time, and no other process that this one has begun.
 pub(super) struct Group {
     child: Child,
     pid: Pid,
@@ -64,6 +67,7 @@ impl Group {
             let _ = kill_process_group(self.pid, Signal::KILL);
             // Its number may be given to another group from now on.
             self.watchdog = None;
+            descendants::kill(self.pid);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use super::{
     check::supported,
     config::Config,
-    environment,
+    environment::{self, Found},
     error::Error,
     workspace::{Workspace, read_text},
 };
@@ -21,6 +21,8 @@ pub(super) struct Project {
     pub(super) handler: PathBuf,
     /// Text of the dependency file.
     pub(super) dependencies: String,
+    /// The variables of a file, by name.
+    pub(super) given: BTreeMap<String, String>,
     pub(super) variables: Vec<(String, String)>,
     /// Variables without a value, and where it is in the cluster.
     pub(super) missing: Vec<String>,
@@ -45,7 +47,7 @@ impl Project {
         let defaults = || [runtime.handler_file().to_owned(), runtime.dependency_file().to_owned()];
         let [handler, dependencies] = config.files().unwrap_or_else(defaults);
         // It says what is wrong with the file, before an interpreter does.
-        source.read(&handler)?;
+        source.read_code(&handler)?;
         let dependencies = source.read(&dependencies)?;
         let handler = source.root().join(handler);
         let mut directories = vec![workspace.root().to_owned(), source.root().to_owned()];
@@ -55,9 +57,15 @@ impl Project {
             given = environment::parse(&read_text(file)?).map_err(|wrong| Error::unusable(file, &wrong))?;
             directories.push(Workspace::of_file(file)?.root().to_owned());
         }
-        let (variables, missing) = environment::variables(&config, &given);
+        let (variables, missing) = environment::variables(&config, &given, &Found::new());
         directories.sort();
         directories.dedup();
-        Ok(Self { config, runtime, handler, dependencies, variables, missing, directories })
+        Ok(Self { config, runtime, handler, dependencies, given, variables, missing, directories })
+    }
+
+    /// The same with values that a cluster has.
+    pub(super) fn with(mut self, found: &Found) -> Self {
+        (self.variables, self.missing) = environment::variables(&self.config, &self.given, found);
+        self
     }
 }

@@ -1,15 +1,23 @@
 //! `mainstay function run`: the Function on the Node.js or Python of this machine, by the server that pods have.
 //!
-//! Invariant: when the command ends, so has everything that it has started.
+//! Invariant: when the command ends, so has everything that it has started, as far as `process` says.
 
 use std::{path::PathBuf, time::Duration};
 
 use notify::{EventKind, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use super::{error::Error, machine::Machine, process::Group, project::Project};
+use super::{
+    descendants,
+    error::Error,
+    machine::Machine,
+    process::Group,
+    project::Project,
+    values::{self, Values},
+};
 use crate::{
     cli::{Exit, output, stop},
+    cluster::Cluster,
     failure::chain,
 };
 
@@ -34,16 +42,19 @@ pub(super) struct Arguments {
     #[arg(long)]
     debug: bool,
     /// File with a NAME=VALUE in each line: values of variables, those that are in ConfigMaps and Secrets of the cluster among
-    /// them. They come before those of config.yaml
+    /// them. They come before those of config.yaml and of the cluster
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
+    #[command(flatten)]
+    values: Values,
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error> {
     let stop = stop::on_signal()?;
+    descendants::adopt();
     let room = tempfile::tempdir().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
-    let read = || Project::read(&arguments.filename, arguments.source_dir.as_deref(), arguments.env_file.as_deref());
-    let first = read()?;
+    let cluster = arguments.values.cluster().await?;
+    let first = read(arguments, cluster.as_ref()).await?;
     let mut machine = Machine::new(room.path(), arguments.port, arguments.debug);
     machine.server(first.runtime).await?;
     let (changes, mut changed) = mpsc::unbounded_channel();
@@ -71,7 +82,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
             return Ok(Exit::Fine);
         }
         while tokio::time::timeout(QUIET, changed.recv()).await.is_ok() {}
-        match read() {
+        match read(arguments, cluster.as_ref()).await {
             Ok(next) => {
                 output::print("- Saved; it starts again\n")?;
                 project = Some(next);
@@ -79,6 +90,14 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
             Err(error) => output::note(&format!("! {}\n", chain(&error))),
         }
     }
+}
+
+/// The project as it is now, with what the cluster has of it.
+async fn read(arguments: &Arguments, cluster: Option<&Cluster>) -> Result<Project, crate::cli::Error> {
+    let project = Project::read(&arguments.filename, arguments.source_dir.as_deref(), arguments.env_file.as_deref())?;
+    let Some(cluster) = cluster else { return Ok(project) };
+    let found = values::fetch(cluster, &project).await?;
+    Ok(project.with(&found))
 }
 
 /// How the Function has ended; never if there is none.

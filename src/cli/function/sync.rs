@@ -14,7 +14,7 @@ use super::{
     workspace::{CONFIG, Workspace},
 };
 use crate::{
-    api::Function,
+    api::{Function, own_repository::OwnRepository},
     cli::{
         Exit,
         connection::{Connection, own_kind},
@@ -55,6 +55,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     let referring = live::referring(&cluster, &namespace, &arguments.name, schema.unwrap_or_default()).await?;
     let referring: Vec<_> = referring.into_iter().map(|(_, object)| object).collect();
     let repository = match function.spec.kind.as_deref() {
+        Some("git") if function.spec.own_repository().is_some() => {
+            function.spec.own_repository().map(OwnRepository::spec)
+        }
         Some("git") => live::repository(&cluster, &namespace, &function.spec.source).await?,
         _ => None,
     };

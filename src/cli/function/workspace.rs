@@ -15,6 +15,8 @@ use super::error::Error;
 
 /// Name of the configuration in its directory.
 pub(super) const CONFIG: &str = "config.yaml";
+/// What is wrong with a handler without code.
+pub(super) const EMPTY: &str = "it is empty; the code of the Function is missing";
 /// Maximum bytes of a file: a Function holds 1 MiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -72,6 +74,15 @@ impl Workspace {
             return Err(Error::NotRead { path, why: "it is a symbolic link that leads out of the directory" });
         }
         read_text(&real)
+    }
+
+    /// The code of a Function, which is never nothing.
+    pub(super) fn read_code(&self, name: &str) -> Result<String, Error> {
+        let text = self.read(name)?;
+        if text.trim().is_empty() {
+            return Err(Error::NotRead { path: self.root.join(name), why: EMPTY });
+        }
+        Ok(text)
     }
 
     /// The bytes of a file that is there, if it is a plain one.
@@ -232,5 +243,16 @@ mod tests {
         fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
         assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));
         assert!(matches!(workspace.read("."), Err(Error::NotRead { .. })));
+    }
+
+    #[test]
+    fn empty_code_is_refused_by_the_name_of_its_file() {
+        let (_room, workspace) = room();
+        fs::write(workspace.root().join("handler.js"), " \n").unwrap();
+        let path = workspace.root().join("handler.js");
+        let refused = workspace.read_code("handler.js").unwrap_err().to_string();
+        assert_eq!(refused, format!("{} is not read: {EMPTY}", path.display()));
+        fs::write(path, "1").unwrap();
+        assert_eq!(workspace.read_code("handler.js").unwrap(), "1");
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: what the agent does with these objects (`agent::bootstrap`, `agent::ssh_keys`).
 
+mod newer;
 mod objects;
 mod registry;
 mod request;

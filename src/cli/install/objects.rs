@@ -3,6 +3,7 @@
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::newer;
 use super::registry::Registry;
 use super::request::{Access, IMAGE, Installation};
 use crate::{
@@ -26,6 +27,8 @@ const VARIABLES: &str = "/spec/template/spec/containers/0/env";
 const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
 /// The variable with the base images of Functions.
 const BASE_IMAGES: &str = "MAINSTAY_BASE_IMAGES";
+/// The variable with the Secret with which nodes pull the image of builds.
+const IMAGE_PULL_SECRET: &str = "MAINSTAY_IMAGE_PULL_SECRET";
 /// Label on everything that is installed.
 const LABEL: (&str, &str) = (names::INSTALLED, names::INSTALLED_AS);
 
@@ -34,22 +37,32 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(NAMESPACE, installation)?;
     if installation.with_definitions {
         for definition in api::definitions() {
-            objects.push(value("CustomResourceDefinition", &definition)?);
+            let mut definition = value("CustomResourceDefinition", &definition)?;
+            if installation.v1alpha2 {
+                newer::serve(&mut definition)?;
+                substitute(&mut definition, installation);
+            }
+            objects.push(definition);
         }
     }
     objects.extend(manifest(RBAC, installation)?);
+    if installation.v1alpha2 {
+        objects.extend(manifest(newer::RBAC, installation)?);
+    }
     objects.extend(secret(installation));
     let known_hosts = format!("{}{}", source::PUBLISHED, installation.known_hosts.as_deref().unwrap_or_default());
     objects.push(config_map(installation, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
     objects.push(config_map(installation, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(installation)?)?));
     let mut agent = manifest(AGENT, installation)?;
-    if let Some(BaseUrl::Known(url)) = &installation.receiver_url {
-        let variables = agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut());
-        variables.for_each(|all| all.push(json!({"name": RECEIVER_URL, "value": url})));
-    }
-    if let Some(images) = &installation.base_images {
-        let variables = agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut());
-        variables.for_each(|all| all.push(json!({"name": BASE_IMAGES, "value": images})));
+    let url = installation.receiver_url.as_ref().and_then(BaseUrl::known);
+    let given = [
+        (RECEIVER_URL, url.map(str::to_owned)),
+        (BASE_IMAGES, installation.base_images.clone()),
+        (IMAGE_PULL_SECRET, installation.image_pull_secret.clone()),
+    ];
+    for variables in agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut()) {
+        let set = given.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        variables.extend(set.map(|(name, value)| json!({"name": name, "value": value})));
     }
     objects.extend(agent);
     objects.extend(manifest(NETWORK_POLICY, installation)?);
@@ -60,6 +73,10 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
         objects.extend(manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?);
     }
     objects.extend(manifest(WEBHOOKS, installation)?);
+    if let Some(secret) = &installation.image_pull_secret {
+        let pods = objects.iter_mut().filter(|object| object["kind"] == "Deployment");
+        pods.for_each(|object| object["spec"]["template"]["spec"]["imagePullSecrets"] = json!([{"name": secret}]));
+    }
     Ok(objects)
 }
 

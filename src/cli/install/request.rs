@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::registry::Registry;
 use crate::{
-    api::Span,
+    api::{Span, names},
     cli::{connection::DEFAULT_NAMESPACE, deploy_key},
     function,
     receiver::BaseUrl,
@@ -60,9 +60,15 @@ pub(in crate::cli) struct Arguments {
     /// Image of the agent: one that you have built and pushed
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     image: String,
+    /// Secret in the namespace with which nodes pull that image, of type kubernetes.io/dockerconfigjson
+    #[arg(long, value_name = "SECRET")]
+    image_pull_secret: Option<String>,
     /// Leave out the CustomResourceDefinitions
     #[arg(long)]
     no_crds: bool,
+    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    #[arg(long, conflicts_with = "no_crds")]
+    v1alpha2: bool,
     /// Accepted for fluxctl's users; nothing is written to Git
     #[arg(long, value_name = "NAME", help_heading = WITHOUT_EFFECT)]
     git_user: Option<String>,
@@ -103,6 +109,8 @@ pub(super) struct Installation {
     pub(super) interval: Option<Span>,
     /// Image of the agent.
     pub(super) image: String,
+    /// Secret with which nodes pull it, if it takes one.
+    pub(super) image_pull_secret: Option<String>,
     /// Address under which Receivers are reached, if it is known.
     pub(super) receiver_url: Option<BaseUrl>,
     /// The registry for the images of Functions.
@@ -113,6 +121,8 @@ pub(super) struct Installation {
     pub(super) known_hosts: Option<String>,
     /// Whether the definitions are included.
     pub(super) with_definitions: bool,
+    /// Whether Functions are served in v1alpha2, too.
+    pub(super) v1alpha2: bool,
 }
 
 /// How the repository is authenticated.
@@ -154,7 +164,12 @@ pub(super) fn resolve(
         let refused = function::Settings::from_env(function::Settings::default(), given).err();
         problems.extend(refused.into_iter().flatten().map(|refused| format!("--base-images: {}", refused.why)));
     }
-    for (flag, name) in [("--name", &arguments.name), ("--git-secret", &arguments.git_secret)] {
+    let names = [
+        ("--name", &arguments.name),
+        ("--git-secret", &arguments.git_secret),
+        ("--image-pull-secret", &arguments.image_pull_secret),
+    ];
+    for (flag, name) in names {
         if let Some(name) = name.as_deref().filter(|name| !is_label(name)) {
             problems.push(format!("{flag} {name:?} is not a valid name of an object: {RULE}"));
         }
@@ -226,6 +241,7 @@ pub(super) fn resolve(
         ));
     }
     notes.extend(arguments.registry.note(&arguments.namespace));
+    notes.extend(arguments.image_pull_secret.as_ref().map(|secret| pull_note(secret, &arguments.namespace)));
     let unused = [
         ("--git-user", arguments.git_user.is_some()),
         ("--git-email", arguments.git_email.is_some()),
@@ -248,13 +264,26 @@ pub(super) fn resolve(
         target_namespace: arguments.target_namespace.clone(),
         interval: arguments.interval,
         image: arguments.image.clone(),
+        image_pull_secret: arguments.image_pull_secret.clone(),
         receiver_url: arguments.receiver_url.clone(),
         registry: arguments.registry.clone(),
         base_images: arguments.base_images.clone(),
         known_hosts,
         with_definitions: !arguments.no_crds,
+        v1alpha2: arguments.v1alpha2,
     };
     Ok((installation, notes))
+}
+
+/// How the Secret comes to where the image is pulled.
+fn pull_note(secret: &str, namespace: &str) -> String {
+    format!(
+        "store the login for the agent's image; its label has it copied to the namespaces of Functions, whose builds run that \
+         image:\n  kubectl create secret docker-registry {secret} -n {namespace} --docker-server=HOST --docker-username=USER \
+         --docker-password=PASSWORD\n  kubectl label secret {secret} -n {namespace} {}={}",
+        names::CONFIG,
+        names::CREDENTIALS
+    )
 }
 
 const RULE: &str = "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";

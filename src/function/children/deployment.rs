@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::pod::{container_security, security};
 use super::{PORT, metadata};
-use crate::function::{ResolvedFunction, Settings};
+use crate::api::names::SECRETS_DIGEST;
+use crate::function::{BoundSecret, ResolvedFunction, Settings};
 
 /// Name of the container that runs the code.
 pub const CONTAINER: &str = "function";
@@ -52,6 +53,10 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
     for (key, value) in &function.pod_annotations {
         annotations[key] = value.as_str().into();
     }
+    // Another value restarts the pods, which read it only once.
+    if let Some(digest) = &function.secrets_digest {
+        annotations[SECRETS_DIGEST] = digest.as_str().into();
+    }
     let template = json!({
         "metadata": {
             "annotations": annotations,
@@ -80,7 +85,7 @@ fn secret_volume(number: usize) -> String {
 }
 
 fn container(function: &ResolvedFunction, image: &str) -> Value {
-    json!({
+    let mut container = json!({
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
@@ -92,7 +97,18 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
         "startupProbe": probe(1, 150, 1),
         "readinessProbe": probe(5, 1, 2),
         "livenessProbe": probe(LIVENESS_PERIOD, patience(function), 4)
-    })
+    });
+    if !function.bound_secrets.is_empty() {
+        let sources = function.bound_secrets.iter().map(|BoundSecret { prefix, secret }| {
+            let mut source = json!({ "secretRef": { "name": secret } });
+            if !prefix.is_empty() {
+                source["prefix"] = prefix.as_str().into();
+            }
+            source
+        });
+        container["envFrom"] = sources.collect();
+    }
+    container
 }
 
 /// Where a container has its volumes.

@@ -162,7 +162,7 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         "automountServiceAccountToken": false,
         "containers": [push],
         "enableServiceLinks": false,
-        "imagePullSecrets": [{ "name": build.registry_secret }],
+        "imagePullSecrets": settings.pull_secrets(build.registry_secret),
         "initContainers": [fetch, install],
         "restartPolicy": "Never",
         "securityContext": security(),

@@ -40,7 +40,7 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         "automountServiceAccountToken": false,
         "containers": [executor(function, build, settings, image)],
         "enableServiceLinks": false,
-        "imagePullSecrets": [{ "name": build.registry_secret }],
+        "imagePullSecrets": settings.pull_secrets(build.registry_secret),
         "initContainers": [fetch, check],
         "restartPolicy": "Never",
         "securityContext": { "seccompProfile": { "type": "RuntimeDefault" } },

@@ -1,10 +1,10 @@
 //! Names of children, and thresholds of their probes.
 
 use crate::api::{Function, FunctionSpec};
-use crate::function::{BaseImage, Credentials, ResolvedFunction, Settings, resolve};
+use crate::function::{BaseImage, Builder, Credentials, ResolvedFunction, Settings, resolve};
 
 use super::job::{Build, Origin};
-use super::{deployment, job, name};
+use super::{build_job, deployment, job, name};
 use crate::api::function::EnvVar;
 
 fn function(name: &str, uid: &str) -> ResolvedFunction {
@@ -81,4 +81,21 @@ fn the_liveness_probe_waits_for_as_long_as_a_call_may_take() {
         assert_eq!(patience(timeout), 200, "{timeout:?}");
     }
     assert_eq!([patience(Some("600")), patience(Some("181.5")), patience(Some("1e18"))], [620, 210, 3620]);
+}
+
+#[test]
+fn nodes_pull_the_image_of_a_build_with_the_login_that_it_needs() {
+    let secrets = |settings: &Settings| {
+        let job = build_job::build(&function("hello", "1"), &build("a", 1), settings);
+        let all = job["spec"]["template"]["spec"]["imagePullSecrets"].as_array().unwrap().clone();
+        all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(secrets(&Settings::default()), ["s"]);
+    let with = |name: &str| Settings { image_pull_secret: Some(name.to_owned()), ..Settings::default() };
+    assert_eq!(secrets(&with("harbor")), ["s", "harbor"]);
+    assert_eq!(secrets(&with("s")), ["s"], "the login of the registry may be the same");
+    let kaniko = Settings { builder: Builder::Kaniko, executor_image: Some("kaniko".into()), ..with("harbor") };
+    assert_eq!(secrets(&kaniko), ["s", "harbor"]);
+    // Its code does not read it.
+    assert_eq!(Credentials::new(&with("harbor"), []).purpose("harbor"), Some("the image of the builder"));
 }

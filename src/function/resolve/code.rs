@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
-use super::{Code, Findings};
+use super::{Code, Findings, Origin};
 use crate::api::FunctionSpec;
-use crate::api::function::OwnRepository;
+use crate::api::own_repository::OwnRepository;
+use crate::failure::chain;
+use crate::function::credentials::Credentials;
 use crate::function::violation::{Violation, shown};
 use crate::object::syntax;
 use crate::runtimes::{Language, Runtime};
-use crate::source::{BaseDir, Reference};
+use crate::source::{self, BaseDir, Reference, RemoteUrl};
 
 /// Maximum bytes in a ConfigMap.
 const CONFIG_MAP_ROOM: usize = 1024 * 1024;
@@ -29,19 +31,17 @@ pub(super) fn is_git(spec: &FunctionSpec, found: &mut Findings) -> bool {
 }
 
 /// The source; `None` after a violation.
-pub(super) fn code(spec: &FunctionSpec, is_git: bool, runtime: Option<&Runtime>, found: &mut Findings) -> Option<Code> {
-    let own = spec.git_repository.as_ref().filter(|own| is_git && **own != OwnRepository::default());
-    if own.is_some() {
-        let what = "a repository cannot be named by its address here";
-        let why = "create a GitRepository with this url and auth, and name it (spec.source, in v1alpha2 spec.source.gitRepository.name)";
-        found.wrong(Violation::invalid(what, "spec.gitRepository").because(why));
-    }
-    let blank = spec.source.trim().is_empty();
-    if blank && own.is_none() {
-        found.wrong(Violation::missing("spec.source"));
-    }
+pub(super) fn code(
+    spec: &FunctionSpec,
+    (is_git, runtime): (bool, Option<&Runtime>),
+    credentials: &Credentials,
+    found: &mut Findings,
+) -> Option<Code> {
     if is_git {
-        return git(spec, blank, found);
+        return git(spec, credentials, found);
+    }
+    if spec.source.trim().is_empty() {
+        found.wrong(Violation::missing("spec.source"));
     }
     let dependencies = dependencies(spec, runtime?, found);
     if spec.source.len().saturating_add(dependencies.len()) > CONFIG_MAP_ROOM {
@@ -79,10 +79,65 @@ fn dependencies(spec: &FunctionSpec, runtime: &Runtime, found: &mut Findings) ->
     deps.to_owned()
 }
 
-fn git(spec: &FunctionSpec, blank: bool, found: &mut Findings) -> Option<Code> {
-    if let Some(words) = syntax::subdomain(spec.source.trim()).filter(|_| !blank) {
-        found.wrong(Violation::invalid("source is not the name of a GitRepository", "spec.source").because(words));
+/// The GitRepository that the Function names.
+fn named(name: &str, found: &mut Findings) -> Option<Origin> {
+    if name.is_empty() {
+        found.wrong(Violation::missing("spec.source"));
+        return None;
     }
+    if let Some(words) = syntax::subdomain(name) {
+        found.wrong(Violation::invalid("source is not the name of a GitRepository", "spec.source").because(words));
+        return None;
+    }
+    Some(Origin::Named(name.to_owned()))
+}
+
+/// The repository that the Function has itself.
+fn own(own: &OwnRepository, name: &str, credentials: &Credentials, found: &mut Findings) -> Option<Origin> {
+    const HERE: &str = "spec.gitRepository";
+    const URL: &str = "spec.gitRepository.url";
+    const SECRET: &str = "spec.gitRepository.auth.secretName";
+    let spec = own.spec();
+    let before = found.violations.len();
+    if !name.is_empty() {
+        let mut violation =
+            Violation::invalid("the repository has both an address and the name of a GitRepository", "spec.source");
+        violation.paths.push(HERE.into());
+        found.wrong(violation.because("remove either of them"));
+    }
+    let secret = spec.auth.as_ref().map(|auth| &*auth.secret_name);
+    match secret.map(str::trim) {
+        Some("") => found.wrong(Violation::missing(SECRET)),
+        Some(_) => {
+            let words = secret.and_then(syntax::subdomain);
+            found.violations.extend(
+                words.map(|words| Violation::invalid("secretName is not the name of a Secret", SECRET).because(words)),
+            );
+        }
+        None => {}
+    }
+    if spec.url.is_empty() {
+        found.wrong(Violation::missing(URL));
+        return None;
+    }
+    let url = RemoteUrl::parse(&spec.url).map_err(|error| found.wrong(Violation::invalid(chain(&error), URL))).ok()?;
+    if let Err(error) = source::supported(&url, spec.auth.as_ref()) {
+        let in_address = "the address of the repository holds a user name or password; put them into a Secret with the keys \
+                          username and password, and name that in auth";
+        let what = if url.holds_credentials() { in_address.to_owned() } else { chain(&error) };
+        found.wrong(Violation::invalid(what, HERE));
+    }
+    let refused = spec.auth.as_ref().and_then(|auth| credentials.refusal_at(auth, &url, SECRET));
+    found.violations.extend(refused);
+    (found.violations.len() == before).then(|| Origin::Own(url, Box::new(spec)))
+}
+
+fn git(spec: &FunctionSpec, credentials: &Credentials, found: &mut Findings) -> Option<Code> {
+    let name = spec.source.trim();
+    let repository = match spec.own_repository() {
+        Some(repository) => own(repository, name, credentials, found),
+        None => named(name, found),
+    };
     let present = |text: &Option<String>| text.as_deref().map(str::trim).unwrap_or_default().to_owned();
     let (base_dir, reference) = (present(&spec.base_dir), present(&spec.reference));
     for (text, path) in [(&base_dir, "spec.baseDir"), (&reference, "spec.reference")] {
@@ -96,7 +151,7 @@ fn git(spec: &FunctionSpec, blank: bool, found: &mut Findings) -> Option<Code> {
     }
     let base_dir = parse(&base_dir, BaseDir::parse, "spec.baseDir", found);
     let reference = parse(&reference, Reference::parse, "spec.reference", found);
-    Some(Code::Git { repository: spec.source.trim().to_owned(), reference: reference?, base_dir: base_dir? })
+    Some(Code::Git { repository: repository?, reference: reference?, base_dir: base_dir? })
 }
 
 /// A parsed field. A missing one was reported already.
@@ -113,5 +168,5 @@ fn parse<T>(
         found.wrong(Violation::invalid(format!("\"{}\" has control characters", shown(text)), path));
         return None;
     }
-    parse(text).map_err(|error| found.wrong(Violation::invalid(crate::failure::chain(&error), path))).ok()
+    parse(text).map_err(|error| found.wrong(Violation::invalid(chain(&error), path))).ok()
 }

@@ -248,3 +248,11 @@ fn variables_that_kubernetes_sets_for_services_are_ignored() {
     }
     assert!(from(&[("APP_SECRET_MUTATING_WEBHOOK_PORT", "8443")]).is_err());
 }
+
+#[test]
+fn the_image_of_builds_may_need_a_login() {
+    let name = "MAINSTAY_IMAGE_PULL_SECRET";
+    assert_eq!(from(&[(name, "harbor")]).unwrap().image_pull_secret.as_deref(), Some("harbor"));
+    let refused = from(&[(name, "a/b")]).unwrap_err();
+    assert!(refused[0].starts_with("MAINSTAY_IMAGE_PULL_SECRET: \"a/b\" is not the name of a Secret: "), "{refused:?}");
+}

@@ -10,8 +10,9 @@ use super::VARIABLES;
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
 /// Variables with such a prefix that the command line reads.
-const COMMAND_LINE: [&str; 9] = [
+const COMMAND_LINE: [&str; 10] = [
     "MAINSTAY_AUDIT_INTERVAL",
+    "MAINSTAY_EVENTING_DATA",
     "MAINSTAY_IDENTITY",
     "MAINSTAY_POD",
     "MAINSTAY_MEMORY",

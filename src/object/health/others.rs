@@ -61,6 +61,35 @@ pub(super) fn function(object: &Live<'_>) -> Health {
     }))
 }
 
+/// An APIRule is retried for ever, too. Its codes are those of Kyma's controllers; with later versions, there is a state.
+pub(super) fn api_rule(object: &Live<'_>) -> Health {
+    let said = |what: &str, word: &str| {
+        let exposed = object.condition("Exposed").filter(|exposed| exposed.status() != "True");
+        exposed.map_or_else(|| format!("{what} is {word}"), |exposed| object.words(&exposed))
+    };
+    for (what, pointer) in [
+        ("its state", "/status/state"),
+        ("APIRuleStatus", "/status/APIRuleStatus/code"),
+        ("virtualServiceStatus", "/status/virtualServiceStatus/code"),
+        ("accessRuleStatus", "/status/accessRuleStatus/code"),
+    ] {
+        match object.text(pointer) {
+            "" | "OK" | "Ready" | "Warning" => {}
+            // In nobody's words: a short one.
+            word @ ("ERROR" | "SKIPPED" | "Error" | "Processing") => return Progressing(said(what, word)),
+            _ => return Progressing(said(what, "not known")),
+        }
+    }
+    if object.text("/status/state").is_empty() && object.text("/status/APIRuleStatus/code").is_empty() {
+        return Progressing("nothing has served it yet".into());
+    }
+    // It may lead to Services that are not there yet.
+    match object.is("Exposed", "False") {
+        Some(exposed) => Progressing(object.words(&exposed)),
+        None => Healthy,
+    }
+}
+
 pub(super) fn ready(object: &Live<'_>) -> Health {
     let Some(condition) = object.condition("Ready") else { return Healthy };
     let generation = object.number("/metadata/generation");

@@ -233,3 +233,27 @@ fn other_kinds_have_rules_of_their_own() {
         "progressing: AbleToScale is False: FailedGetScale",
     );
 }
+
+#[test]
+fn an_api_rule_is_healthy_once_it_is_served() {
+    let rule = |status: &str, expected: &str| {
+        for version in ["v1alpha1", "v1beta1", "v2"] {
+            check(&format!("gateway.kyma-project.io/{version}"), "APIRule", &format!("{{status: {status}}}"), expected);
+        }
+    };
+    rule("{}", "progressing: nothing has served it yet");
+    let ok = "APIRuleStatus: {code: OK}, virtualServiceStatus: {code: OK}, accessRuleStatus: {code: OK}";
+    rule(&format!("{{{ok}}}"), "healthy");
+    rule("{APIRuleStatus: {code: ERROR, desc: hunter2}}", "progressing: APIRuleStatus is ERROR");
+    rule("{APIRuleStatus: {code: hunter2}}", "progressing: APIRuleStatus is not known");
+    rule("{APIRuleStatus: {code: OK}, accessRuleStatus: {code: SKIPPED}}", "progressing: accessRuleStatus is SKIPPED");
+    let exposed = |reason: &str| format!("conditions: [{{type: Exposed, status: 'False', reason: {reason}}}]");
+    rule(
+        &format!("{{APIRuleStatus: {{code: ERROR}}, {}}}", exposed("Invalid")),
+        "progressing: Exposed is False: Invalid",
+    );
+    rule(&format!("{{{ok}, {}}}", exposed("ServiceNotFound")), "progressing: Exposed is False: ServiceNotFound");
+    rule(&format!("{{{ok}, conditions: [{{type: Exposed, status: Unknown}}]}}"), "healthy");
+    rule("{state: Ready}", "healthy");
+    rule("{state: Processing}", "progressing: its state is Processing");
+}

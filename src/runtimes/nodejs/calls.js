@@ -50,7 +50,8 @@ class Calls {
     if (request.headers.host === undefined && request.httpVersion === '1.1') {
       response.shouldKeepAlive = false; // older Node.js lets it through
       reply.refuse(request, response, new body.Refusal(400, 'the Host header is missing'));
-    } else if (method === 'OPTIONS') {
+    } else if (method === 'OPTIONS' && request.headers['access-control-request-method'] !== undefined) {
+      // A browser asks whether it may; every other OPTIONS is the function's.
       reply.allow(request, response);
     } else if ((method === 'GET' || method === 'HEAD') && /^\/(healthz|metrics)(\?|$)/.test(url)) {
       if (url.startsWith('/h') && this.draining) reply.plain(response, 503, 'text/html; charset=utf-8', 'Shutting down');

@@ -325,6 +325,81 @@ pub(super) const ROWS: &[Row] = &[
         )
         .repeated(),
     functions("kubectl describe apirules hello", &["Exposed", "served at hello.localhost"]),
+    functions("curl --cacert .mainstay/gateway-ca.pem \"https://hello.localhost:8443/?name=Ada\"", &["Hello, Ada!"]).instead(
+        "port=$(sed -n 's/^Over HTTPS: .*:\\([0-9]*\\)$/\\1/p' dev.log); \
+         curl -sS --cacert .mainstay/gateway-ca.pem \"https://hello.localhost:$port/?name=Ada\"",
+    ),
+    functions(
+        "kubectl patch apirule hello --type merge -p '{\"spec\": {\"rules\": [{\"path\": \"/.*\", \"methods\": [\"GET\"], \
+         \"accessStrategies\": [{\"handler\": \"oauth2_introspection\", \"config\": {\"required_scope\": [\"read\"]}}]}]}}'",
+        &["apirule.gateway.kyma-project.io/hello patched"],
+    ),
+    functions("curl http://hello.localhost:8080/", &["The request could not be authorized"])
+        .instead(
+            "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS http://hello.localhost:$port/",
+        )
+        .repeated(),
+    functions(
+        "curl -H \"Authorization: Bearer $(mainstay dev token --scope read)\" http://hello.localhost:8080/",
+        &["Hello"],
+    )
+    .instead(
+        "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS -H \"Authorization: Bearer $(mainstay dev token --scope read)\" http://hello.localhost:$port/",
+    ),
+    functions(
+        "curl -H \"Authorization: Bearer $(mainstay dev token --scope write)\" http://hello.localhost:8080/",
+        &["The requested action was forbidden"],
+    )
+    .instead(
+        "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+             curl -sS -H \"Authorization: Bearer $(mainstay dev token --scope write)\" http://hello.localhost:$port/",
+    ),
+    // Bindings of services
+    functions(
+        "kubectl apply -f - <<'EOF'\napiVersion: servicecatalog.k8s.io/v1beta1\nkind: ServiceInstance\n\
+         metadata: {name: redis}\nspec: {serviceClassExternalName: redis, servicePlanExternalName: micro}\n---\n\
+         apiVersion: servicecatalog.k8s.io/v1beta1\nkind: ServiceBinding\nmetadata: {name: redis}\n\
+         spec: {instanceRef: {name: redis}}\n---\napiVersion: servicecatalog.kyma-project.io/v1alpha1\n\
+         kind: ServiceBindingUsage\nmetadata: {name: hello}\nspec:\n  serviceBindingRef: {name: redis}\n  \
+         usedBy: {kind: serverless-function, name: hello}\n  parameters: {envPrefix: {name: REDIS_}}\nEOF",
+        &["servicebindingusage.servicecatalog.kyma-project.io/hello created"],
+    )
+    .effect(
+        "kubectl exec \"$(kubectl get deployment -l serverless.kyma-project.io/function-name=hello -o name)\" -- env | \
+         grep REDIS_PORT",
+        "REDIS_PORT=6379",
+    ),
+    functions(
+        "kubectl get servicebindingusage hello -o jsonpath='{.status.conditions[0].status}'",
+        &["True"],
+    )
+    .repeated(),
+    functions("kubectl delete servicebindingusage hello", &["deleted"]).effect(
+        "kubectl exec \"$(kubectl get deployment -l serverless.kyma-project.io/function-name=hello -o name)\" -- env | \
+         grep -c REDIS_ || true",
+        "0",
+    ),
+    // Events
+    functions(
+        "kubectl apply -f - <<'EOF'\napiVersion: eventing.knative.dev/v1alpha1\nkind: Trigger\nmetadata:\n  \
+         name: hello\nspec:\n  broker: default\n  \
+         filter: {attributes: {eventtypeversion: v1, source: shop, type: user.created}}\n  \
+         subscriber: {ref: {apiVersion: v1, kind: Service, name: hello}}\nEOF",
+        &["trigger.eventing.knative.dev/hello created"],
+    ),
+    functions("kubectl get triggers", &["hello", "True", "http://hello.default.svc.cluster.local/"]).repeated(),
+    functions(
+        "curl http://gateway.localhost:8080/shop/v1/events -d '{\"event-type\": \"user.created\", \
+         \"event-type-version\": \"v1\", \"event-time\": \"2020-04-02T21:37:00Z\", \"data\": {\"name\": \"Ada\"}}'",
+        &["event-id"],
+    )
+    .instead(
+        "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
+         curl -sS \"http://gateway.localhost:$port/shop/v1/events\" -d '{\"event-type\": \"user.created\", \
+         \"event-type-version\": \"v1\", \"event-time\": \"2020-04-02T21:37:00Z\", \"data\": {\"name\": \"Ada\"}}'",
+    ),
     // Working on it
     elsewhere("cargo install cargo-fuzz --locked", FUZZING),
     elsewhere("cp Cargo.lock tests/fuzz/ && mkdir -p tests/fuzz/corpus/TARGET", FUZZING),

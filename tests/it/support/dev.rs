@@ -20,6 +20,8 @@ pub(crate) struct Dev {
     lines: Receiver<String>,
     pub(crate) home: PathBuf,
     pub(crate) kubeconfig: String,
+    /// Where its gateway is.
+    pub(crate) gateway: String,
     /// The directory of its files, if it is not the usual one.
     pub(crate) directory: Option<String>,
 }
@@ -50,9 +52,17 @@ impl Dev {
         let (sender, lines) = channel();
         // Ends with the child, or when nobody wants more lines.
         std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut dev = Self { child, lines, home: home.to_owned(), kubeconfig: String::new(), directory: None };
+        let mut dev = Self {
+            child,
+            lines,
+            home: home.to_owned(),
+            kubeconfig: String::new(),
+            gateway: String::new(),
+            directory: None,
+        };
         let started = dev.event("started");
         started["kubeconfig"].as_str().unwrap().clone_into(&mut dev.kubeconfig);
+        started["gateway"].as_str().unwrap().clone_into(&mut dev.gateway);
         dev.directory = started["directory"].as_str().map(str::to_owned);
         dev
     }
@@ -70,6 +80,11 @@ impl Dev {
 
     /// Runs kubectl; it must succeed.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        self.try_kubectl(arguments).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
+    }
+
+    /// Runs kubectl; what it prints, or what it complains about.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("kubectl")
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
@@ -77,8 +92,10 @@ impl Dev {
             .output()
             .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "kubectl {arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
+        if !output.status.success() {
+            return Err(text(&output.stderr));
+        }
+        Ok(text(&output.stdout))
     }
 
     /// Runs another command of ours against the cluster.

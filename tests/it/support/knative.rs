@@ -91,7 +91,8 @@ impl Controller {
         if status["observedGeneration"] != live["metadata"]["generation"] {
             let late = "The Configuration is still working to reflect the latest desired specification.";
             status["observedGeneration"] = live["metadata"]["generation"].clone();
-            set(&mut status, ("Unknown", "OutOfDate", late), routes(&status).unwrap_or(("Unknown", "OutOfDate", late)));
+            let routes = routes(&status).unwrap_or(("Unknown", "OutOfDate", late));
+            set(&mut status, ("Unknown", "OutOfDate", late), routes);
             return status;
         }
         let template = live["spec"]["template"].clone();
@@ -106,11 +107,8 @@ impl Controller {
         if variables.clone().any(|variable| variable["name"] == BREAKS) {
             let why = format!("Revision \"{revision}\" failed with message: Container failed with: boom.");
             let none = format!("Configuration \"{name}\" does not have any ready Revision.");
-            set(
-                &mut status,
-                ("False", "RevisionFailed", &why),
-                routes(&status).unwrap_or(("False", "RevisionMissing", &none)),
-            );
+            let routes = routes(&status).unwrap_or(("False", "RevisionMissing", &none));
+            set(&mut status, ("False", "RevisionFailed", &why), routes);
             return status;
         }
         let private = live["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local";

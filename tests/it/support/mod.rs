@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod build;
 pub(crate) mod canary;
 mod cpu_limit;
+pub(crate) mod debuggers;
 pub(crate) mod dev;
 pub(crate) mod docker_registry;
 pub(crate) mod drift;
@@ -24,8 +25,10 @@ pub(crate) mod limited_agent;
 pub(crate) mod listener;
 pub(crate) mod logs;
 pub(crate) mod machine;
+pub(crate) mod markdown;
 #[path = "../../../benches/agent/src/memory_limit.rs"]
 mod memory_limit;
+pub(crate) mod npm_registry;
 pub(crate) mod ownership;
 pub(crate) mod pod_security;
 pub(crate) mod program;

@@ -17,6 +17,8 @@ pub(super) enum Step {
     Refuse(u16),
     /// A token decides; its issuer's keys are needed.
     Token { config: Value, token: String },
+    /// What its issuer says of a token decides.
+    Introspect { config: Value, token: String },
 }
 
 /// Walks the checks as far as that goes without keys. Query is what follows the path.
@@ -28,6 +30,11 @@ pub(super) fn step(rule: &Rule, headers: &HeaderMap, query: Option<&str>) -> Ste
             (Authenticator::Jwt(config), None) => {
                 if let Some(token) = token(config, headers, query) {
                     return Step::Token { config: config.clone(), token };
+                }
+            }
+            (Authenticator::Introspection(config), None) => {
+                if let Some(token) = token(config, headers, query) {
+                    return Step::Introspect { config: config.clone(), token };
                 }
             }
             _ => {}
@@ -91,7 +98,12 @@ mod tests {
         check(json!([{"handler": "unauthorized"}, {"handler": "noop"}]), &[], Step::Refuse(401));
         check(json!([{"handler": "anonymous"}]), &[], Step::Pass);
         check(json!([{"handler": "anonymous"}]), &[bearer], Step::Refuse(401));
-        check(json!([{"handler": "oauth2_introspection"}, {"handler": "noop"}]), &[], Step::Refuse(401));
+        let introspection = json!([{"handler": "oauth2_introspection"}, {"handler": "noop"}]);
+        check(introspection.clone(), &[], Step::Pass);
+        check(introspection, &[bearer], Step::Introspect { config: Value::Null, token: "abc".to_owned() });
+        let unknown = json!({"pre_authorization": {"enabled": true}});
+        let disabled = json!([{"handler": "oauth2_introspection", "config": unknown}, {"handler": "noop"}]);
+        check(disabled, &[], Step::Refuse(401));
         let jwt = |config: Value| json!([{"handler": "jwt", "config": config}]);
         let token = |config: Value, token: &str| Step::Token { config, token: token.to_owned() };
         check(jwt(json!({})), &[bearer], token(json!({}), "abc"));

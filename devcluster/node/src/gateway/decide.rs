@@ -185,7 +185,7 @@ pub(super) fn plain_check(authenticator: &Authenticator, headers: &HeaderMap) ->
         Authenticator::Noop => Some(true),
         Authenticator::Anonymous => (!headers.contains_key(AUTHORIZATION)).then_some(true),
         Authenticator::Unauthorized | Authenticator::Disabled => Some(false),
-        Authenticator::Jwt(_) => None,
+        Authenticator::Jwt(_) | Authenticator::Introspection(_) => None,
     }
 }
 

@@ -49,11 +49,18 @@ pub(super) fn addresses(server: &Server, target: &Target) -> Vec<SocketAddr> {
     found
 }
 
+/// The ready endpoints of a port of a Service that are on this machine, in an order by chance.
+pub fn ready_endpoints(server: &Server, namespace: &str, service: &str, port: u16) -> Vec<SocketAddr> {
+    addresses(server, &Target::new(namespace, service, port))
+}
+
 /// Who asks, and for what.
 pub(super) struct From<'r> {
     pub(super) client: IpAddr,
     /// The host that was asked for.
     pub(super) host: &'r str,
+    /// Whether it came over TLS.
+    pub(super) is_secure: bool,
     /// Whether the Service learns its own name as the host, as from Oathkeeper's proxy.
     pub(super) is_checked: bool,
 }
@@ -116,7 +123,7 @@ fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
         }
     };
     set(HeaderName::from_static("x-forwarded-host"), from.host);
-    set(HeaderName::from_static("x-forwarded-proto"), "http");
+    set(HeaderName::from_static("x-forwarded-proto"), if from.is_secure { "https" } else { "http" });
     if from.is_checked {
         set(HOST, &target.host());
     }

@@ -22,7 +22,7 @@ pub(super) struct Token<'t> {
     pub(super) key: String,
     signed: &'t str,
     signature: Vec<u8>,
-    claims: Value,
+    pub(super) claims: Value,
 }
 
 /// Reads a token; `None` if it is none.
@@ -103,6 +103,11 @@ pub(super) fn is_good(token: &Token<'_>, config: &Value, now: i64) -> bool {
     if end.is_none_or(|end| end <= now) || begin.is_some_and(|begin| begin > now) || issued.is_some_and(|at| at > now) {
         return false;
     }
+    does_grant(claims, config, "wildcard")
+}
+
+/// Whether issuer, audience and scopes of a token are those that a check asks for.
+pub(super) fn does_grant(claims: &Value, config: &Value, strategy: &str) -> bool {
     let listed = |field: &str| -> Option<Vec<&str>> {
         match &config[field] {
             Value::Null => Some(Vec::new()),
@@ -119,7 +124,7 @@ pub(super) fn is_good(token: &Token<'_>, config: &Value, now: i64) -> bool {
     let audience = words(&claims["aud"], false);
     let granted = ["scp", "scope", "scopes"].into_iter().map(|field| &claims[field]).find(|value| !value.is_null());
     let granted = granted.map(|value| words(value, true)).unwrap_or_default();
-    let covers = config["scope_strategy"].as_str().unwrap_or("wildcard");
+    let covers = config["scope_strategy"].as_str().unwrap_or(strategy);
     is_trusted
         && audiences.iter().all(|wanted| audience.contains(wanted))
         && scopes.iter().all(|wanted| granted.iter().any(|scope| does_cover(covers, scope, wanted)))

@@ -1,25 +1,18 @@
 //! The keys of issuers: fetched, kept for a while, and fetched again when a token names one that is not among them.
 //!
 //! Invariant: the last good set of keys stays when a fetch fails; few sets are kept, and each is bounded.
-//! Invariant: addresses of this machine's network link, where clouds hand out credentials, are not asked.
-//!
-//! Deliberately absent: HTTPS. An issuer is asked over `http:`, or its keys are in a file.
+//! Invariant: an issuer that is slow keeps those waiting who need its keys, and nobody else.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 
-use super::forward::addresses;
-use super::target::Target;
+use super::fetch;
 use devcluster_apiserver::server::Server;
 
 /// How long keys are good.
@@ -28,8 +21,8 @@ const KEPT: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long a fetch may take.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of a set.
-const MOST: usize = 256 << 10;
+/// Bytes of a file.
+const MOST: usize = fetch::MOST;
 /// Addresses whose keys are kept.
 const ADDRESSES: usize = 64;
 
@@ -41,16 +34,19 @@ struct Known {
     tried: Instant,
 }
 
+/// The keys of an address, if it was asked already. Whoever asks it holds this.
+type Place = Arc<tokio::sync::Mutex<Option<Known>>>;
+
 /// The keys of all issuers.
 #[derive(Debug, Default)]
-pub(super) struct Keys(tokio::sync::Mutex<HashMap<String, Known>>);
+pub(super) struct Keys(Mutex<HashMap<String, Place>>);
 
 impl Keys {
     /// The keys at an address, with this one if that is possible.
     pub(super) async fn at(&self, server: &Server, address: &str, key: &str) -> Arc<Vec<Value>> {
-        let mut all = self.0.lock().await;
+        let place = self.place(address);
+        let mut known = place.lock().await;
         let now = Instant::now();
-        let known = all.get(address).cloned();
         let has = |known: &Known| known.keys.iter().any(|one| one["kid"] == *key);
         let is_enough = |known: &&Known| {
             let is_fresh = now.duration_since(known.fetched) < KEPT && has(known);
@@ -59,25 +55,32 @@ impl Keys {
         if let Some(known) = known.as_ref().filter(is_enough) {
             return Arc::clone(&known.keys);
         }
-        let fetched = tokio::time::timeout(DEADLINE, fetch(server, address)).await.ok().flatten();
-        let known = match (fetched, known) {
+        let fetched = tokio::time::timeout(DEADLINE, fetched(server, address)).await.ok().flatten();
+        // The time that it took counts, too: a slow issuer is not asked at once again by all who waited.
+        let now = Instant::now();
+        let next = match (fetched, known.take()) {
             (Some(keys), _) => Known { keys: Arc::new(keys), fetched: now, tried: now },
             (None, Some(known)) => Known { tried: now, ..known },
             (None, None) => Known { keys: Arc::default(), fetched: now, tried: now },
         };
+        let keys = Arc::clone(&next.keys);
+        *known = Some(next);
+        keys
+    }
+
+    fn place(&self, address: &str) -> Place {
+        let mut all = self.0.lock();
         if all.len() >= ADDRESSES && !all.contains_key(address) {
             all.clear();
         }
-        let keys = Arc::clone(&known.keys);
-        all.insert(address.to_owned(), known);
-        keys
+        Arc::clone(all.entry(address.to_owned()).or_default())
     }
 }
 
-async fn fetch(server: &Server, address: &str) -> Option<Vec<Value>> {
+async fn fetched(server: &Server, address: &str) -> Option<Vec<Value>> {
     let text = match address.strip_prefix("file://") {
         Some(path) => read(path).await?,
-        None => get(server, &address.parse().ok()?).await?,
+        None => fetch::ask(server, &address.parse().ok()?, None).await?,
     };
     let mut set: Value = serde_json::from_slice(&text).ok()?;
     match set["keys"].take() {
@@ -97,55 +100,9 @@ async fn read(path: &str) -> Option<Bytes> {
     (text.len() <= MOST).then(|| text.into())
 }
 
-async fn get(server: &Server, address: &http::Uri) -> Option<Bytes> {
-    if address.scheme_str() != Some("http") {
-        return None;
-    }
-    let (host, port) = (address.host()?, address.port_u16().unwrap_or(80));
-    let stream = TcpStream::connect(resolve(server, host, port).await?).await.ok()?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
-    // It ends with the answer.
-    tokio::spawn(connection);
-    let path = address.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::get(path).header(http::header::HOST, address.authority()?.as_str());
-    let answer = sender.send_request(request.body(Full::<Bytes>::default()).ok()?).await.ok()?;
-    if !answer.status().is_success() {
-        return None;
-    }
-    Some(Limited::new(answer.into_body(), MOST).collect().await.ok()?.to_bytes())
-}
-
-/// The address of a Service's pod, or of another host.
-async fn resolve(server: &Server, host: &str, port: u16) -> Option<SocketAddr> {
-    if host.contains(".svc") {
-        return addresses(server, &Target::named(host, port, "")?).into_iter().next();
-    }
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let mut found = tokio::net::lookup_host((host, port)).await.ok()?;
-    found.find(|address| !is_link_local(address.ip()))
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.is_link_local() || address.is_unspecified(),
-        IpAddr::V6(address) => {
-            address.is_unicast_link_local() || address.is_unspecified() || address.segments()[..2] == [0xfd00, 0x0ec2]
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_where_clouds_hand_out_credentials_are_not_asked() {
-        let is = |text: &str| is_link_local(text.parse().unwrap());
-        for bad in ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "0.0.0.0"] {
-            assert!(is(bad), "{bad}");
-        }
-        assert!(!is("127.0.0.1") && !is("10.0.0.1") && !is("::1"));
-    }
 
     #[tokio::test]
     async fn only_files_of_few_bytes_are_read() {
@@ -157,6 +114,28 @@ mod tests {
         assert_eq!(read(&path("many")).await, None);
         for other in ["/dev/zero", &path(""), &path("none")] {
             assert_eq!(read(other).await, None, "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_slow_issuer_does_not_stop_another() {
+        // It takes connections and never answers.
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let slow = format!("http://{}/keys", silent.local_addr().unwrap());
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("keys.json");
+        std::fs::write(&file, r#"{"keys":[{"kid":"one"}]}"#).unwrap();
+        let (keys, server) = (Keys::default(), Server::new(devcluster_apiserver::server::Options::default()));
+        let waiting = keys.at(&server, &slow, "one");
+        let asked = async {
+            // The slow one is being asked now.
+            let _connection = silent.accept().await.unwrap();
+            keys.at(&server, &format!("file://{}", file.display()), "one").await.len()
+        };
+        tokio::select! {
+            biased;
+            found = asked => assert_eq!(found, 1),
+            _ = waiting => panic!("the other waited for it"),
         }
     }
 }

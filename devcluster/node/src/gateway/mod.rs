@@ -9,15 +9,24 @@
 //! Invariant: names are those of the cluster's Services; nothing is asked of the names that this machine knows.
 //! Invariant: expressions take time that is linear in the path, and bounded memory.
 //!
-//! Deliberately absent: TLS, upgrades of connections, weights, retries, and the status of HTTPRoutes.
+//! Invariant: certificates are made for hosts that are served, and for those below `localhost`; the key of their authority is in
+//! memory only.
+//!
+//! Deliberately absent: upgrades of connections, weights, retries, and the status of HTTPRoutes.
 
+mod answer;
+mod authority;
 mod check;
 mod decide;
+#[expect(clippy::disallowed_methods, reason = "it asks issuers; its callers have deadlines")]
+mod fetch;
 #[expect(clippy::disallowed_methods, reason = "it connects to pods, with deadlines")]
 mod forward;
 mod http_route;
+mod introspection;
+pub mod issuer;
 mod jwt;
-#[expect(clippy::disallowed_methods, reason = "it fetches and reads files, with deadlines")]
+#[expect(clippy::disallowed_methods, reason = "it has issuers asked and reads files, with deadlines")]
 mod keys;
 mod pattern;
 mod rule;
@@ -25,8 +34,12 @@ mod rule;
 mod serve;
 mod table;
 mod target;
+#[expect(clippy::disallowed_methods, reason = "it has issuers asked, with deadlines")]
+mod verify;
 mod virtual_service;
 
+pub use forward::ready_endpoints;
+pub use issuer::Issuer;
 pub use serve::Gateway;
 
 /// The definitions of VirtualServices, Rules and HTTPRoutes, as a stream of YAML documents.

@@ -24,9 +24,21 @@ pub(super) enum Authenticator {
     Anonymous,
     Unauthorized,
     Jwt(Value),
+    Introspection(Value),
     /// One that is not set up here.
     Disabled,
 }
+
+/// The settings of an introspection that are understood.
+const INTROSPECTION: &[&str] = &[
+    "introspection_url",
+    "required_scope",
+    "target_audience",
+    "trusted_issuers",
+    "scope_strategy",
+    "token_from",
+    "cache",
+];
 
 /// Reads a Rule; `None` if something of it is not understood: then it is as if it were not there.
 pub(super) fn read(object: &Value) -> Option<Rule> {
@@ -75,6 +87,9 @@ fn read_authenticator(authenticator: &Value) -> Option<Authenticator> {
         "anonymous" => Some(Authenticator::Anonymous),
         "unauthorized" => Some(Authenticator::Unauthorized),
         "jwt" => Some(Authenticator::Jwt(config.clone())),
+        "oauth2_introspection" if config.as_object().is_none_or(|all| only(all, INTROSPECTION).is_some()) => {
+            Some(Authenticator::Introspection(config.clone()))
+        }
         "cookie_session" | "oauth2_introspection" | "oauth2_client_credentials" => Some(Authenticator::Disabled),
         _ => None,
     }

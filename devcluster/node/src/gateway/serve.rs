@@ -8,44 +8,46 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, HeaderName,
-    HeaderValue, ORIGIN, VARY,
-};
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full};
+use http::header::{ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::RwLock;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
-use super::check::{self, Step};
-use super::decide::{Allowed, Asked, Decision, decide};
+use super::answer::{empty, json as as_json, refused, set, whole, with_origin};
+use super::authority::Authority;
+use super::decide::{Asked, Decision, decide};
 use super::forward::{Body, From, lead};
-use super::jwt;
-use super::keys::Keys;
+use super::issuer::{self, Issuer};
 use super::pattern::Patterns;
-use super::rule::Rule;
 use super::table::{KINDS, Table};
+use super::verify::Issuers;
 use devcluster_apiserver::server::Server;
 
 /// Connections at a time; more wait.
 const CONNECTIONS: usize = 1024;
 /// How long the head of a request may take.
 const HEAD: Duration = Duration::from_secs(30);
+/// Bytes of a form about a token.
+const FORM: usize = 32 << 10;
 /// The pause after a connection could not be accepted.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// A gateway that is being served; it ends when this is dropped.
-#[derive(Debug)]
 pub struct Gateway {
     address: SocketAddr,
+    shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -59,8 +61,14 @@ struct Shared {
     server: Server,
     table: RwLock<Table>,
     patterns: Patterns,
-    keys: Keys,
+    issuers: Issuers,
     permits: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gateway({})", self.address)
+    }
 }
 
 impl Gateway {
@@ -70,32 +78,85 @@ impl Gateway {
     /// # Errors
     /// The address is not loopback, or is taken.
     pub async fn start(server: &Server, address: SocketAddr) -> io::Result<Self> {
+        Self::start_with(server, address, None).await
+    }
+
+    /// The same, with an issuer: the gateway answers for it under its host, and asks it where a check names none.
+    ///
+    /// # Errors
+    /// The address is not loopback, or is taken.
+    pub async fn start_with(server: &Server, address: SocketAddr, issuer: Option<Issuer>) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            server: server.clone(),
+            table: RwLock::default(),
+            patterns: Patterns::default(),
+            issuers: Issuers::new(issuer),
+            permits: Arc::new(Semaphore::new(CONNECTIONS)),
+        });
+        let mut gateway = Self { address, shared: Arc::clone(&shared), tasks: Vec::new() };
+        gateway.address = gateway.listen(address, None).await?;
+        gateway.tasks.push(tokio::spawn(follow(shared)));
+        Ok(gateway)
+    }
+
+    /// Serves the hosts over HTTPS, too, at another loopback address; port 0 takes a free one. Returns that address, and as PEM the
+    /// certificate of the authority by which clients know the hosts. Its key is in memory only.
+    ///
+    /// # Errors
+    /// The address is not loopback, or is taken; no key could be made.
+    pub async fn secure(&mut self, address: SocketAddr) -> io::Result<(SocketAddr, String)> {
+        let authority = Authority::new()?;
+        let pem = authority.pem().to_owned();
+        let hosts = Hosts { authority, shared: Arc::clone(&self.shared) };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.map_err(io::Error::other)?.with_no_client_auth().with_cert_resolver(Arc::new(hosts));
+        let address = self.listen(address, Some(Arc::new(config).into())).await?;
+        Ok((address, pem))
+    }
+
+    async fn listen(&mut self, address: SocketAddr, secure: Option<TlsAcceptor>) -> io::Result<SocketAddr> {
         if !address.ip().is_loopback() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a gateway listens on loopback addresses only"));
         }
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            server: server.clone(),
-            table: RwLock::default(),
-            patterns: Patterns::default(),
-            keys: Keys::default(),
-            permits: Arc::new(Semaphore::new(CONNECTIONS)),
-        });
-        let mut tasks =
-            vec![tokio::spawn(follow(Arc::clone(&shared))), tokio::spawn(accept(Arc::clone(&shared), listener))];
+        let mut all = vec![listener];
         // Names below `localhost` lead to both.
         if address.ip().is_ipv4()
             && let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, address.port())).await
         {
-            tasks.push(tokio::spawn(accept(shared, other)));
+            all.push(other);
         }
-        Ok(Self { address, tasks })
+        let accepting = |one| tokio::spawn(accept(Arc::clone(&self.shared), one, secure.clone()));
+        self.tasks.extend(all.into_iter().map(accepting).collect::<Vec<_>>());
+        Ok(address)
     }
 
     /// The address that is listened on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+}
+
+/// The certificates of the hosts that are served.
+struct Hosts {
+    authority: Authority,
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Hosts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hosts")
+    }
+}
+
+impl ResolvesServerCert for Hosts {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let host = hello.server_name().unwrap_or_default().to_ascii_lowercase();
+        // Nobody is vouched for whose host leads elsewhere.
+        let is_ours = host.ends_with(".localhost") || self.shared.table.read().has(&host);
+        self.authority.leaf(if is_ours { &host } else { "localhost" })
     }
 }
 
@@ -129,14 +190,14 @@ fn all(server: &Server) -> Table {
     table
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+async fn accept(shared: Arc<Shared>, listener: TcpListener, secure: Option<TlsAcceptor>) {
     loop {
         let Ok(permit) = Arc::clone(&shared.permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, client)) => {
-                let shared = Arc::clone(&shared);
+                let (shared, secure) = (Arc::clone(&shared), secure.clone());
                 tokio::spawn(async move {
-                    serve(shared, stream, client).await;
+                    greet(shared, stream, client, secure).await;
                     drop(permit);
                 });
             }
@@ -148,11 +209,21 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn serve(shared: Arc<Shared>, stream: TcpStream, client: SocketAddr) {
+async fn greet(shared: Arc<Shared>, stream: TcpStream, client: SocketAddr, secure: Option<TlsAcceptor>) {
     let _ = stream.set_nodelay(true);
+    let Some(secure) = secure else { return serve(shared, stream, client, false).await };
+    if let Ok(Ok(stream)) = tokio::time::timeout(HEAD, secure.accept(stream)).await {
+        serve(shared, stream, client, true).await;
+    }
+}
+
+async fn serve<S>(shared: Arc<Shared>, stream: S, client: SocketAddr, is_secure: bool)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let answering = service_fn(move |request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, std::convert::Infallible>(answer(&shared, client, request).await) }
+        async move { Ok::<_, std::convert::Infallible>(answer(&shared, client, is_secure, request).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
@@ -160,14 +231,17 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, client: SocketAddr) {
     let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
 }
 
-async fn answer(shared: &Shared, client: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+async fn answer(shared: &Shared, client: SocketAddr, is_secure: bool, request: Request<Incoming>) -> Response<Body> {
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     let path = request.uri().path();
     let asked = Asked { method: request.method(), path, headers: request.headers(), authority };
     let host = asked.host().unwrap_or_default();
+    if let Some(own) = shared.issuers.own().filter(|_| host == issuer::HOST) {
+        return issued(shared, own, request).await;
+    }
     let decision = decide(&shared.table.read(), &shared.patterns, &asked);
     let id = request.headers().get("x-request-id").cloned();
-    let open = |is_checked: bool| From { client: client.ip(), host: &host, is_checked };
+    let open = |is_checked: bool| From { client: client.ip(), host: &host, is_secure, is_checked };
     let (answered, allowed) = match decision {
         Decision::Nowhere => (empty(StatusCode::NOT_FOUND), None),
         Decision::Ambiguous => (empty(StatusCode::BAD_REQUEST), None),
@@ -180,7 +254,8 @@ async fn answer(shared: &Shared, client: SocketAddr, request: Request<Incoming>)
         Decision::Open(target, allowed) => (whole(lead(&shared.server, &target, open(false), request).await), allowed),
         Decision::Refused(status, allowed) => (refused(status, id.as_ref()), allowed),
         Decision::Guarded(rule, allowed) => {
-            let refusal = checked(shared, &rule, request.headers(), request.uri().query()).await;
+            let (headers, query) = (request.headers(), request.uri().query());
+            let refusal = shared.issuers.refusal(&shared.server, &rule, headers, query).await;
             let answer = match refusal {
                 Some(status) => refused(status, id.as_ref()),
                 None => whole(lead(&shared.server, &rule.target, open(true), request).await),
@@ -191,67 +266,23 @@ async fn answer(shared: &Shared, client: SocketAddr, request: Request<Incoming>)
     with_origin(answered, allowed)
 }
 
-/// The status by which the checks of a Rule refuse a request, if they do.
-async fn checked(shared: &Shared, rule: &Rule, headers: &HeaderMap, query: Option<&str>) -> Option<u16> {
-    let (config, token) = match check::step(rule, headers, query) {
-        Step::Pass => return None,
-        Step::Refuse(status) => return Some(status),
-        Step::Token { config, token } => (config, token),
-    };
-    let Some(key) = jwt::read(&token).map(|token| token.key) else { return Some(401) };
-    for address in check::key_addresses(&config) {
-        let keys = shared.keys.at(&shared.server, &address, &key).await;
-        let now = shared.server.now().as_second();
-        if check::is_good(&token, &config, &keys, now) {
-            return if rule.does_allow { None } else { Some(403) };
+/// What the issuer answers that the gateway answers for.
+async fn issued(shared: &Shared, own: &Issuer, request: Request<Incoming>) -> Response<Body> {
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, issuer::KEYS) => as_json(&json!({"keys": own.keys()})),
+        (&Method::POST, issuer::INTROSPECT) => {
+            let form = tokio::time::timeout(HEAD, Limited::new(request.into_body(), FORM).collect()).await;
+            let Ok(Ok(form)) = form else { return empty(StatusCode::BAD_REQUEST) };
+            let form = form.to_bytes();
+            let mut fields = std::str::from_utf8(&form).unwrap_or_default().split('&');
+            // A token of this issuer has no character that a form would write otherwise.
+            let token = fields.find_map(|field| field.strip_prefix("token="));
+            token.map_or_else(
+                || empty(StatusCode::BAD_REQUEST),
+                |token| as_json(&own.introspect(token, shared.server.now().as_second())),
+            )
         }
-    }
-    Some(401)
-}
-
-/// What Oathkeeper answers instead.
-fn refused(status: u16, id: Option<&HeaderValue>) -> Response<Body> {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let message = match status.as_u16() {
-        401 => "The request could not be authorized",
-        403 => "The requested action was forbidden",
-        404 => "The requested resource could not be found",
-        _ => "An internal server error occurred, please contact the system administrator",
-    };
-    let reason = status.canonical_reason().unwrap_or_default();
-    let mut error = json!({"code": status.as_u16(), "status": reason});
-    if let Some(id) = id.and_then(|id| id.to_str().ok()) {
-        error["request"] = id.into();
-    }
-    error["message"] = message.into();
-    let body = format!("{}\n", json!({"error": error}));
-    let mut answer = Response::new(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync());
-    *answer.status_mut() = status;
-    set(answer.headers_mut(), CONTENT_TYPE, "application/json");
-    answer
-}
-
-fn empty(status: StatusCode) -> Response<Body> {
-    let mut answer = Response::new(None);
-    *answer.status_mut() = status;
-    whole(answer)
-}
-
-fn whole(answer: Response<Option<Body>>) -> Response<Body> {
-    let none = || Full::default().map_err(|never| match never {}).boxed_unsync();
-    answer.map(|body| body.unwrap_or_else(none))
-}
-
-fn with_origin(mut answer: Response<Body>, allowed: Option<Allowed>) -> Response<Body> {
-    if let Some(allowed) = allowed {
-        set(answer.headers_mut(), ACCESS_CONTROL_ALLOW_ORIGIN, &allowed.origin);
-        answer.headers_mut().append(VARY, HeaderValue::from_name(ORIGIN));
-    }
-    answer
-}
-
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
+        (_, issuer::KEYS | issuer::INTROSPECT) => empty(StatusCode::METHOD_NOT_ALLOWED),
+        _ => empty(StatusCode::NOT_FOUND),
     }
 }

@@ -91,6 +91,11 @@ impl Table {
         self.http_routes.of(host)
     }
 
+    /// Whether anything leads to a host.
+    pub(super) fn has(&self, host: &str) -> bool {
+        !self.virtual_services(host).is_empty() || !self.http_routes(host).is_empty()
+    }
+
     /// The Rules of exactly this host.
     pub(super) fn rules(&self, host: &str) -> Vec<Arc<Rule>> {
         self.rules.by_host.get(host).into_iter().flat_map(BTreeMap::values).cloned().collect()

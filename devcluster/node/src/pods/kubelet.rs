@@ -16,6 +16,7 @@ use devcluster_apiserver::store::Key;
 
 use super::exec::{self, Running};
 use super::logs::StoredLogs;
+use super::names::Names;
 use super::options::{HostImage, NodeOptions};
 use super::slot::Slot;
 use super::unpacked::Images;
@@ -29,6 +30,7 @@ pub struct Node {
     pub(super) registry: Option<Arc<Registry>>,
     pub(super) slot: Slot,
     pub(super) logs: StoredLogs,
+    pub(super) names: Names,
     pub(super) running: Arc<Running>,
     pub(super) watchdog: Arc<Watchdog>,
     pub(super) usage: Usage,
@@ -49,12 +51,14 @@ impl Node {
     /// A node that does not run anything yet; `registry` is that of its cluster.
     pub fn new(options: NodeOptions, registry: Option<Arc<Registry>>) -> Self {
         let slot = Slot::take();
-        let watchdog = Arc::new(Watchdog::new(&options.directory.join(slot.name())));
+        let directory = options.directory.join(slot.name());
+        let watchdog = Arc::new(Watchdog::new(&directory));
         Self {
             options,
             registry,
             slot,
             logs: StoredLogs::default(),
+            names: Names::new(&directory),
             running: Arc::default(),
             watchdog,
             usage: Usage::default(),

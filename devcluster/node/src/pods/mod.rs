@@ -6,7 +6,8 @@
 //!
 //! [`supervisor`] follows the event log and gives every pod a task ([`pod`]); that one takes its containers from start
 //! to end ([`container`]), with what they are given ([`environment`], [`paths`], [`volumes`], [`image`]), what is asked
-//! of them ([`probes`]), what is run beside them ([`exec`]) and what they say ([`logs`]), and tells the API ([`status`]). [`proxy`] listens for Services.
+//! of them ([`probes`]), what is run beside them ([`exec`]) and what they say ([`logs`]), and tells the API ([`status`]). [`proxy`] listens for
+//! Services, and [`names`] has programs find them.
 //!
 //! Invariant: no process outlives the node: a container is a process group that is killed as a whole, and a
 //! [`watchdog`] does so when this process can no longer do it itself.
@@ -24,6 +25,7 @@ mod kubelet;
 mod logs;
 mod marks;
 mod meter;
+mod names;
 mod options;
 mod paths;
 mod pod;
@@ -43,3 +45,4 @@ mod watchdog;
 
 pub use self::kubelet::Node;
 pub use self::options::{HostImage, NodeOptions};
+pub use self::proxy::LOOPBACK;

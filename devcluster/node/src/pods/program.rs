@@ -65,9 +65,12 @@ pub(super) fn program(
     if words.is_empty() {
         return Err("no command specified".to_owned());
     }
-    let env = environment(ctx, pod, sandbox, &variables, image, &paths);
+    let mut env = environment(ctx, pod, sandbox, &variables, image, &paths);
     let name = words.remove(0);
     let host_image = ctx.node().host_image(text(container, "/image"));
+    if host_image.is_none() {
+        ctx.node().names.add_to(&mut env, namespace).map_err(|e| format!("the names of Services: {e}"))?;
+    }
     let search = env.get("PATH").cloned().unwrap_or_default();
     // A program that is not found ends the attempt.
     let path = find(&name, host_image, &paths, &search).unwrap_or_else(|| PathBuf::from(&name));

@@ -1,9 +1,10 @@
-//! Services on addresses of this machine: connections go to ready pods, one after the other.
+//! Services on addresses of this machine: connections go to ready pods, one after the other. One without a selector leads to
+//! the addresses of this machine that its Endpoints name: programs that are no pods.
 //!
 //! A port that may not be listened on is moved up by 8000 (80 to 8080, 443 to 8443); the annotation
 //! `devcluster.dev/url` of the Service then says where it is.
 //!
-//! Deliberately absent: UDP, session affinity, and Services without a selector.
+//! Deliberately absent: UDP, session affinity, and EndpointSlices that somebody else writes.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,6 +25,9 @@ use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{is_terminating, is_true, text};
 use devcluster_apiserver::store::Key;
 
+/// Annotation of a simulated pod, with the value `true`: its ports are those of this machine's loopback address, where a process
+/// stands for it.
+pub const LOOPBACK: &str = "devcluster.dev/loopback";
 /// Where a Service is listened on when that is not what it says.
 const URL: &str = "devcluster.dev/url";
 /// Connections of a port at a time; more wait.
@@ -83,7 +87,7 @@ impl Proxy {
         let service = self.ctx.server.object("v1", "services", key.namespace(), key.name());
         let wanted = service.as_ref().and_then(|service| self.wanted(service));
         let Some((service, (address, ports))) = service.zip(wanted) else {
-            self.services.remove(key);
+            self.forget(key);
             self.ctx.node().urls.lock().remove(key);
             return;
         };
@@ -91,14 +95,16 @@ impl Proxy {
         if self.services.get(key).is_some_and(same) {
             return;
         }
-        let reported = self.services.remove(key).and_then(|known| known.failed.clone());
+        let reported = self.forget(key).and_then(|known| known.failed.clone());
         let mut listened = Listened { address, ports: ports.clone(), tasks: Vec::new(), failed: None };
         let mut urls = Vec::new();
+        let mut bounds = Vec::new();
         let mut moved = false;
         for port in ports {
             match listen(address, port) {
                 Ok((listener, bound)) => {
                     moved |= bound != port;
+                    bounds.push((port, bound));
                     urls.push(if bound == 80 {
                         format!("http://{address}")
                     } else {
@@ -116,6 +122,9 @@ impl Proxy {
                 }
             }
         }
+        if let Err(error) = self.ctx.node().names.set(key.namespace(), key.name(), address, &bounds) {
+            tracing::warn!(%error, service = %key.name(), "pods do not find a Service by its name");
+        }
         self.ctx.node().urls.lock().insert(key.clone(), urls.clone());
         self.ctx.node().moves.send_replace(());
         self.services.insert(key.clone(), listened);
@@ -127,13 +136,25 @@ impl Proxy {
         }
     }
 
+    /// The subsets of the Endpoints of a Service, as somebody has written them, that are of this machine.
+    fn written(&self, service: &Value) -> Vec<Subset> {
+        written(&self.ctx, text(service, "/metadata/namespace"), text(service, "/metadata/name"))
+    }
+
+    /// Listens no longer, and has nobody find the Service.
+    fn forget(&mut self, key: &Key) -> Option<Listened> {
+        let known = self.services.remove(key)?;
+        self.ctx.node().names.remove(key.namespace(), key.name(), known.address);
+        Some(known)
+    }
+
     /// The address and the TCP ports of a Service that leads to pods of this node.
     fn wanted(&self, service: &Value) -> Option<(Ipv4Addr, Vec<u16>)> {
         let spec = &service["spec"];
         let address: Ipv4Addr = text(spec, "/clusterIP").parse().ok()?;
         let network = self.ctx.node().services().octets();
-        if address.octets()[..2] != network[..2] || is_terminating(service) || spec["selector"].as_object()?.is_empty()
-        {
+        let leads_somewhere = has_selector(service) || !self.written(service).is_empty();
+        if address.octets()[..2] != network[..2] || is_terminating(service) || !leads_somewhere {
             return None;
         }
         let ports = spec["ports"].as_array()?.iter().filter(|port| port["protocol"] == "TCP");
@@ -208,16 +229,49 @@ fn backends(ctx: &Context, key: &Key, port: u16) -> Vec<(Ipv4Addr, u16)> {
     let Some(target) = ports.into_iter().find(|p| p["port"] == port).map(|p| p["targetPort"].clone()) else {
         return Vec::new();
     };
+    if !has_selector(&service) {
+        let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        let name = ports.find(|p| p["port"] == port).map_or("", |port| text(port, "/name"));
+        let subsets = written(ctx, key.namespace(), key.name());
+        let found = subsets.iter().filter_map(|(all, ports)| Some((all, *ports.get(name)?)));
+        return found.flat_map(|(all, port)| all.iter().map(move |address| (*address, port))).collect();
+    }
     let labels = json!({"matchLabels": service["spec"]["selector"]});
     let any = service["spec"]["publishNotReadyAddresses"] == true;
     let pods = ctx.server.objects("v1", "pods", Some(key.namespace()));
     let pods = pods.iter().filter(|pod| hooks::selects(&labels, &pod["metadata"]["labels"]));
     let pods = pods.filter(|pod| any || is_true(pod, "Ready") && !is_terminating(pod) || keep_route(ctx, pod));
     pods.filter_map(|pod| {
+        let is_process = pod["metadata"]["annotations"][LOOPBACK] == "true" && !ctx.server.kubelet_runs(pod);
+        if is_process {
+            return Some((Ipv4Addr::LOCALHOST, number(&target, pod)?));
+        }
         let address: Ipv4Addr = text(pod, "/status/podIP").parse().ok().filter(|ip| ctx.node().slot.is_pod(*ip))?;
         Some((address, number(&target, pod)?))
     })
     .collect()
+}
+
+/// Addresses, and the ports there by their names.
+type Subset = (Vec<Ipv4Addr>, HashMap<String, u16>);
+
+/// The Endpoints of a Service on this machine.
+fn written(ctx: &Context, namespace: &str, name: &str) -> Vec<Subset> {
+    let Some(endpoints) = ctx.server.object("v1", "endpoints", namespace, name) else { return Vec::new() };
+    let read = |subset: &Value| {
+        let addresses = subset["addresses"].as_array().into_iter().flatten();
+        let addresses = addresses.filter_map(|address| text(address, "/ip").parse().ok()).filter(Ipv4Addr::is_loopback);
+        let ports = subset["ports"].as_array().into_iter().flatten();
+        let ports = ports
+            .filter_map(|port| Some((text(port, "/name").to_owned(), u16::try_from(port["port"].as_u64()?).ok()?)));
+        (addresses.collect::<Vec<_>>(), ports.collect())
+    };
+    let all = endpoints["subsets"].as_array().into_iter().flatten().map(read);
+    all.filter(|(addresses, _)| !addresses.is_empty()).collect()
+}
+
+fn has_selector(service: &Value) -> bool {
+    service["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty())
 }
 
 /// Whether a terminating pod keeps its route for now, as with a proxy that learns of the deletion late. Records when it was

@@ -116,7 +116,7 @@ impl Pods {
                 }
             }
             "configmaps" | "secrets" | "serviceaccounts" => self.objects.send_modify(|n| *n += 1),
-            "services" => proxy.see(&Key::new(event.key.namespace(), event.key.name())),
+            "services" | "endpoints" => proxy.see(&Key::new(event.key.namespace(), event.key.name())),
             _ => {}
         }
         while self.tasks.try_join_next().is_some() {}

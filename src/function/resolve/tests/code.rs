@@ -178,6 +178,22 @@ fn accepts_the_functions_own_base_image_and_refuses_invalid_ones() {
 }
 
 #[test]
+fn warns_of_a_base_image_where_code_runs_on_the_node_and_refuses_invalid_ones_there_too() {
+    let settings = Settings { runs_on_node: true, ..settings() };
+    let resolved = |image: &str| {
+        let function = function(&format!("{NODE}runtimeImageOverride: '{image}'"), &[]);
+        resolve(&function, &settings, &Credentials::new(&settings, []))
+    };
+    let found = resolved("registry.local/own:v2").unwrap();
+    assert_eq!((&found.base, found.has_own_base), (&BaseImage::Scratch, true));
+    let said: Vec<_> = found.warnings.iter().map(|warning| (warning.reason, warning.message.as_str())).collect();
+    let message = "registry.local/own:v2, which spec.runtimeImageOverride names, is not used here: Functions of this cluster run \
+                   on the Node.js and Python of its node";
+    assert_eq!(said, [("RuntimeImageNotUsed", message)]);
+    assert!(resolved("a b").is_err());
+}
+
+#[test]
 fn refuses_a_base_image_without_digest_and_tag_and_says_what_to_write() {
     let short = format!("registry.local/own@sha256:{}", "0".repeat(63));
     let name = "registry.local:5000/own";
@@ -199,8 +215,8 @@ fn git_functions_name_a_repository_a_directory_and_a_reference() {
     let found = ok(&format!("{GIT}baseDir: /fn//hello/\nreference: feature/x\ndeps: '{{}}'"));
     let Code::Git { repository, reference, base_dir } = &found.code else { panic!("{:?}", found.code) };
     assert_eq!(
-        (repository.as_str(), reference.to_string(), base_dir.to_string()),
-        ("repo", "feature/x".into(), "/fn/hello".into())
+        (repository, reference.to_string(), base_dir.to_string()),
+        (&Origin::Named("repo".into()), "feature/x".into(), "/fn/hello".into())
     );
     assert_eq!(warnings(&found), ["DepsIgnored"]);
 }
@@ -215,4 +231,59 @@ fn refuses_invalid_references_and_directories() {
     assert!(with("/", "'--upload-pack=x'").ends_with(": spec.reference"));
     let inline = refused("type: git\nsource: 'module.exports = 1'\nruntime: nodejs22\nbaseDir: /\nreference: main");
     assert!(inline.starts_with("invalid value: source is not the name of a GitRepository: spec.source\n"), "{inline}");
+}
+
+/// A Function whose repository is this one of its own.
+fn own(repository: &str) -> String {
+    format!("type: git\nsource: ''\nruntime: nodejs22\nreference: main\nbaseDir: /\ngitRepository: {repository}")
+}
+
+#[test]
+fn a_function_may_have_a_repository_of_its_own() {
+    let address = |repository: &str| {
+        let Code::Git { repository, .. } = ok(&own(repository)).code else { panic!("{repository}") };
+        assert!(matches!(repository, Origin::Own(..)));
+        repository.to_string()
+    };
+    assert_eq!(address("{url: ' https://h.example/r.git '}"), "https://h.example/r.git");
+    let auth = |kind: &str| format!("auth: {{type: {kind}, secretName: git}}");
+    assert_eq!(address(&format!("{{url: 'https://me@h.example/r', {}}}", auth("basic"))), "https://h.example/r");
+    assert_eq!(address(&format!("{{url: 'git@h.example:o/r.git', {}}}", auth("key"))), "git@h.example:o/r.git");
+    // An empty one is none, and inline code has none.
+    let Code::Git { repository, .. } = ok(&format!("{GIT}baseDir: /\nreference: main\ngitRepository: {{}}")).code
+    else {
+        panic!("it is in Git")
+    };
+    assert_eq!(repository, Origin::Named("repo".into()));
+    ok(&format!("{NODE}gitRepository: {{url: 'no address'}}"));
+}
+
+#[test]
+fn refuses_a_repository_of_its_own_that_cannot_be_read() {
+    let key = "auth: {type: key, secretName: git}";
+    for (repository, expected) in [
+        ("{}".to_owned(), "missing field(s): spec.source"),
+        ("{url: ' '}".to_owned(), "missing field(s): spec.gitRepository.url"),
+        (format!("{{{key}}}"), "missing field(s): spec.gitRepository.url"),
+        (
+            "{url: 'https://h/r', auth: {type: basic, secretName: ' '}}".to_owned(),
+            "missing field(s): spec.gitRepository.auth.secretName",
+        ),
+        (
+            "{url: 'https://h/r', auth: {type: basic, secretName: a/b}}".to_owned(),
+            "secretName is not the name of a Secret",
+        ),
+        ("{url: 'ftp://h/r'}".to_owned(), "use https:// or ssh://: spec.gitRepository.url"),
+        ("{url: no address}".to_owned(), "or user@host:path: spec.gitRepository.url"),
+        ("{url: 'git@h:o/r.git'}".to_owned(), ": spec.gitRepository"),
+        (format!("{{url: 'https://h/r', {key}}}"), ": spec.gitRepository"),
+        ("{url: 'https://me:hunter2@h/r'}".to_owned(), "and name that in auth: spec.gitRepository"),
+    ] {
+        let said = refused(&own(&repository));
+        assert!(said.contains(expected) && !said.contains("hunter2"), "{repository}: {said}");
+    }
+    let both = refused(&own("{url: 'https://h/r'}").replace("source: ''", "source: repo"));
+    let expected = "invalid value: the repository has both an address and the name of a GitRepository: spec.gitRepository, \
+                    spec.source\nremove either of them";
+    assert_eq!(both, expected);
 }

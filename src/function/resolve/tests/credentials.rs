@@ -65,6 +65,7 @@ fn the_fields_that_name_a_secret_are_checked() {
     // Another field has to be refused as this one is, before it stands here.
     let (refused, labels) =
         (["spec.env.valueFrom.secretKeyRef", "spec.secretMounts", "spec.secretMounts.secretName"], "spec.template");
+    // Its own repository is read with it: `a_secret_is_not_sent_to_an_address_that_the_function_names`.
     let repository = "spec.gitRepository.auth.secretName";
     let place = "spec.secretMounts.mountPath";
     all.retain(|path| path != labels && path != repository && path != place);
@@ -127,4 +128,66 @@ proptest! {
             prop_assert!(!all.iter().any(|text| CREDENTIALS.contains(text)), "{pod}");
         }
     }
+}
+
+#[test]
+fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
+    let with = |credentials: &Credentials, secret: &str, url: &str| {
+        let auth = format!("auth: {{type: basic, secretName: {secret}}}");
+        let spec = format!(
+            "type: git\nsource: ''\nruntime: nodejs22\nreference: main\nbaseDir: /\ngitRepository: {{url: '{url}', {auth}}}"
+        );
+        resolve(&function(&spec, &[]), &settings(), credentials).map_err(|violations| text(&violations))
+    };
+    let known = credentials()
+        .and([("token".to_owned(), "a ServiceAccount"), ("pair".to_owned(), crate::function::credentials::MADE)]);
+    let known = known.and_of_receivers(["hook".to_owned()]).and_of_functions(["token", "other"].map(str::to_owned));
+    for (secret, purpose) in [
+        ("serverless-registry-config", "the image registry"),
+        ("serverless-package-registry-config", "the package registries"),
+        ("shop-git", "a Git repository"),
+        ("shop-proxy", "a proxy of a Git repository"),
+        ("token", "a ServiceAccount"),
+        ("hook", "a Receiver"),
+        ("bootstrap-token-abc", "nodes that join the cluster"),
+    ] {
+        let expected = format!(
+            "invalid value: the repository is read with Secret \"{secret}\", which holds the credentials for {purpose}: \
+             spec.gitRepository.auth.secretName\na Function may not have them sent to an address that it names; give its \
+             repository a Secret of its own"
+        );
+        assert_eq!(with(&known, secret, "https://evil.example/shop").unwrap_err(), expected, "{secret}");
+    }
+    // Where a GitRepository has it sent already, it may be sent.
+    with(&known, "shop-git", "https://git.example.com/other").unwrap();
+    for other in
+        ["http://git.example.com/shop", "https://git.example.com:444/shop", "https://git.example.com.evil/shop"]
+    {
+        with(&known, "shop-git", other).unwrap_err();
+    }
+    for own in ["other", "new"] {
+        with(&known, own, "https://evil.example/shop").unwrap();
+    }
+    // A key of the agent's is sent nowhere; a password of its making would be.
+    with(&known, "pair", "https://evil.example/shop").unwrap_err();
+    let key = "auth: {type: key, secretName: pair}";
+    let spec = format!(
+        "type: git\nsource: ''\nreference: main\nbaseDir: /\ngitRepository: {{url: 'git@h.example:o/r', {key}}}"
+    );
+    resolve(&function(&spec, &[]), &settings(), &known).unwrap();
+}
+
+#[test]
+fn the_code_does_not_read_what_its_own_repository_is_read_with() {
+    let env = "env: [{name: A, valueFrom: {secretKeyRef: {name: mine, key: password}}}]";
+    let git = "type: git\nsource: ''\nruntime: nodejs22\nreference: main\nbaseDir: /\n";
+    let own = format!("{git}gitRepository: {{url: 'https://h/r', auth: {{type: basic, secretName: mine}}}}\n{env}");
+    let said = refused(&own);
+    let expected = "invalid value: env A reads Secret \"mine\", which holds the credentials for the Git repository of a Function: spec.env";
+    assert!(said.starts_with(expected), "{said}");
+    // Another Function of the namespace may not, either.
+    let other = function(&format!("{NODE}{env}"), &[]);
+    let known = credentials().and_of_functions(["mine".to_owned()]);
+    assert!(text(&resolve(&other, &settings(), &known).unwrap_err()).starts_with(expected));
+    assert!(resolve(&other, &settings(), &credentials()).is_ok());
 }

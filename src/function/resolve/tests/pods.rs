@@ -68,15 +68,3 @@ fn mounts_secrets_at_places_of_their_own() {
     let many = (0..33).map(|n| format!("{{secretName: s{n}, mountPath: /m{n}}}")).collect::<Vec<_>>().join(", ");
     assert!(refused(&format!("{NODE}secretMounts: [{many}]")).contains("33 Secrets are mounted, more than 32"));
 }
-
-#[test]
-fn a_repository_needs_a_name() {
-    let git = "type: git\nsource: ''\nruntime: nodejs22\nreference: main\nbaseDir: /\n";
-    let text = refused(&format!("{git}gitRepository: {{url: 'https://h/r'}}"));
-    assert!(
-        text.starts_with("invalid value: a repository cannot be named by its address here: spec.gitRepository\n"),
-        "{text}"
-    );
-    assert_eq!(refused(&format!("{git}gitRepository: {{}}")), "missing field(s): spec.source");
-    ok(&format!("{NODE}gitRepository: {{url: 'https://h/r'}}"));
-}

@@ -22,8 +22,8 @@ MOST_CONNECTIONS = 1024
 BACKLOG = 512
 PATIENCE = 1.0  # seconds that a connection may be slow when there are too many
 TICK = 0.5  # seconds; how exactly idle connections are timed
-# No release of the documented runtime has taken PUT or OPTIONS, so callers may rely on the refusal.
-ALLOWED = ("DELETE", "GET", "HEAD", "PATCH", "POST")
+# PUT and OPTIONS are more than the documented runtime took, which APIRules could expose all the same.
+ALLOWED = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class Loop:
@@ -265,7 +265,7 @@ class Loop:
             self._send(conn, data, now)
         elif head.method not in ALLOWED:
             page = error_page("405 Method Not Allowed", "Method not allowed.")
-            allow = ("Allow", "DELETE,GET,PATCH,POST")
+            allow = ("Allow", "DELETE,GET,OPTIONS,PATCH,POST,PUT")
             self._send(conn, message.simple(405, page, head=head, keep_alive=head.keep_alive, extra=(allow,)), now)
         else:
             self._calls.submit(Call(conn, head, body, now + self._settings.timeout))

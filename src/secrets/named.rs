@@ -1,25 +1,26 @@
-//! The Secrets that Receivers name: whoever has the token of one may say that somebody pushed.
+//! The Secrets that the objects of one kind name: Receivers, whose token lets whoever has it say that somebody pushed; and
+//! Functions, for repositories of their own.
 //!
-//! Invariant: until all Receivers are listed, nobody is told that a Secret is none of them.
+//! Invariant: until all objects are listed, nobody is told that a Secret is none of them.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The Secrets of all Receivers.
+/// The Secrets that all objects of a kind name.
 #[derive(Debug, Default)]
-pub struct ReceiverSecrets {
-    /// By namespace and name of the Receiver.
+pub struct NamedSecrets {
+    /// By namespace and name of the object.
     named: Mutex<HashMap<(String, String), String>>,
     listed: watch::Sender<bool>,
     changed: watch::Sender<u64>,
 }
 
-impl ReceiverSecrets {
-    /// A Receiver names this Secret of its namespace, or (`None`) is gone.
-    pub fn set(&self, namespace: &str, receiver: &str, secret: Option<&str>) {
-        let key = (namespace.to_owned(), receiver.to_owned());
+impl NamedSecrets {
+    /// An object names this Secret of its namespace, or (`None`) none, or is gone.
+    pub fn set(&self, namespace: &str, object: &str, secret: Option<&str>) {
+        let key = (namespace.to_owned(), object.to_owned());
         let mut named = self.named.lock();
         let before = match secret {
             Some(secret) => named.insert(key, secret.to_owned()),
@@ -30,19 +31,19 @@ impl ReceiverSecrets {
         }
     }
 
-    /// All Receivers that there are have been set.
+    /// All objects that there are have been set.
     pub fn set_listed(&self) {
         if !self.listed.send_replace(true) {
             self.changed.send_modify(|count| *count += 1);
         }
     }
 
-    /// Whether all Receivers have been set.
+    /// Whether all objects have been set.
     pub fn listed(&self) -> watch::Receiver<bool> {
         self.listed.subscribe()
     }
 
-    /// The Secrets that the Receivers of a namespace name; `None` while that is not known.
+    /// The Secrets that the objects of a namespace name; `None` while that is not known.
     pub fn of(&self, namespace: &str) -> Option<Vec<String>> {
         if !*self.listed.borrow() {
             return None;
@@ -62,8 +63,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_receivers_name_is_known_once_all_are_listed() {
-        let secrets = ReceiverSecrets::default();
+    fn what_objects_name_is_known_once_all_are_listed() {
+        let secrets = NamedSecrets::default();
         secrets.set("shop", "hook", Some("token"));
         assert_eq!(secrets.of("shop"), None);
         secrets.set_listed();

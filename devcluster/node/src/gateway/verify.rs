@@ -1,0 +1,104 @@
+//! Makes the checks of a Rule, as far as somebody has to be asked for that.
+
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::check::{self, Step};
+use super::introspection::{Answers, form, refusal};
+use super::issuer::{self, Issuer};
+use super::keys::Keys;
+use super::rule::Rule;
+use super::{fetch, jwt};
+use devcluster_apiserver::server::Server;
+
+/// How long an issuer may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// What is known of issuers.
+#[derive(Debug, Default)]
+pub(super) struct Issuers {
+    keys: Keys,
+    answers: Answers,
+    /// The one that the gateway answers for; it is asked where a check names none.
+    own: Option<Issuer>,
+}
+
+impl Issuers {
+    pub(super) fn new(own: Option<Issuer>) -> Self {
+        Self { own, ..Self::default() }
+    }
+
+    pub(super) fn own(&self) -> Option<&Issuer> {
+        self.own.as_ref()
+    }
+
+    /// The status by which the checks of a Rule refuse a request, if they do.
+    pub(super) async fn refusal(
+        &self,
+        server: &Server,
+        rule: &Rule,
+        headers: &HeaderMap,
+        query: Option<&str>,
+    ) -> Option<u16> {
+        let refused = match check::step(rule, headers, query) {
+            Step::Pass => return None,
+            Step::Refuse(status) => return Some(status),
+            Step::Token { config, token } => (!self.is_good(server, &config, &token).await).then_some(401),
+            Step::Introspect { config, token } => match self.said(server, &config, &token).await {
+                Some(answer) => refusal(&answer, &config, server.now().as_second()),
+                None => Some(500),
+            },
+        };
+        refused.or((!rule.does_allow).then_some(403))
+    }
+
+    /// Whether a token is good by the keys of its issuer.
+    async fn is_good(&self, server: &Server, config: &Value, token: &str) -> bool {
+        let Some(key) = jwt::read(token).map(|token| token.key) else { return false };
+        let addresses = check::key_addresses(config);
+        let now = || server.now().as_second();
+        if let Some(own) =
+            self.own.as_ref().filter(|_| addresses.is_empty() || addresses.iter().any(|a| issuer::is_own(a)))
+            && check::is_good(token, &with_algorithm(config), own.keys(), now())
+        {
+            return true;
+        }
+        for address in addresses.iter().filter(|address| !issuer::is_own(address)) {
+            if check::is_good(token, config, &self.keys.at(server, address, &key).await, now()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What the issuer of a check says of a token; `None` if it does not answer.
+    async fn said(&self, server: &Server, config: &Value, token: &str) -> Option<Value> {
+        let address = config["introspection_url"].as_str().unwrap_or_default();
+        if address.is_empty() || issuer::is_own(address) {
+            return Some(self.own.as_ref()?.introspect(token, server.now().as_second()));
+        }
+        if let Some(known) = self.answers.get(config, address, token, Instant::now()) {
+            return Some(known);
+        }
+        let uri = address.parse().ok()?;
+        let asked = fetch::ask(server, &uri, Some(form(token)));
+        let text = tokio::time::timeout(DEADLINE, asked).await.ok().flatten()?;
+        let answer: Value = serde_json::from_slice(&text).ok()?;
+        // What has no word on it is no answer.
+        answer["active"].as_bool()?;
+        self.answers.keep(config, address, token, &answer, Instant::now());
+        Some(answer)
+    }
+}
+
+/// The settings of a check with the algorithm of our own issuer, unless they name others.
+fn with_algorithm(config: &Value) -> Value {
+    let mut config = if config.is_object() { config.clone() } else { json!({}) };
+    let named = config["allowed_algorithms"].as_array().is_some_and(|all| !all.is_empty());
+    if !named {
+        config["allowed_algorithms"] = json!([issuer::ALGORITHM]);
+    }
+    config
+}

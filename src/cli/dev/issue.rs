@@ -1,0 +1,126 @@
+//! `mainstay dev token`: a token of the issuer that the gateway of an embedded cluster answers for.
+//!
+//! Invariant: the key is readable by its owner alone; it is beside the kubeconfig, by which one is the cluster's administrator anyway.
+
+use std::{
+    fs, io,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use devcluster::gateway::{Issuer, issuer::Wanted};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The name of the key's file.
+const FILE: &str = "issuer.key";
+/// More is no key.
+const MOST: u64 = 16 << 10;
+
+/// Arguments of `dev token`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Scopes of the token, with commas between them; may be repeated
+    #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
+    scopes: Vec<String>,
+    /// Audiences of the token, with commas between them; may be repeated
+    #[arg(long = "audience", value_name = "AUDIENCE", value_delimiter = ',')]
+    audiences: Vec<String>,
+    /// Whom the token is about
+    #[arg(long, value_name = "NAME", default_value = "me")]
+    subject: String,
+    /// How long the token is good, in seconds; with 0 it is not
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u32))]
+    seconds: u32,
+    /// Kubeconfig of the embedded cluster, beside which the key of its issuer is
+    #[arg(long, value_name = "FILE", default_value = ".mainstay/kubeconfig")]
+    kubeconfig: PathBuf,
+}
+
+/// Why there is no issuer, or no token.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Error {
+    #[error("could not read the issuer's key {path}", path = .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    #[error("could not write the issuer's key {path}", path = .0.display())]
+    Write(PathBuf, #[source] io::Error),
+    #[error("{path} holds no key of an issuer", path = .0.display())]
+    NoKey(PathBuf),
+    #[error("this machine gives no random bytes for a key")]
+    NoRandom,
+}
+
+impl Error {
+    /// The hint.
+    pub(super) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
+                Some("`mainstay dev` makes it; --kubeconfig FILE names the kubeconfig of another run".into())
+            }
+            Self::NoKey(path) => Some(format!("remove {}, and the next `mainstay dev` makes another", path.display())),
+            _ => None,
+        }
+    }
+}
+
+/// A token, and what is known of it.
+pub(super) fn token(arguments: &Arguments) -> Result<(String, Value), Error> {
+    let issuer = read(&arguments.kubeconfig.with_file_name(FILE))?;
+    let now = Timestamp::now().as_second();
+    let end = now + i64::from(arguments.seconds);
+    let (scopes, audiences) = (arguments.scopes.as_slice(), arguments.audiences.as_slice());
+    let token =
+        issuer.token(Wanted { subject: &arguments.subject, scopes, audiences, now, end }).ok_or(Error::NoRandom)?;
+    let expires = Timestamp::from_second(end).map(|end| end.to_string()).unwrap_or_default();
+    let facts = json!({"token": token, "issuer": devcluster::gateway::issuer::ISSUER, "expires": expires});
+    Ok((token, facts))
+}
+
+/// The issuer whose key is beside a kubeconfig; it is made if there is none.
+pub(super) fn beside(kubeconfig: &Path) -> Result<Issuer, Error> {
+    let path = kubeconfig.with_file_name(FILE);
+    match read(&path) {
+        Err(Error::Read(_, cause)) if cause.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let key = Issuer::new_key().ok_or(Error::NoRandom)?;
+    let issuer = Issuer::new(&key).ok_or(Error::NoRandom)?;
+    let failed = |cause| Error::Write(path.clone(), cause);
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    file.and_then(|mut file| file.write_all(hex::encode(key).as_bytes())).map_err(failed)?;
+    Ok(issuer)
+}
+
+fn read(path: &Path) -> Result<Issuer, Error> {
+    let failed = |cause| Error::Read(path.to_owned(), cause);
+    let is_short = fs::metadata(path).map_err(failed)?.len() <= MOST;
+    let text = if is_short { fs::read(path).map_err(failed)? } else { Vec::new() };
+    let key = hex::decode(text.trim_ascii()).ok();
+    key.and_then(|key| Issuer::new(&key)).ok_or_else(|| Error::NoKey(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_key_is_made_once_and_is_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("a/kubeconfig");
+        let path = folder.path().join("a").join(FILE);
+        assert!(matches!(read(&path), Err(Error::Read(..))));
+        beside(&kubeconfig).unwrap();
+        let first = fs::read(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        beside(&kubeconfig).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), first);
+        fs::write(&path, "mine").unwrap();
+        assert!(matches!(beside(&kubeconfig), Err(Error::NoKey(_))));
+        assert_eq!(fs::read(&path).unwrap(), b"mine", "what is somebody's stays");
+    }
+}

@@ -1,0 +1,386 @@
+//! A CloudEvent (1.0): read from a request in binary or structured mode, and written as the headers and the body of a delivery.
+//!
+//! Structured bodies whose keys begin with `ce-`, as a tutorial of Kyma has them, are understood, too; whoever reads them is told.
+//!
+//! Deliberately absent: batches, other formats than JSON, and older versions of the specification. The crate `cloudevents-sdk` has
+//! none of the messages that publishers know, no `ce-` keys in bodies and no percent-encoding of headers, and brings a second
+//! library for times.
+
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, header};
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+
+/// Attributes of an event, at most.
+const ATTRIBUTES: usize = 64;
+/// The longest name of an attribute, in bytes.
+const NAME: usize = 64;
+
+/// Headers of tracing, and the extensions that they travel as.
+const TRACING: [(&str, &str); 7] = [
+    ("traceparent", "traceparent"),
+    ("tracestate", "tracestate"),
+    ("x-b3-traceid", "b3traceid"),
+    ("x-b3-spanid", "b3spanid"),
+    ("x-b3-parentspanid", "b3parentspanid"),
+    ("x-b3-sampled", "b3sampled"),
+    ("x-b3-flags", "b3flags"),
+];
+
+/// An event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CloudEvent {
+    /// Context attributes and extensions, without `specversion`, which is 1.0.
+    pub(super) attributes: BTreeMap<String, String>,
+    /// The body of a delivery.
+    pub(super) data: Bytes,
+}
+
+/// What was read, and whether its keys had the prefix of headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parsed {
+    pub(super) event: CloudEvent,
+    pub(super) has_prefixed_keys: bool,
+}
+
+/// Why a request has no event, in the words of the specification's own libraries where they have some.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotAnEvent {
+    #[error(
+        "unknown Message encoding: send headers from `ce-specversion: 1.0` on, or a body of application/cloudevents+json"
+    )]
+    NoEncoding,
+    #[error("batches of events are not accepted: send one event per request")]
+    Batch,
+    #[error("not JSON: {0}")]
+    Json(String),
+    #[error("unsupported cloudevents version: specversion is {0:?}, and has to be \"1.0\"")]
+    Version(String),
+    #[error("{0}: the name of an attribute has lower case letters and digits only")]
+    Name(String),
+    #[error("{0}: the value of an attribute is a text, a number or a truth value")]
+    Value(String),
+    #[error("{0}: the value is not percent-encoded UTF-8")]
+    Encoding(String),
+    #[error("an event has at most {ATTRIBUTES} attributes")]
+    TooMany,
+    #[error("data_base64: {0}")]
+    Base64(String),
+    #[error("{0}")]
+    Attributes(String),
+}
+
+impl CloudEvent {
+    /// An attribute; extensions are attributes, too.
+    pub(super) fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.get(name).map(String::as_str)
+    }
+
+    /// `type`.
+    pub(super) fn event_type(&self) -> &str {
+        self.attribute("type").unwrap_or_default()
+    }
+
+    /// The same event with another value of an attribute.
+    pub(super) fn with(&self, name: &str, value: &str) -> Self {
+        let mut event = self.clone();
+        event.attributes.insert(name.to_owned(), value.to_owned());
+        event
+    }
+
+    /// Reads a request.
+    pub(super) fn parse(headers: &HeaderMap, body: Bytes) -> Result<Parsed, NotAnEvent> {
+        let content = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let mut parsed = if media == "application/cloudevents+json" {
+            structured(&body)?
+        } else if media.starts_with("application/cloudevents-batch") {
+            return Err(NotAnEvent::Batch);
+        } else if headers.contains_key("ce-specversion") {
+            Parsed { event: binary(headers, content, body)?, has_prefixed_keys: false }
+        } else {
+            return Err(NotAnEvent::NoEncoding);
+        };
+        for (header, extension) in TRACING {
+            if let Some(value) = headers.get(header).and_then(|value| value.to_str().ok()) {
+                parsed.event.attributes.insert(extension.to_owned(), value.to_owned());
+            }
+        }
+        if parsed.event.attributes.len() > ATTRIBUTES {
+            return Err(NotAnEvent::TooMany);
+        }
+        let problems = parsed.event.problems();
+        if problems.is_empty() { Ok(parsed) } else { Err(NotAnEvent::Attributes(problems.join("\n"))) }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let is_empty = |name: &str| self.attribute(name).is_none_or(str::is_empty);
+        let mut problems = Vec::new();
+        if is_empty("id") {
+            problems.push("id: MUST be a non-empty string".to_owned());
+        }
+        if is_empty("source") {
+            problems.push("source: REQUIRED".to_owned());
+        }
+        if is_empty("type") {
+            problems.push("type: MUST be a non-empty string".to_owned());
+        }
+        if self.attribute("time").is_some_and(|time| time.parse::<Timestamp>().is_err()) {
+            problems.push("time: MUST be a time as in RFC 3339".to_owned());
+        }
+        problems
+    }
+
+    /// The headers of a delivery in binary mode.
+    pub(super) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("ce-specversion", HeaderValue::from_static("1.0"));
+        for (name, value) in &self.attributes {
+            let tracing = TRACING.iter().find(|(_, extension)| extension == name);
+            let (name, value) = match tracing {
+                _ if name == "datacontenttype" => (Ok(header::CONTENT_TYPE), value.clone()),
+                Some((header, _)) => (Ok(HeaderName::from_static(header)), value.clone()),
+                None => (HeaderName::try_from(format!("ce-{name}")), encoded(value)),
+            };
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+                headers.insert(name, value);
+            }
+        }
+        headers
+    }
+}
+
+fn binary(headers: &HeaderMap, content: &str, body: Bytes) -> Result<CloudEvent, NotAnEvent> {
+    let mut attributes = BTreeMap::new();
+    for (name, value) in headers {
+        let Some(name) = name.as_str().strip_prefix("ce-") else { continue };
+        let text = std::str::from_utf8(value.as_bytes()).ok().and_then(decoded);
+        let text = text.ok_or_else(|| NotAnEvent::Encoding(name.to_owned()))?;
+        insert(&mut attributes, name, text)?;
+    }
+    if !content.is_empty() {
+        attributes.insert("datacontenttype".to_owned(), content.to_owned());
+    }
+    Ok(CloudEvent { attributes, data: body })
+}
+
+fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
+    let members: BTreeMap<String, &RawValue> =
+        serde_json::from_slice(body).map_err(|error| NotAnEvent::Json(error.to_string()))?;
+    let has_prefixed_keys = !members.contains_key("specversion") && members.contains_key("ce-specversion");
+    if !has_prefixed_keys && !members.contains_key("specversion") {
+        version(None)?;
+    }
+    let (mut attributes, mut data, mut encoded) = (BTreeMap::new(), None, None);
+    for (key, value) in members {
+        let name = if has_prefixed_keys { key.strip_prefix("ce-").unwrap_or(&key) } else { &key };
+        match name {
+            "data" => data = Some(value.get()),
+            "data_base64" => encoded = Some(value.get()),
+            name => {
+                if let Some(text) = text_of(value.get()).ok_or_else(|| NotAnEvent::Value(name.to_owned()))? {
+                    insert(&mut attributes, name, text)?;
+                }
+            }
+        }
+    }
+    // As structured mode says: without a type, data is JSON.
+    let content = attributes.entry("datacontenttype".to_owned()).or_insert_with(|| "application/json".to_owned());
+    let data = match (data.filter(|data| *data != "null"), encoded) {
+        (_, Some(encoded)) => {
+            let text: String = serde_json::from_str(encoded).map_err(|error| NotAnEvent::Base64(error.to_string()))?;
+            BASE64_STANDARD.decode(text).map_err(|error| NotAnEvent::Base64(error.to_string()))?.into()
+        }
+        (Some(data), None) if !is_json(content) && data.starts_with('"') => {
+            let text: String = serde_json::from_str(data).map_err(|error| NotAnEvent::Json(error.to_string()))?;
+            text.into()
+        }
+        (Some(data), None) => Bytes::copy_from_slice(data.as_bytes()),
+        (None, None) => {
+            attributes.remove("datacontenttype");
+            Bytes::new()
+        }
+    };
+    Ok(Parsed { event: CloudEvent { attributes, data }, has_prefixed_keys })
+}
+
+/// Adds an attribute, or judges the version.
+fn insert(attributes: &mut BTreeMap<String, String>, name: &str, value: String) -> Result<(), NotAnEvent> {
+    if name == "specversion" {
+        return version(Some(&value));
+    }
+    let is_name = !name.is_empty()
+        && name.len() <= NAME
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if !is_name {
+        return Err(NotAnEvent::Name(name.chars().take(NAME).collect()));
+    }
+    attributes.insert(name.to_owned(), value);
+    if attributes.len() > ATTRIBUTES { Err(NotAnEvent::TooMany) } else { Ok(()) }
+}
+
+fn version(value: Option<&str>) -> Result<(), NotAnEvent> {
+    match value {
+        Some("1.0") => Ok(()),
+        other => Err(NotAnEvent::Version(other.unwrap_or_default().chars().take(NAME).collect())),
+    }
+}
+
+/// The text of an attribute; `Some(None)` if there is none.
+fn text_of(json: &str) -> Option<Option<String>> {
+    match serde_json::from_str(json).ok()? {
+        serde_json::Value::Null => Some(None),
+        serde_json::Value::String(text) => Some(Some(text)),
+        serde_json::Value::Bool(_) | serde_json::Value::Number(_) => Some(Some(json.to_owned())),
+        _ => None,
+    }
+}
+
+fn is_json(content: &str) -> bool {
+    let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    media.ends_with("/json") || media.ends_with("+json")
+}
+
+/// A header's value: space, `"`, `%` and whatever is not printable ASCII is percent-encoded, byte by byte of its UTF-8.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'%' => out.push_str(&format!("%{byte:02X}")),
+            0x21..=0x7e => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// The text of a header's value.
+fn decoded(value: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        bytes.extend(hex::decode(digits).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(headers: &[(&'static str, &str)], body: &str) -> Result<Parsed, NotAnEvent> {
+        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        CloudEvent::parse(&headers.collect(), Bytes::copy_from_slice(body.as_bytes()))
+    }
+
+    fn structured(body: &str) -> Result<Parsed, NotAnEvent> {
+        parse(&[("content-type", "application/cloudevents+json; charset=UTF-8")], body)
+    }
+
+    fn shown(parsed: &Parsed) -> String {
+        let pairs: Vec<_> = parsed.event.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        format!("{} | {}", pairs.join(" "), String::from_utf8_lossy(&parsed.event.data))
+    }
+
+    #[test]
+    fn headers_make_an_event() {
+        let parsed = parse(
+            &[
+                ("ce-specversion", "1.0"),
+                ("ce-id", "A 1%20b%C3%A9"),
+                ("ce-source", "kyma"),
+                ("ce-type", "t"),
+                ("content-type", "application/json"),
+                ("x-b3-traceid", "abc"),
+            ],
+            "\"123\"",
+        );
+        let expected = "b3traceid=abc datacontenttype=application/json id=A 1 bé source=kyma type=t | \"123\"";
+        assert_eq!(shown(&parsed.unwrap()), expected);
+    }
+
+    #[test]
+    fn a_body_makes_an_event() {
+        let check = |body: &str, expected: &str| assert_eq!(shown(&structured(body).unwrap()), expected, "{body}");
+        check(
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"t","n":7,"b":true,"x":null,"data":{"a": 1.50}}"#,
+            r#"b=true datacontenttype=application/json id=1 n=7 source=s type=t | {"a": 1.50}"#,
+        );
+        check(
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"t","datacontenttype":"text/plain","data":"a\nb"}"#,
+            "datacontenttype=text/plain id=1 source=s type=t | a\nb",
+        );
+        check(
+            r#"{"specversion":"1.0","id":"1","source":"s","type":"t","data_base64":"YWJj"}"#,
+            "datacontenttype=application/json id=1 source=s type=t | abc",
+        );
+        check(r#"{"specversion":"1.0","id":"1","source":"s","type":"t"}"#, "id=1 source=s type=t | ");
+    }
+
+    #[test]
+    fn keys_with_the_prefix_of_headers_are_understood() {
+        let parsed = structured(
+            r#"{"ce-specversion":"1.0","ce-id":"1","ce-source":"s","ce-type":"t","ce-eventtypeversion":"v1","data":"x"}"#,
+        );
+        let parsed = parsed.unwrap();
+        assert!(parsed.has_prefixed_keys);
+        let expected = "datacontenttype=application/json eventtypeversion=v1 id=1 source=s type=t | \"x\"";
+        assert_eq!(shown(&parsed), expected);
+    }
+
+    #[test]
+    fn refusals_say_what_is_wrong() {
+        let check = |result: Result<Parsed, NotAnEvent>, expected: &str| {
+            assert_eq!(result.unwrap_err().to_string().lines().next(), Some(expected));
+        };
+        let with = |more: &str| structured(&format!(r#"{{"specversion":"1.0","source":"s","type":"t"{more}}}"#));
+        check(with(""), "id: MUST be a non-empty string");
+        check(with(r#","id":"1","time":"now""#), "time: MUST be a time as in RFC 3339");
+        check(
+            with(r#","id":"1","Upper":"1""#),
+            "Upper: the name of an attribute has lower case letters and digits only",
+        );
+        check(with(r#","id":{}"#), "id: the value of an attribute is a text, a number or a truth value");
+        check(structured("{}"), r#"unsupported cloudevents version: specversion is "", and has to be "1.0""#);
+        check(
+            structured(r#"{"specversion":"0.3"}"#),
+            r#"unsupported cloudevents version: specversion is "0.3", and has to be "1.0""#,
+        );
+        check(structured("{"), "not JSON: EOF while parsing an object at line 1 column 1");
+        check(parse(&[("ce-specversion", "1.0"), ("ce-id", "%zz")], ""), "id: the value is not percent-encoded UTF-8");
+        assert_eq!(parse(&[], "{}"), Err(NotAnEvent::NoEncoding));
+        let many: Vec<_> = (0..70).map(|n| format!(r#","a{n}":"1""#)).collect();
+        assert_eq!(with(&many.concat()), Err(NotAnEvent::TooMany));
+    }
+
+    #[test]
+    fn a_delivery_is_in_binary_mode() {
+        let parsed = structured(
+            r#"{"specversion":"1.0","id":"a \"b\" 100% é","source":"s","type":"t","traceparent":"00-1","data":1}"#,
+        );
+        let headers = parsed.unwrap().event.headers();
+        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap());
+        assert_eq!(text("ce-id"), Some("a%20%22b%22%20100%25%20%C3%A9"));
+        assert_eq!(text("content-type"), Some("application/json"));
+        assert_eq!((text("ce-datacontenttype"), text("ce-specversion")), (None, Some("1.0")));
+        assert_eq!((text("traceparent"), text("ce-traceparent")), (Some("00-1"), None));
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        for text in ["", "a b", "%", "é\u{1F600}\n\t\"", "plain"] {
+            assert_eq!(decoded(&encoded(text)).as_deref(), Some(text));
+        }
+    }
+}

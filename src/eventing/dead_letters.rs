@@ -1,0 +1,193 @@
+//! What could not be delivered: a file for each subscriber, one JSON object per line.
+//!
+//! Invariant: two files of at most 4 MiB for each; the older one goes when the newer one is full.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::cloud_event::CloudEvent;
+use super::subscriber::SubscriberId;
+
+/// A file that is longer is put aside.
+const LONGEST: u64 = 4 << 20;
+/// Endings of the files: older, newer, and being delivered again.
+const OLDER: &str = "older.jsonl";
+const NEWER: &str = "jsonl";
+const AGAIN: &str = "again.jsonl";
+
+/// An event that was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetter {
+    /// When.
+    pub time: Timestamp,
+    /// For whom.
+    pub subscriber: String,
+    /// Why.
+    pub reason: String,
+    /// How often it was delivered in vain.
+    pub attempts: u32,
+    /// Its attributes.
+    pub attributes: BTreeMap<String, String>,
+    /// Its data, in base64.
+    pub data: String,
+}
+
+impl DeadLetter {
+    pub(super) fn new(to: &SubscriberId, event: &CloudEvent, reason: &str, attempts: u32, time: Timestamp) -> Self {
+        let (subscriber, reason) = (to.to_string(), reason.to_owned());
+        let data = BASE64_STANDARD.encode(&event.data);
+        Self { time, subscriber, reason, attempts, attributes: event.attributes.clone(), data }
+    }
+
+    pub(super) fn event(self) -> Option<CloudEvent> {
+        Some(CloudEvent { data: BASE64_STANDARD.decode(self.data).ok()?.into(), attributes: self.attributes })
+    }
+}
+
+/// The files.
+#[derive(Debug)]
+pub(super) struct DeadLetters {
+    directory: PathBuf,
+    /// One file is written at a time.
+    writing: Mutex<()>,
+}
+
+impl DeadLetters {
+    pub(super) fn new(data: &Path) -> io::Result<Self> {
+        let directory = place(data);
+        fs::create_dir_all(&directory)?;
+        Ok(Self { directory, writing: Mutex::default() })
+    }
+
+    /// Writes one; when this returns it is on disk.
+    pub(super) fn append(&self, to: &SubscriberId, letter: &DeadLetter) -> io::Result<()> {
+        let _writing = self.writing.lock();
+        let (newer, older) = (self.path(to, NEWER), self.path(to, OLDER));
+        if fs::metadata(&newer).is_ok_and(|found| found.len() >= LONGEST) {
+            fs::rename(&newer, older)?;
+        }
+        let mut line = serde_json::to_vec(letter)?;
+        line.push(b'\n');
+        let mut file = OpenOptions::new().create(true).append(true).open(newer)?;
+        file.write_all(&line)?;
+        file.sync_data()
+    }
+
+    /// Takes those of a subscriber away, to be delivered again. They are kept until [`done`](Self::done).
+    pub(super) fn take(&self, to: &SubscriberId) -> io::Result<Vec<DeadLetter>> {
+        let _writing = self.writing.lock();
+        let again = self.path(to, AGAIN);
+        let mut taken = read(&again)?;
+        for ending in [OLDER, NEWER] {
+            taken.extend(read(&self.path(to, ending))?);
+        }
+        let mut all = Vec::new();
+        for letter in &taken {
+            serde_json::to_writer(&mut all, letter)?;
+            all.push(b'\n');
+        }
+        fs::write(&again, all)?;
+        for ending in [OLDER, NEWER] {
+            remove(&self.path(to, ending))?;
+        }
+        Ok(taken)
+    }
+
+    /// What was taken is in the journal.
+    pub(super) fn done(&self, to: &SubscriberId) -> io::Result<()> {
+        remove(&self.path(to, AGAIN))
+    }
+
+    /// A subscriber is gone.
+    pub(super) fn remove(&self, to: &SubscriberId) -> io::Result<()> {
+        let _writing = self.writing.lock();
+        [OLDER, NEWER, AGAIN].into_iter().try_for_each(|ending| remove(&self.path(to, ending)))
+    }
+
+    fn path(&self, to: &SubscriberId, ending: &str) -> PathBuf {
+        self.directory.join(format!("{}.{ending}", to.file_name()))
+    }
+}
+
+/// All dead letters below a data directory, also while nothing delivers; the oldest first.
+///
+/// # Errors
+/// The directory or a file cannot be read.
+pub fn dead_letters(data: &Path) -> io::Result<Vec<DeadLetter>> {
+    let mut all = Vec::new();
+    let entries = match fs::read_dir(place(data)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+        entries => entries?,
+    };
+    for entry in entries {
+        all.extend(read(&entry?.path())?);
+    }
+    all.sort_by_key(|letter| letter.time);
+    Ok(all)
+}
+
+fn place(data: &Path) -> PathBuf {
+    data.join("dead-letters")
+}
+
+/// What is not whole is left out: it was being written when the process died, and its event is delivered again.
+fn read(path: &Path) -> io::Result<Vec<DeadLetter>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => Ok(read?.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::subscriber::SubscriberKind;
+    use super::*;
+
+    fn letter(to: &SubscriberId, number: i64, data: &str) -> DeadLetter {
+        let event = CloudEvent { data: data.to_owned().into(), ..CloudEvent::default() };
+        DeadLetter::new(to, &event, "why", 1, Timestamp::from_second(number).unwrap())
+    }
+
+    #[test]
+    fn they_are_listed_and_taken() {
+        let (room, to) = (tempfile::tempdir().unwrap(), SubscriberId::new(SubscriberKind::Trigger, "a", "b"));
+        assert_eq!(dead_letters(room.path()).unwrap(), []);
+        let letters = DeadLetters::new(room.path()).unwrap();
+        let all: Vec<_> = (0..3).map(|number| letter(&to, number, "data")).collect();
+        for one in &all {
+            letters.append(&to, one).unwrap();
+        }
+        assert_eq!(dead_letters(room.path()).unwrap(), all);
+        assert_eq!(letters.take(&to).unwrap(), all);
+        assert_eq!(letters.take(&to).unwrap(), all, "until that is done");
+        letters.done(&to).unwrap();
+        assert_eq!((letters.take(&to).unwrap(), all[0].clone().event().unwrap().data), (vec![], "data".into()));
+    }
+
+    #[test]
+    fn their_size_is_bounded() {
+        let (room, to) = (tempfile::tempdir().unwrap(), SubscriberId::new(SubscriberKind::Trigger, "a", "b"));
+        let letters = DeadLetters::new(room.path()).unwrap();
+        let data = "x".repeat(60_000);
+        for number in 0..200 {
+            letters.append(&to, &letter(&to, number, &data)).unwrap();
+        }
+        let kept = dead_letters(room.path()).unwrap();
+        assert!((50..=110).contains(&kept.len()) && kept.last().unwrap().time.as_second() == 199, "{}", kept.len());
+    }
+}

@@ -1,0 +1,178 @@
+//! Which events somebody still has to get, and where in the journal they are. Their data stays on disk.
+
+use std::collections::BTreeMap;
+
+use super::super::subscriber::SubscriberId;
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) segment: u64,
+    pub(super) offset: u64,
+    pub(super) length: usize,
+}
+
+/// An event that is not at all its subscribers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) place: Place,
+    /// In milliseconds since 1970.
+    pub(super) published: i64,
+    /// Who still has to get it, and how often it was delivered to them in vain.
+    pub(super) to: Vec<(SubscriberId, u32)>,
+}
+
+/// What a segment holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Segment {
+    bytes: u64,
+    /// Bytes of events that somebody still has to get.
+    live: u64,
+    /// When it was written to last, in milliseconds since 1970.
+    written: i64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    entries: BTreeMap<u64, Entry>,
+    segments: BTreeMap<u64, Segment>,
+}
+
+impl Index {
+    /// Bytes were written to a segment.
+    pub(super) fn wrote(&mut self, segment: u64, bytes: u64, now: i64) {
+        let segment = self.segments.entry(segment).or_default();
+        segment.bytes += bytes;
+        segment.written = segment.written.max(now);
+    }
+
+    /// An event is there, or has moved.
+    pub(super) fn insert(&mut self, number: u64, entry: Entry) {
+        self.remove(number);
+        self.segments.entry(entry.place.segment).or_default().live += entry.place.length as u64;
+        self.entries.insert(number, entry);
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(old) = self.entries.remove(&number)
+            && let Some(segment) = self.segments.get_mut(&old.place.segment)
+        {
+            segment.live = segment.live.saturating_sub(old.place.length as u64);
+        }
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Entry> {
+        self.entries.get(&number)
+    }
+
+    /// A subscriber has it, or never will. Whether that was not known.
+    pub(super) fn end(&mut self, number: u64, to: &SubscriberId) -> bool {
+        let Some(entry) = self.entries.get_mut(&number) else { return false };
+        let before = entry.to.len();
+        entry.to.retain(|(id, _)| id != to);
+        let is_new = entry.to.len() < before;
+        if entry.to.is_empty() {
+            self.remove(number);
+        }
+        is_new
+    }
+
+    /// It was delivered in vain so often.
+    pub(super) fn tried(&mut self, number: u64, to: &SubscriberId, attempts: u32) {
+        let entry = self.entries.get_mut(&number);
+        if let Some((_, known)) = entry.and_then(|entry| entry.to.iter_mut().find(|(id, _)| id == to)) {
+            *known = attempts;
+        }
+    }
+
+    /// Every event, the oldest first.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
+        self.entries.iter().map(|(number, entry)| (*number, entry))
+    }
+
+    /// Events that somebody still has to get.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.bytes).sum()
+    }
+
+    /// The number after the last event's.
+    pub(super) fn last(&self) -> u64 {
+        self.entries.keys().next_back().copied().unwrap_or_default()
+    }
+
+    /// The oldest segment, other than the one that is written to, if nobody needs it any more: nothing of it is to be
+    /// delivered, and it was written to before `since`.
+    pub(super) fn removable(&self, current: u64, since: i64) -> Option<u64> {
+        let (oldest, segment) = self.segments.first_key_value()?;
+        (*oldest != current && segment.live == 0 && segment.written < since).then_some(*oldest)
+    }
+
+    /// The oldest segment, other than the one that is written to, and its events, if less than half of it is needed.
+    pub(super) fn sparse(&self, current: u64) -> Option<(u64, Vec<u64>)> {
+        let (oldest, segment) = self.segments.first_key_value()?;
+        if *oldest == current || segment.live * 2 >= segment.bytes {
+            return None;
+        }
+        let of_segment = self.entries.iter().filter(|(_, entry)| entry.place.segment == *oldest);
+        Some((*oldest, of_segment.map(|(number, _)| *number).collect()))
+    }
+
+    /// A segment is gone.
+    pub(super) fn forget(&mut self, segment: u64) {
+        self.segments.remove(&segment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::subscriber::SubscriberKind;
+    use super::*;
+
+    fn id(name: &str) -> SubscriberId {
+        SubscriberId::new(SubscriberKind::Trigger, "default", name)
+    }
+
+    fn entry(segment: u64, to: &[&str]) -> Entry {
+        let place = Place { segment, offset: 0, length: 10 };
+        Entry { place, published: 0, to: to.iter().map(|name| (id(name), 0)).collect() }
+    }
+
+    #[test]
+    fn a_segment_goes_when_everybody_has_its_events() {
+        let mut index = Index::default();
+        index.wrote(1, 30, 5);
+        index.insert(1, entry(1, &["a", "b"]));
+        assert!(index.end(1, &id("a")) && !index.end(1, &id("a")));
+        assert_eq!((index.removable(2, 9), index.len()), (None, 1));
+        assert!(index.end(1, &id("b")));
+        assert_eq!((index.removable(2, 9), index.removable(1, 9), index.removable(2, 5)), (Some(1), None, None));
+    }
+
+    #[test]
+    fn what_moves_is_counted_once() {
+        let mut index = Index::default();
+        index.wrote(1, 30, 0);
+        index.insert(1, entry(1, &["a"]));
+        assert_eq!(index.sparse(2), Some((1, vec![1])));
+        index.wrote(2, 10, 0);
+        index.insert(1, entry(2, &["a"]));
+        assert_eq!((index.removable(2, 1), index.bytes()), (Some(1), 40));
+        index.forget(1);
+        assert_eq!((index.bytes(), index.sparse(2)), (10, None));
+    }
+
+    #[test]
+    fn attempts_are_kept() {
+        let mut index = Index::default();
+        index.insert(1, entry(1, &["a", "b"]));
+        index.tried(1, &id("b"), 3);
+        index.tried(9, &id("b"), 3);
+        assert_eq!(index.get(1).unwrap().to, [(id("a"), 0), (id("b"), 3)]);
+    }
+}

@@ -1,0 +1,127 @@
+//! A record of the journal, as bytes: its length, the beginning of the digest of what follows, a head in JSON, and an event's data.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::super::cloud_event::CloudEvent;
+
+/// Length, digest, and length of the head.
+const FRAME: usize = 4 + 8 + 4;
+/// No record is longer, in bytes: events have a limit that is much lower.
+const LONGEST: usize = 1 << 20;
+
+/// The head of a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "camelCase")]
+pub(super) enum Head {
+    /// An event for these subscribers. A later one with the same number takes its place.
+    Event {
+        number: u64,
+        /// In milliseconds since 1970.
+        published: i64,
+        to: Vec<Recipient>,
+        attributes: BTreeMap<String, String>,
+    },
+    /// A subscriber has it, or never will.
+    Ended { number: u64, to: String },
+    /// It was delivered in vain.
+    Tried { number: u64, to: String, attempts: u32 },
+}
+
+/// A subscriber, and how often an event was delivered to it in vain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Recipient {
+    pub(super) id: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) attempts: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Appends a record.
+pub(super) fn encode(head: &Head, data: &[u8], into: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+    let head = serde_json::to_vec(head)?;
+    let length = u32::try_from(4 + head.len() + data.len()).unwrap_or(u32::MAX);
+    into.extend(length.to_le_bytes());
+    let begin = into.len();
+    into.extend([0; 8]);
+    into.extend(u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes());
+    into.extend(head);
+    into.extend(data);
+    let digest = Sha256::digest(&into[begin + 8..]);
+    into[begin..begin + 8].copy_from_slice(&digest[..8]);
+    Ok(())
+}
+
+/// The first record of these bytes, its data and its length; `None` if it is not whole.
+pub(super) fn decode(bytes: &[u8]) -> Option<(Head, &[u8], usize)> {
+    let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
+    let length = number(0).filter(|length| (4..=LONGEST).contains(length))?;
+    let digest = bytes.get(4..12)?;
+    let body = bytes.get(12..12 + length)?;
+    if Sha256::digest(body)[..8] != *digest {
+        return None;
+    }
+    let head = number(12).filter(|head| head + 4 <= length)?;
+    let (head, data) = body[4..].split_at(head);
+    Some((serde_json::from_slice(head).ok()?, data, 12 + length))
+}
+
+/// The event of a record.
+pub(super) fn event(bytes: &[u8]) -> Option<CloudEvent> {
+    let (head, data, _) = decode(bytes)?;
+    match head {
+        Head::Event { attributes, .. } => Some(CloudEvent { attributes, data: Bytes::copy_from_slice(data) }),
+        Head::Ended { .. } | Head::Tried { .. } => None,
+    }
+}
+
+/// Whether a record of this length can be read again.
+pub(super) fn is_readable(length: usize) -> bool {
+    length.saturating_sub(FRAME - 4) <= LONGEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes() -> Vec<u8> {
+        let to = vec![Recipient { id: "trigger/a/b".into(), attempts: 0 }];
+        let attributes = [("id".to_owned(), "1".to_owned())].into();
+        let mut bytes = Vec::new();
+        encode(&Head::Event { number: 7, published: 1, to, attributes }, b"data", &mut bytes).unwrap();
+        encode(&Head::Ended { number: 7, to: "trigger/a/b".into() }, b"", &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let bytes = bytes();
+        let (head, data, length) = decode(&bytes).unwrap();
+        assert!(matches!(head, Head::Event { number: 7, .. }) && data == b"data");
+        assert_eq!(event(&bytes).unwrap().attribute("id"), Some("1"));
+        let (head, _, rest) = decode(&bytes[length..]).unwrap();
+        assert_eq!((head, length + rest), (Head::Ended { number: 7, to: "trigger/a/b".into() }, bytes.len()));
+    }
+
+    #[test]
+    fn a_torn_or_changed_record_is_none() {
+        let bytes = bytes();
+        let (_, _, length) = decode(&bytes).unwrap();
+        for end in 0..length {
+            assert_eq!(decode(&bytes[..end]), None, "torn after {end} bytes");
+        }
+        for at in 0..length {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert_eq!(decode(&changed), None, "byte {at}");
+        }
+        assert_eq!(decode(&[0xff; 64]), None);
+    }
+}

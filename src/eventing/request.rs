@@ -1,0 +1,115 @@
+//! What a request is for.
+
+use http::Method;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asked<'r> {
+    /// A CloudEvent for everybody.
+    Publish,
+    /// A CloudEvent of an application.
+    Events(&'r str),
+    /// An event of an application, in the older format.
+    Legacy(&'r str),
+    /// What is wanted of an application.
+    Subscribed(&'r str),
+    /// A CloudEvent for a Broker, by its namespace and name.
+    Broker(&'r str, &'r str),
+    /// Whether the process works.
+    Alive,
+    /// Whether events are accepted.
+    Ready,
+    /// Nothing.
+    Nowhere,
+    /// Something else at this path.
+    WrongMethod,
+}
+
+/// What a request is for; `host` is its header.
+pub(super) fn asked<'r>(method: &Method, path: &'r str, query: Option<&str>, host: &'r str) -> Asked<'r> {
+    if query.is_some() {
+        return Asked::Nowhere;
+    }
+    let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+    let (wanted, found) = match parts.as_slice() {
+        ["publish"] => (Method::POST, Asked::Publish),
+        ["healthz"] => (Method::GET, Asked::Alive),
+        ["readyz"] => (Method::GET, Asked::Ready),
+        ["brokers", namespace, name] if is_name(namespace) && is_name(name) => {
+            (Method::POST, Asked::Broker(namespace, name))
+        }
+        [""] => match broker(host) {
+            Some((namespace, name)) => (Method::POST, Asked::Broker(namespace, name)),
+            None => return Asked::Nowhere,
+        },
+        [application, "events"] | [application, "v2", "events"] if is_application(application) => {
+            (Method::POST, Asked::Events(application))
+        }
+        [application, "v1", "events"] if is_application(application) => (Method::POST, Asked::Legacy(application)),
+        [application, "v1", "events", "subscribed"] if is_application(application) => {
+            (Method::GET, Asked::Subscribed(application))
+        }
+        _ => return Asked::Nowhere,
+    };
+    if wanted == *method { found } else { Asked::WrongMethod }
+}
+
+/// Namespace and name of the Broker of a host such as `default-broker.team.svc.cluster.local`.
+fn broker(host: &str) -> Option<(&str, &str)> {
+    let host = host.rsplit_once(':').map_or(host, |(host, _)| host).trim_end_matches('.');
+    let (service, rest) = host.split_once('.')?;
+    let short = rest.strip_suffix(".svc.cluster.local").or_else(|| rest.strip_suffix(".svc")).unwrap_or(rest);
+    let name = service.strip_suffix("-broker")?;
+    (is_name(name) && is_name(short)).then_some((short, name))
+}
+
+/// Whether it may be the name of a namespace.
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn is_application(text: &str) -> bool {
+    let is_of_it = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    text.len() <= 253 && text.bytes().all(is_of_it) && text.bytes().any(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_kyma_and_knative() {
+        let check = |method: Method, path: &str, expected: Asked<'_>| {
+            assert_eq!(asked(&method, path, None, "localhost:3000"), expected, "{method} {path}");
+        };
+        check(Method::POST, "/publish", Asked::Publish);
+        check(Method::GET, "/publish", Asked::WrongMethod);
+        check(Method::POST, "/publish/", Asked::Nowhere);
+        check(Method::POST, "/mock/events", Asked::Events("mock"));
+        check(Method::POST, "/mock/v2/events", Asked::Events("mock"));
+        check(Method::POST, "/mock/v1/events", Asked::Legacy("mock"));
+        check(Method::GET, "/mock/v1/events", Asked::WrongMethod);
+        check(Method::GET, "/mock/v1/events/subscribed", Asked::Subscribed("mock"));
+        check(Method::POST, "/brokers/team/default", Asked::Broker("team", "default"));
+        check(Method::GET, "/healthz", Asked::Alive);
+        check(Method::GET, "/readyz", Asked::Ready);
+        for path in ["/", "", "//events", "/a b/events", "/../events", "/mock/v3/events", "/brokers/A/default"] {
+            check(Method::POST, path, Asked::Nowhere);
+        }
+        assert_eq!(asked(&Method::POST, "/publish", Some("a"), ""), Asked::Nowhere);
+    }
+
+    #[test]
+    fn a_broker_is_known_by_its_host() {
+        let check =
+            |host: &str, expected: Asked<'_>| assert_eq!(asked(&Method::POST, "/", None, host), expected, "{host}");
+        for host in ["default-broker.team", "default-broker.team.svc:80", "default-broker.team.svc.cluster.local"] {
+            check(host, Asked::Broker("team", "default"));
+        }
+        for host in ["default.team", "-broker.team", "default-broker.a.b", "default-broker"] {
+            check(host, Asked::Nowhere);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Whoever gets events: which ones, and where.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use super::cloud_event::CloudEvent;
+
+/// Deliveries to one subscriber at the same time, where it does not say.
+pub(super) const IN_FLIGHT: usize = 10;
+/// The most that it can say.
+pub(super) const MOST_IN_FLIGHT: usize = 100;
+
+/// Kind, namespace and name of a subscriber, as `trigger/default/mine`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriberId(Arc<str>);
+
+impl SubscriberId {
+    pub(super) fn new(kind: SubscriberKind, namespace: &str, name: &str) -> Self {
+        Self(format!("{}/{namespace}/{name}", kind.word()).into())
+    }
+
+    /// Reads what is displayed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let is_kind = matches!(parts.next(), Some("trigger" | "subscription"));
+        let is_name = |part: Option<&str>| {
+            part.is_some_and(|part| {
+                let is_of_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+                !part.is_empty() && part.bytes().all(is_of_name) && !part.starts_with('.')
+            })
+        };
+        (is_kind && is_name(parts.next()) && is_name(parts.next()) && parts.next().is_none()).then(|| Self(text.into()))
+    }
+
+    /// Kind, namespace and name.
+    pub(super) fn parts(&self) -> (SubscriberKind, &str, &str) {
+        let (kind, rest) = self.0.split_once('/').unwrap_or_default();
+        let (namespace, name) = rest.split_once('/').unwrap_or_default();
+        let kind = if kind == "trigger" { SubscriberKind::Trigger } else { SubscriberKind::Subscription };
+        (kind, namespace, name)
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A name for its file.
+    pub(super) fn file_name(&self) -> String {
+        self.0.replace('/', "_")
+    }
+}
+
+impl fmt::Display for SubscriberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum SubscriberKind {
+    Trigger,
+    Subscription,
+}
+
+impl SubscriberKind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Trigger => "trigger",
+            Self::Subscription => "subscription",
+        }
+    }
+}
+
+/// A port and path of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) is_tls: bool,
+    pub(super) service: String,
+    pub(super) namespace: String,
+    pub(super) port: u16,
+    /// Path and query, from the slash on.
+    pub(super) path: String,
+}
+
+impl Target {
+    /// The root of port 80 of a Service.
+    pub(super) fn service(namespace: &str, service: &str) -> Self {
+        let (service, namespace) = (service.to_owned(), namespace.to_owned());
+        Self { is_tls: false, service, namespace, port: 80, path: "/".to_owned() }
+    }
+
+    /// Its name in the cluster, with its port where that is not the usual one.
+    pub(super) fn authority(&self) -> String {
+        let host = format!("{}.{}.svc.cluster.local", self.service, self.namespace);
+        let usual = if self.is_tls { 443 } else { 80 };
+        if self.port == usual { host } else { format!("{host}:{}", self.port) }
+    }
+
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.is_tls { "https" } else { "http" }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}{}", self.scheme(), self.authority(), self.path)
+    }
+}
+
+/// Which events it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Filter {
+    /// Those with these attributes; an empty text is any value.
+    Attributes(BTreeMap<String, String>),
+    /// Those of these cleaned types.
+    Types(BTreeSet<String>),
+}
+
+impl Filter {
+    /// Whether an event passes; for types, its type has to be clean.
+    pub(super) fn passes(&self, event: &CloudEvent) -> bool {
+        match self {
+            Self::Attributes(wanted) => wanted.iter().all(|(name, value)| {
+                let found = if name == "specversion" { Some("1.0") } else { event.attribute(name) };
+                found.is_some_and(|found| value.is_empty() || found == value)
+            }),
+            Self::Types(types) => types.contains(event.event_type()),
+        }
+    }
+}
+
+/// A subscriber.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Subscriber {
+    pub(super) id: SubscriberId,
+    pub(super) uid: String,
+    /// The Broker of a Trigger.
+    pub(super) broker: Option<String>,
+    /// What it gets, and where; `None` while it is not valid: it keeps what it was sent, and gets nothing new.
+    pub(super) route: Option<(Filter, Target)>,
+    /// Deliveries at the same time.
+    pub(super) in_flight: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_have_to_be_there_and_equal() {
+        let attributes = [("type", "user.created"), ("source", "mock"), ("ext", "")];
+        let event = CloudEvent {
+            attributes: attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            ..CloudEvent::default()
+        };
+        let check = |wanted: &[(&str, &str)], expected: bool| {
+            let wanted = wanted.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            assert_eq!(Filter::Attributes(wanted).passes(&event), expected);
+        };
+        check(&[], true);
+        check(&[("type", "user.created"), ("source", "mock")], true);
+        check(&[("type", "User.created")], false);
+        check(&[("type", "")], true);
+        check(&[("absent", "")], false);
+        check(&[("ext", "")], true);
+        check(&[("specversion", "1.0")], true);
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_shown() {
+        let id = SubscriberId::new(SubscriberKind::Subscription, "default", "mine");
+        assert_eq!(SubscriberId::parse(&id.to_string()), Some(id.clone()));
+        assert_eq!(
+            (id.parts(), id.file_name()),
+            ((SubscriberKind::Subscription, "default", "mine"), "subscription_default_mine".into())
+        );
+        for text in ["", "trigger/a", "trigger/a/b/c", "other/a/b", "trigger/../b", "trigger//b", "trigger/a/B_"] {
+            assert_eq!(SubscriberId::parse(text), None, "{text}");
+        }
+    }
+}

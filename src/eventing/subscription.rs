@@ -1,0 +1,183 @@
+//! A Subscription of Kyma (`eventing.kyma-project.io/v1alpha1`): read and validated, and its status.
+//!
+//! Invariant: a Subscription leads to a Service of its own namespace, and nowhere else.
+
+use std::collections::BTreeSet;
+
+use http::Uri;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::event_type::cleaned;
+use super::subscriber::{Filter, IN_FLIGHT, MOST_IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
+use super::trigger::condition;
+
+/// A Subscription, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Subscription {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    uid: String,
+    in_flight: usize,
+    /// The cleaned types, and where they go, or what is wrong.
+    pub(super) route: Result<(BTreeSet<String>, Target), String>,
+}
+
+impl Subscription {
+    /// Reads an object. Whatever is missing is as if it were empty.
+    pub(super) fn read(object: &Value) -> Self {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let namespace = text("/metadata/namespace");
+        let spec = &object["spec"];
+        let in_flight = spec["config"]["maxInFlightMessages"].as_u64().and_then(|number| usize::try_from(number).ok());
+        let target = target(spec["sink"].as_str().unwrap_or_default(), &namespace);
+        Self {
+            name: text("/metadata/name"),
+            uid: text("/metadata/uid"),
+            in_flight: in_flight.filter(|number| *number > 0).unwrap_or(IN_FLIGHT),
+            route: target.and_then(|target| Ok((types(&spec["filter"])?, target))),
+            namespace,
+        }
+    }
+
+    /// What it subscribes to.
+    pub(super) fn subscriber(&self) -> Subscriber {
+        let route = self.route.as_ref().ok();
+        Subscriber {
+            id: SubscriberId::new(SubscriberKind::Subscription, &self.namespace, &self.name),
+            uid: self.uid.clone(),
+            broker: None,
+            route: route.map(|(types, target)| (Filter::Types(types.clone()), target.clone())),
+            in_flight: self.in_flight.min(MOST_IN_FLIGHT),
+        }
+    }
+
+    /// Its status after `old`.
+    pub(super) fn status(&self, old: &Value, now: Timestamp) -> Value {
+        // The reason is the same in both cases, as with Kyma.
+        let reason = "NATS Subscription active";
+        let said = match &self.route {
+            Ok(_) => ("True", reason, ""),
+            Err(why) => ("False", reason, why.as_str()),
+        };
+        let types = self.route.as_ref().map(|(types, _)| types.iter().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        json!({
+            "ready": self.route.is_ok(),
+            "conditions": [condition("Subscription active", said, old, now)],
+            "config": {"maxInFlightMessages": self.in_flight},
+            "cleanEventTypes": types,
+        })
+    }
+}
+
+/// The cleaned types of a filter.
+fn types(filter: &Value) -> Result<BTreeSet<String>, String> {
+    let filters = filter["filters"].as_array().into_iter().flatten();
+    let written = filters.map(|one| one["eventType"]["value"].as_str().unwrap_or_default());
+    written
+        .map(|name| {
+            if name.is_empty() {
+                return Err("nats: invalid subject".to_owned());
+            }
+            cleaned(name).map_err(|unclean| unclean.to_string())
+        })
+        .collect()
+}
+
+/// Where a sink leads, or what is wrong, in Kyma's words.
+fn target(sink: &str, namespace: &str) -> Result<Target, String> {
+    let is_tls = match sink.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err("sink URL scheme should be 'http' or 'https'".to_owned()),
+    };
+    let uri: Uri = sink.parse().map_err(|error| format!("not able to parse sink url with error: {error}"))?;
+    let host = uri.host().unwrap_or_default();
+    if !host.ends_with("svc.cluster.local") {
+        return Err("sink does not contain suffix: svc.cluster.local in the URL".to_owned());
+    }
+    let labels: Vec<&str> = host.split('.').collect();
+    let [service, of, ..] = labels.as_slice() else {
+        return Err(format!("sink should contain 5 sub-domains: {host}"));
+    };
+    if labels.len() != 5 || service.is_empty() {
+        return Err(format!("sink should contain 5 sub-domains: {host}"));
+    }
+    if *of != namespace {
+        return Err(format!(
+            "namespace of subscription: {namespace} and the namespace of subscriber: {of} are different"
+        ));
+    }
+    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    Ok(Target { is_tls, service: (*service).to_owned(), namespace: namespace.to_owned(), port, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SINK: &str = "http://lastorder.default.svc.cluster.local";
+    const TYPE: &str = "sap.kyma.custom.my-app.order.received.v1";
+
+    fn subscription(sink: &str, types: &[&str]) -> Subscription {
+        let filter = |name: &&str| {
+            let value = |property: &str, value: &str| json!({"property": property, "type": "exact", "value": value});
+            json!({"eventSource": value("source", ""), "eventType": value("type", name)})
+        };
+        let filters: Vec<Value> = types.iter().map(filter).collect();
+        let spec = json!({"sink": sink, "filter": {"filters": filters}});
+        Subscription::read(&json!({"metadata": {"namespace": "default", "name": "sub"}, "spec": spec}))
+    }
+
+    #[test]
+    fn a_sink_is_a_service_of_the_same_namespace() {
+        let check = |sink: &str, expected: &str| {
+            let route = subscription(sink, &[TYPE]).route;
+            assert_eq!(route.map_or_else(|why| why, |(_, target)| target.url()), expected, "{sink}");
+        };
+        check(SINK, "http://lastorder.default.svc.cluster.local/");
+        check(&format!("{SINK}:8080/a?b"), "http://lastorder.default.svc.cluster.local:8080/a?b");
+        check("lastorder", "sink URL scheme should be 'http' or 'https'");
+        check("ftp://a", "sink URL scheme should be 'http' or 'https'");
+        check("http://a b", "not able to parse sink url with error: invalid uri character");
+        check("http://example.com", "sink does not contain suffix: svc.cluster.local in the URL");
+        check("http://svc.cluster.local", "sink should contain 5 sub-domains: svc.cluster.local");
+        check("http://a.b.c.svc.cluster.local", "sink should contain 5 sub-domains: a.b.c.svc.cluster.local");
+        check(
+            "http://lastorder.other.svc.cluster.local",
+            "namespace of subscription: default and the namespace of subscriber: other are different",
+        );
+    }
+
+    #[test]
+    fn types_are_cleaned_and_judged() {
+        let types = |written: &[&str]| subscription(SINK, written).route.map(|(types, _)| types);
+        let clean = "sap.kyma.custom.myapp.order.received.v1";
+        assert_eq!(types(&[TYPE, clean]), Ok([clean.to_owned()].into()), "equal ones are one");
+        assert_eq!(types(&[""]), Err("nats: invalid subject".into()));
+        assert_eq!(types(&["a.b"]), Err("parse event-type [a.b] failed, prefix [sap.kyma.custom] not found".into()));
+        assert_eq!(types(&["sap.kyma.custom.a.b"]), Err("parse event-type [a.b] failed, invalid format".into()));
+    }
+
+    #[test]
+    fn its_status_says_ready_or_why_not() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let ready = subscription(SINK, &[TYPE]).status(&json!({}), now);
+        assert_eq!(
+            ready,
+            json!({
+                "ready": true,
+                "conditions": [{
+                    "type": "Subscription active", "status": "True", "reason": "NATS Subscription active",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }],
+                "config": {"maxInFlightMessages": 10},
+                "cleanEventTypes": ["sap.kyma.custom.myapp.order.received.v1"],
+            })
+        );
+        let wrong = subscription("x", &[TYPE]).status(&ready, Timestamp::MAX);
+        assert_eq!((&wrong["ready"], &wrong["cleanEventTypes"]), (&json!(false), &json!([])));
+        assert_eq!(wrong["conditions"][0]["message"], "sink URL scheme should be 'http' or 'https'");
+    }
+}

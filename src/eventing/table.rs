@@ -1,0 +1,164 @@
+//! Who gets an event: all subscribers, and what each of them gets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::cloud_event::CloudEvent;
+use super::event_type::{self, Unclean, cleaned};
+use super::legacy::LegacyEvent;
+use super::subscriber::{Filter, Subscriber, SubscriberId, SubscriberKind};
+
+/// All subscribers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table(pub(super) BTreeMap<SubscriberId, Arc<Subscriber>>);
+
+/// An event, and who gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Routed {
+    pub(super) event: CloudEvent,
+    pub(super) to: Vec<SubscriberId>,
+}
+
+impl Table {
+    /// Who gets an event that is for everybody. A type with Kyma's prefix is cleaned for Subscriptions.
+    pub(super) fn of_all(&self, event: CloudEvent) -> Result<Vec<Routed>, Unclean> {
+        let triggers = self.matching(SubscriberKind::Trigger, &event, |_| true);
+        let clean = match cleaned(event.event_type()) {
+            Ok(clean) => Some(clean),
+            Err(Unclean::NoPrefix(_)) => None,
+            Err(unclean) => return Err(unclean),
+        };
+        let Some(clean) = clean else { return Ok(routed([(event, triggers)])) };
+        let cleaned = event.with("type", &clean);
+        let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, |_| true);
+        if clean == event.event_type() {
+            return Ok(routed([(event, [triggers, subscriptions].concat())]));
+        }
+        Ok(routed([(event, triggers), (cleaned, subscriptions)]))
+    }
+
+    /// Who gets an event of the older format.
+    pub(super) fn of_legacy(&self, event: LegacyEvent) -> Vec<Routed> {
+        let triggers = self.matching(SubscriberKind::Trigger, &event.plain, |_| true);
+        let cleaned = event.cleaned.map(|cleaned| {
+            let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, |_| true);
+            (cleaned, subscriptions)
+        });
+        routed([(event.plain, triggers)].into_iter().chain(cleaned))
+    }
+
+    /// Who gets an event that was sent to a Broker.
+    pub(super) fn of_broker(&self, namespace: &str, broker: &str, event: CloudEvent) -> Vec<Routed> {
+        let of_broker = |one: &Subscriber| one.id.parts().1 == namespace && one.broker.as_deref() == Some(broker);
+        let triggers = self.matching(SubscriberKind::Trigger, &event, of_broker);
+        routed([(event, triggers)])
+    }
+
+    /// The names and versions of the events of an application that somebody wants.
+    pub(super) fn wanted_of(&self, application: &str) -> Vec<(String, String)> {
+        let clean = event_type::without_marks(application);
+        let mut wanted = Vec::new();
+        for (filter, _) in self.0.values().filter_map(|one| one.route.as_ref()) {
+            match filter {
+                Filter::Types(types) => {
+                    let parts = types.iter().filter_map(|name| event_type::parts(name));
+                    let own = parts.filter(|(of, ..)| *of == clean);
+                    wanted.extend(own.map(|(_, name, version)| (name.to_owned(), version.to_owned())));
+                }
+                Filter::Attributes(attributes) => {
+                    let value = |name: &str| attributes.get(name).filter(|value| !value.is_empty());
+                    if let (Some(source), Some(name)) = (value("source"), value("type"))
+                        && source == application
+                    {
+                        wanted.push((name.clone(), value("eventtypeversion").cloned().unwrap_or_default()));
+                    }
+                }
+            }
+        }
+        wanted.sort();
+        wanted.dedup();
+        wanted
+    }
+
+    fn matching(
+        &self,
+        kind: SubscriberKind,
+        event: &CloudEvent,
+        also: impl Fn(&Subscriber) -> bool,
+    ) -> Vec<SubscriberId> {
+        let of_kind = self.0.values().filter(|one| one.id.parts().0 == kind && also(one));
+        let passing = of_kind.filter(|one| one.route.as_ref().is_some_and(|(filter, _)| filter.passes(event)));
+        passing.map(|one| one.id.clone()).collect()
+    }
+}
+
+fn routed(all: impl IntoIterator<Item = (CloudEvent, Vec<SubscriberId>)>) -> Vec<Routed> {
+    all.into_iter().filter(|(_, to)| !to.is_empty()).map(|(event, to)| Routed { event, to }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::subscription::Subscription;
+    use super::super::trigger::Trigger;
+    use super::*;
+
+    fn table() -> Table {
+        let metadata = |name: &str| json!({"namespace": "default", "name": name});
+        let trigger = |name: &str, attributes: Value| {
+            let reference = json!({"apiVersion": "v1", "kind": "Service", "name": "f"});
+            let spec = json!({"filter": {"attributes": attributes}, "subscriber": {"ref": reference}});
+            Trigger::read(&json!({"metadata": metadata(name), "spec": spec})).subscriber(true)
+        };
+        let event_type = json!({"eventType": {"value": "sap.kyma.custom.my-app.order.received.v1"}});
+        let spec = json!({"sink": "http://f.default.svc.cluster.local", "filter": {"filters": [event_type]}});
+        let subscription = Subscription::read(&json!({"metadata": metadata("sub"), "spec": spec})).subscriber();
+        let all = [trigger("all", json!({})), trigger("one", json!({"type": "t", "source": "mock"})), subscription];
+        Table(all.into_iter().map(|one| (one.id.clone(), Arc::new(one))).collect())
+    }
+
+    fn event(event_type: &str) -> CloudEvent {
+        let attributes = [("id", "1"), ("source", "s"), ("type", event_type)];
+        let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        CloudEvent { attributes: attributes.into(), ..CloudEvent::default() }
+    }
+
+    fn shown(routed: &[Routed]) -> Vec<String> {
+        let ids = |to: &[SubscriberId]| to.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        routed.iter().map(|one| format!("{}: {}", one.event.event_type(), ids(&one.to))).collect()
+    }
+
+    #[test]
+    fn subscriptions_get_clean_names_and_triggers_what_was_written() {
+        let check = |name: &str, expected: &[&str]| assert_eq!(shown(&table().of_all(event(name)).unwrap()), expected);
+        check(
+            "sap.kyma.custom.my-app.order.received.v1",
+            &[
+                "sap.kyma.custom.my-app.order.received.v1: trigger/default/all",
+                "sap.kyma.custom.myapp.order.received.v1: subscription/default/sub",
+            ],
+        );
+        check(
+            "sap.kyma.custom.myapp.order.received.v1",
+            &["sap.kyma.custom.myapp.order.received.v1: trigger/default/all subscription/default/sub"],
+        );
+        check("other", &["other: trigger/default/all"]);
+        assert!(table().of_all(event("sap.kyma.custom.a")).is_err());
+    }
+
+    #[test]
+    fn a_broker_has_its_own_triggers() {
+        let of = |namespace: &str, broker: &str| table().of_broker(namespace, broker, event("t"));
+        assert_eq!(shown(&of("default", "default")), ["t: trigger/default/all"]);
+        assert!(of("other", "default").is_empty() && of("default", "other").is_empty());
+    }
+
+    #[test]
+    fn an_application_learns_what_is_wanted_of_it() {
+        let wanted = |application: &str| table().wanted_of(application);
+        assert_eq!(wanted("my-app"), [("order.received".to_owned(), "v1".to_owned())]);
+        assert_eq!(wanted("mock"), [("t".to_owned(), String::new())]);
+        assert!(wanted("none").is_empty());
+    }
+}

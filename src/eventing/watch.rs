@@ -1,0 +1,145 @@
+//! Follows Triggers, Subscriptions and Brokers, and writes what has to be written about them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::SelectAll;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::seen::{Name, Seen, Watched, Write};
+use super::table::Table;
+use crate::api::names::{BROKER_LABEL, EVENTING_MANAGER};
+use crate::cluster::{Apply, Cluster, Error, Kind, Part, Persistence, Scope, Selection, WatchEvent};
+use crate::failure::chain;
+
+/// The label of namespaces that want a Broker.
+const INJECTION: (&str, &str) = ("knative-eventing-injection", "enabled");
+/// The pause after a write that has failed.
+const AGAIN: Duration = Duration::from_secs(3);
+
+/// What is to be written, the newest for each object.
+type Writes = Mutex<BTreeMap<(Watched, Name, u8), Write>>;
+
+impl Watched {
+    pub(super) fn kind(self) -> Kind {
+        const KNATIVE: &str = "eventing.knative.dev";
+        match self {
+            Self::Triggers => Kind::custom(KNATIVE, "v1alpha1", "Trigger", "triggers", true, true),
+            Self::Brokers => Kind::custom(KNATIVE, "v1alpha1", "Broker", "brokers", true, true),
+            Self::Subscriptions => {
+                Kind::custom("eventing.kyma-project.io", "v1alpha1", "Subscription", "subscriptions", true, true)
+            }
+            Self::Namespaces => Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster),
+        }
+    }
+
+    fn selection(self) -> Selection {
+        match self {
+            Self::Namespaces => Selection::labelled(INJECTION.0, INJECTION.1).metadata_only(),
+            Self::Triggers | Self::Subscriptions | Self::Brokers => Selection::default(),
+        }
+    }
+}
+
+/// Keeps `table` as the objects are, and writes, until `stop`.
+pub(super) async fn follow(cluster: Cluster, table: watch::Sender<Option<Arc<Table>>>, stop: CancellationToken) {
+    let (writes, notify) = (Writes::default(), Notify::new());
+    tokio::join!(
+        stop.run_until_cancelled(see(&cluster, &table, &writes, &notify)),
+        stop.run_until_cancelled(write(&cluster, &writes, &notify)),
+    );
+}
+
+async fn see(cluster: &Cluster, table: &watch::Sender<Option<Arc<Table>>>, writes: &Writes, notify: &Notify) {
+    let of = |watched: Watched| {
+        cluster.watch(&Arc::new(watched.kind()), watched.selection()).map(move |event| (watched, event)).boxed()
+    };
+    let mut events: SelectAll<_> = Watched::ALL.into_iter().map(of).collect();
+    let (mut seen, mut foreign) = (Seen::default(), 0);
+    while let Some((watched, event)) = events.next().await {
+        match event {
+            WatchEvent::Begin => seen.begin(watched),
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
+                seen.see(watched, &live);
+            }
+            WatchEvent::Deleted(live) => seen.gone(watched, &live),
+            WatchEvent::Synced(_) => seen.synced(watched),
+            WatchEvent::Failed(error) => {
+                tracing::warn!(why = chain(&error), "what subscribes to events is not watched");
+                continue;
+            }
+            WatchEvent::Resumed => continue,
+        }
+        if !seen.is_complete() {
+            continue;
+        }
+        table.send_replace(Some(Arc::new(seen.table())));
+        if foreign != seen.foreign() {
+            foreign = seen.foreign();
+            tracing::info!(objects = foreign, "objects whose status another controller writes are left to it");
+        }
+        *writes.lock() = seen
+            .writes(Timestamp::now())
+            .into_iter()
+            .map(|(watched, name, write)| ((watched, name, sort(&write)), write))
+            .collect();
+        notify.notify_one();
+    }
+}
+
+/// Writes of several sorts about an object do not replace each other.
+fn sort(write: &Write) -> u8 {
+    match write {
+        Write::Broker => 0,
+        Write::Label(_) => 1,
+        Write::Status(_) => 2,
+    }
+}
+
+async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
+    loop {
+        let next = writes.lock().pop_first();
+        let Some(((watched, name, sort), one)) = next else {
+            notify.notified().await;
+            continue;
+        };
+        match perform(cluster, watched, &name, &one).await {
+            Ok(_) => {}
+            // It is gone, or somebody else was faster: the watch says so.
+            Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
+            Err(error) => {
+                let (namespace, object) = (&name.0, &name.1);
+                tracing::warn!(
+                    namespace,
+                    name = object,
+                    why = chain(&error),
+                    "could not write about what subscribes to events"
+                );
+                writes.lock().entry((watched, name, sort)).or_insert(one);
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn perform(cluster: &Cluster, watched: Watched, (namespace, name): &Name, write: &Write) -> Result<Value, Error> {
+    let (kind, place) = (watched.kind(), Some(namespace.as_str()));
+    let metadata = json!({"namespace": namespace, "name": name});
+    let mut body = json!({"apiVersion": kind.api_version(), "kind": &*kind.kind, "metadata": metadata});
+    match write {
+        Write::Status(status) => {
+            cluster.patch_merge(&kind, place, name, Part::Status, &json!({"status": status})).await
+        }
+        Write::Label(broker) => {
+            body["metadata"]["labels"] = json!({BROKER_LABEL: broker});
+            cluster.apply(&kind, place, name, &body, Apply::forced(EVENTING_MANAGER)).await
+        }
+        Write::Broker => cluster.create(&kind, place, name, &body, Persistence::Kept).await,
+    }
+}

@@ -1,0 +1,55 @@
+//! What a tutorial says that a command prints, beside what it prints.
+
+/// Stands for any text in a line, and alone in a line for any lines, also for none.
+const ANY: &str = "...";
+
+/// Whether this was printed, but for `...` and blanks at the ends of lines.
+pub(super) fn is(expected: &str, printed: &str) -> bool {
+    let lines = |text: &str| text.trim_end().lines().map(str::trim_end).map(str::to_owned).collect::<Vec<_>>();
+    lines_are(&lines(expected), &lines(printed))
+}
+
+fn lines_are(expected: &[String], printed: &[String]) -> bool {
+    match expected.split_first() {
+        None => printed.is_empty(),
+        Some((first, rest)) if first == ANY => (0..=printed.len()).any(|skipped| lines_are(rest, &printed[skipped..])),
+        Some((first, rest)) => {
+            printed.split_first().is_some_and(|(line, others)| line_is(first, line) && lines_are(rest, others))
+        }
+    }
+}
+
+fn line_is(expected: &str, printed: &str) -> bool {
+    match expected.split_once(ANY) {
+        None => expected == printed,
+        Some((before, rest)) => printed
+            .strip_prefix(before)
+            .is_some_and(|left| (0..=left.len()).filter_map(|at| left.get(at..)).any(|left| line_is(rest, left))),
+    }
+}
+
+#[test]
+fn dots_stand_for_text_in_a_line_and_for_lines() {
+    for (expected, printed) in [
+        ("a", "a\n"),
+        ("a...d", "a b c d"),
+        ("a...", "a"),
+        ("...\nb", "a\na\nb"),
+        ("a\n...", "a"),
+        ("a\n...\nb...\n", "a\nx\nbc\n"),
+        ("", ""),
+    ] {
+        assert!(is(expected, printed), "{expected:?} {printed:?}");
+    }
+    for (expected, printed) in [
+        ("a", "b"),
+        ("a", "a\nb"),
+        ("a\nb", "a"),
+        ("a...d", "a b c"),
+        ("...\nb", "a"),
+        ("a...\nb", "a\nx\nb"),
+        ("", "a"),
+    ] {
+        assert!(!is(expected, printed), "{expected:?} {printed:?}");
+    }
+}
