@@ -259,8 +259,11 @@ async fn no_usage_hands_over_a_credential() {
     world.quiet().await;
     assert_eq!(world.sources(), redis(), "what is allowed stays");
     // Nor are names taken that no pod can have.
-    world.usage("odd", "redis", "hello");
-    world.edit(USAGES.0, USAGES.1, "odd", json!({"spec": {"parameters": {"envPrefix": {"name": "A=B"}}}}));
+    let spec = json!({
+        "serviceBindingRef": {"name": "redis"}, "usedBy": {"kind": "serverless-function", "name": "hello"},
+        "parameters": {"envPrefix": {"name": "A=B"}},
+    });
+    world.make(USAGES, "ServiceBindingUsage", "odd", spec);
     let odd = "spec.parameters.envPrefix.name: \"A=B\" cannot begin the name of an environment variable; letters, digits \
                and underscores can, up to 256";
     world.fails("odd", "PodPresetUpsertError", odd).await;
