@@ -92,7 +92,7 @@ async fn without_knative_it_is_said_and_other_functions_run() {
     let definitions = |w: &World| w.requests().iter().any(|(request, _)| request.contains("knative"));
     choose(&world, "hello", "knative", inline("1"));
     world.says("hello", "Running", "False KnativeNotInstalled").await;
-    assert!(world.said("hello", "BuildReady").starts_with("True"));
+    world.says("hello", "BuildReady", "True JobFinished").await;
     assert!(world.children("hello", DEPLOYMENTS).is_empty() && !definitions(&world));
     assert!(world.is_running("plain"));
     // It heals by itself, and says so again when Knative is removed.
