@@ -53,16 +53,29 @@ impl World {
 
     /// Runs Knative's controllers from now on; what is there already, too.
     pub(crate) fn knative_runs(&self) {
-        let (server, mut changes) = (self.server.clone(), self.server.changes(KNATIVE.0, KNATIVE.1));
+        let mut of_knative = self.server.changes(KNATIVE.0, KNATIVE.1);
+        let (mut routes, mut services) =
+            (self.server.changes(ROUTES.0, ROUTES.1), self.server.changes(SERVICES.0, SERVICES.1));
         let mut controller = Controller { server: self.server.clone(), revisions: HashMap::new() };
-        let first = server.objects(KNATIVE.0, KNATIVE.1, Some(NAMESPACE));
+        let first = self.server.objects(KNATIVE.0, KNATIVE.1, Some(NAMESPACE));
         first.iter().for_each(|service| controller.reconcile(service));
         tokio::spawn(async move {
             loop {
-                changes.next().await.iter().for_each(|service| controller.reconcile(service));
+                // Of other objects, only those that are Knative's own are looked at.
+                let mut changed = tokio::select! {
+                    services = of_knative.next() => services,
+                    routes = routes.next() => routes,
+                    services = services.next() => services.into_iter().filter(is_of_route).collect(),
+                };
+                changed.dedup_by(|one, other| one["metadata"]["name"] == other["metadata"]["name"]);
+                changed.iter().for_each(|object| controller.reconcile(object));
             }
         });
     }
+}
+
+fn is_of_route(service: &Value) -> bool {
+    service["metadata"]["ownerReferences"][0]["kind"] == "Route"
 }
 
 struct Controller {
@@ -136,6 +149,9 @@ impl Controller {
             },
             |route| Value::clone(&route),
         );
+        if route["metadata"]["ownerReferences"][0]["uid"] != live["metadata"]["uid"] {
+            return false;
+        }
         let uid = &route["metadata"]["uid"];
         if let Some(service) = self.server.object(SERVICES.0, SERVICES.1, NAMESPACE, name) {
             return service["metadata"]["ownerReferences"][0]["uid"] == *uid;
