@@ -73,16 +73,8 @@ impl KnativeService {
         match &*ready.status {
             "True" => Word::Ready,
             "False" => Word::Failed(self.cause(ready)),
-            _ => Word::Waiting(self.awaited(ready)),
+            _ => Word::Waiting(awaited(ready)),
         }
-    }
-
-    /// Why it is not ready yet, unless that is as always.
-    fn awaited(&self, ready: &Condition) -> Option<String> {
-        if ready.reason == REVISION_MISSING {
-            return Some(ready.message.clone());
-        }
-        (!NORMAL.contains(&&*ready.reason)).then(|| text(ready))
     }
 
     /// Why it failed. Ready repeats what was said last, which is often only the consequence.
@@ -103,6 +95,14 @@ impl KnativeService {
             None => text(ready),
         }
     }
+}
+
+/// Why it is not ready yet, unless that is as always.
+fn awaited(ready: &Condition) -> Option<String> {
+    if ready.reason == REVISION_MISSING {
+        return Some(ready.message.clone());
+    }
+    (!NORMAL.contains(&&*ready.reason)).then(|| text(ready))
 }
 
 fn text(condition: &Condition) -> String {

@@ -58,7 +58,9 @@ impl World {
             (self.server.changes(ROUTES.0, ROUTES.1), self.server.changes(SERVICES.0, SERVICES.1));
         let mut controller = Controller { server: self.server.clone(), revisions: HashMap::new() };
         let first = self.server.objects(KNATIVE.0, KNATIVE.1, Some(NAMESPACE));
-        first.iter().for_each(|service| controller.reconcile(service));
+        for service in &first {
+            controller.reconcile(service);
+        }
         tokio::spawn(async move {
             loop {
                 // Of other objects, only those that are Knative's own are looked at.
@@ -68,7 +70,9 @@ impl World {
                     services = services.next() => services.into_iter().filter(is_of_route).collect(),
                 };
                 changed.dedup_by(|one, other| one["metadata"]["name"] == other["metadata"]["name"]);
-                changed.iter().for_each(|object| controller.reconcile(object));
+                for object in &changed {
+                    controller.reconcile(object);
+                }
             }
         });
     }
