@@ -330,7 +330,7 @@ pub(super) const ROWS: &[Row] = &[
          curl -sS --cacert .mainstay/gateway-ca.pem \"https://hello.localhost:$port/?name=Ada\"",
     ),
     functions(
-        "kubectl patch apirule hello --type merge -p '{\"spec\": {\"rules\": [{\"path\": \"/.*\", \"methods\": [\"GET\"], \
+        "kubectl patch apirules.v1alpha1.gateway.kyma-project.io hello --type merge -p '{\"spec\": {\"rules\": [{\"path\": \"/.*\", \"methods\": [\"GET\"], \
          \"accessStrategies\": [{\"handler\": \"oauth2_introspection\", \"config\": {\"required_scope\": [\"read\"]}}]}]}}'",
         &["apirule.gateway.kyma-project.io/hello patched"],
     ),
