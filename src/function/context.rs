@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use super::build_queue::QueueLengths;
-use super::child_set::ChildKind;
+use super::child_kind::ChildKind;
 use super::knative;
 use super::observe::{self, Cache, SeeChild};
 use super::quotas::Quotas;

@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use kube::ResourceExt as _;
 
-use super::Settings;
 use super::violation::shown;
 use crate::api::Function;
 use crate::api::names::SERVING;
@@ -36,7 +35,7 @@ impl FromStr for Flavour {
     }
 }
 
-/// The flavour of a Function.
-pub(super) fn of(function: &Function, settings: &Settings) -> Result<Flavour, String> {
-    function.labels().get(SERVING).map_or(Ok(settings.serving), |text| text.parse())
+/// The flavour of a Function; that of the settings if it does not say.
+pub(super) fn of(function: &Function, set: Flavour) -> Result<Flavour, String> {
+    function.labels().get(SERVING).map_or(Ok(set), |text| text.parse())
 }

@@ -1,4 +1,4 @@
-//! Whether the cluster has Knative Serving, and the watch of its Services.
+//! Finds out whether the cluster has Knative Serving, and watches its Services.
 //!
 //! Invariant: nothing of this costs anything until a Function is to run on Knative: then the definition of Knative's Services is
 //! watched, and its Services while it is there.
@@ -10,73 +10,22 @@ use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::child_set::ChildKind;
+use super::child_kind::ChildKind;
+use super::knative_presence::Presence;
 use super::observe::{self, Cache, SeeChild};
 use crate::apply::Writer;
-use crate::cluster::{Denial, Error, Kind, Scope, Selection, WatchEvent};
-use crate::failure::{Class, chain};
+use crate::cluster::{Kind, Scope, Selection, WatchEvent};
+use crate::failure::chain;
 use crate::object::is_established;
 
 /// The definition of Knative's Services.
 const DEFINITION: &str = "services.serving.knative.dev";
 
-/// What is known of Knative Serving in the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Presence {
-    /// Nothing yet.
-    #[default]
-    Unknown,
-    /// It is not installed.
-    Absent,
-    /// It cannot be known, or its Services cannot be read, and why.
-    Unreadable(Arc<str>),
-    /// It is installed, and its Services are known.
-    Present,
-}
-
-/// What is known of Knative, and whether a Function needs to know.
-#[derive(Debug, Default)]
-pub(super) struct Knative {
-    is_used: watch::Sender<bool>,
-    presence: watch::Sender<Presence>,
-}
-
-impl Knative {
-    /// A Function is to run on Knative, or does.
-    pub(super) fn set_used(&self) {
-        self.is_used.send_if_modified(|is_used| !std::mem::replace(is_used, true));
-    }
-
-    /// What is known; changes are notified.
-    pub(super) fn presence(&self) -> watch::Receiver<Presence> {
-        self.presence.subscribe()
-    }
-
-    fn set(&self, presence: Presence) {
-        self.presence.send_if_modified(|known| std::mem::replace(known, presence.clone()) != presence);
-    }
-
-    /// Its Services are known.
-    pub(super) fn synced(&self) {
-        self.set(Presence::Present);
-    }
-
-    /// A watch failed. Everything but a missing right passes by itself.
-    pub(super) fn failed(&self, error: &Error) {
-        if error.class() == Class::Denied {
-            let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
-            let hint = if is_unpermitted { "; manifests/knative has the rights that it takes" } else { "" };
-            self.set(Presence::Unreadable(format!("{}{hint}", chain(error)).into()));
-        }
-    }
-}
-
 /// Watches Knative from the first Function on that needs it, until `stop`.
 pub(super) async fn follow(cache: Arc<Cache>, writer: Writer, see_child: Arc<SeeChild>, stop: CancellationToken) {
-    let mut is_used = cache.knative().is_used.subscribe();
+    let mut is_used = cache.knative().is_used();
     let Some(Ok(_)) = stop.run_until_cancelled(is_used.wait_for(|is_used| *is_used)).await else { return };
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));

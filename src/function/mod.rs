@@ -15,6 +15,7 @@
 
 mod base;
 pub mod build_queue;
+pub mod child_kind;
 pub mod child_set;
 pub mod child_state;
 pub mod children;
@@ -25,7 +26,8 @@ mod defaults;
 mod executor;
 mod flavour;
 pub mod git;
-pub mod knative;
+mod knative;
+pub mod knative_presence;
 pub mod knative_state;
 mod log_tail;
 mod name_conflict;

@@ -19,10 +19,11 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
-use super::child_set::{Child, ChildKind, Children, children_key, read};
+use super::child_kind::ChildKind;
+use super::child_set::{Child, Children, children_key, read};
 use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
 use super::children;
-use super::knative::Knative;
+use super::knative_presence::Knative;
 use super::knative_state::KnativeService;
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::apply::Writer;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::child_set::ChildKind;
+use super::child_kind::ChildKind;
 use super::child_state::{ChildIdentity, Job};
 use super::context::Context;
 use super::name_conflict::NameConflict;

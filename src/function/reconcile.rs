@@ -14,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use super::build_queue::Admission;
-use super::child_set::{ChildKind, Children};
+use super::child_kind::ChildKind;
+use super::child_set::Children;
 use super::child_state::{Job, Progress};
 use super::context::{Context, Input, no_memory};
 use super::credentials::{self, Credentials};
 use super::flavour::Flavour;
-use super::knative::Presence;
+use super::knative_presence::Presence;
 use super::name_conflict::NameConflict;
 use super::named_secrets::NamedSecrets;
 use super::perform;

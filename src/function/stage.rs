@@ -9,6 +9,7 @@
 //!
 //! Deliberately absent: reactions to a refused write; `perform` reports it, and the next reconcile decides again.
 
+mod address;
 mod build;
 mod kaniko;
 mod knative;
@@ -25,10 +26,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::build_queue::Admission;
-use super::child_set::{ChildKind, Children};
+use super::child_kind::ChildKind;
+use super::child_set::Children;
 use super::child_state::{ChildIdentity, IMAGE_PULL_BACK_OFF, Job};
 use super::git::{Access, Tree};
-use super::knative::Presence;
+use super::knative_presence::Presence;
 use super::refusals::{RefusedWrite, Write};
 use super::tag::Recipe;
 use super::{Flavour, ResolvedFunction, Settings, children};

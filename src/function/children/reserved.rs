@@ -16,7 +16,7 @@
 //! What admission injects into pods is not in the Deployment and is ignored. Fields that are ours, such as the image,
 //! are reverted by the rules of [`drift`](crate::drift).
 
-use crate::function::child_set::ChildKind;
+use crate::function::child_kind::ChildKind;
 use crate::managed::Reserved;
 
 const DEPLOYMENT: Reserved =

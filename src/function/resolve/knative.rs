@@ -12,7 +12,7 @@ const RESERVED: [&str; 4] = ["PORT", "K_SERVICE", "K_REVISION", "K_CONFIGURATION
 
 /// How the Function is run, and what keeps Knative from it.
 pub(super) fn flavour(function: &Function, settings: &Settings, found: &mut Findings) -> Flavour {
-    let flavour = match flavour::of(function, settings) {
+    let flavour = match flavour::of(function, settings.serving) {
         Ok(flavour) => flavour,
         Err(why) => {
             let what = format!("the label {}: {why}", names::SERVING);

@@ -9,32 +9,19 @@
 
 use jiff::Timestamp;
 
+use super::address::may_have_address;
 use super::{ConditionUpdate, Decision, Observed, Resolved, Step, put, serving};
 use crate::api::function_conditions::{Reason, Status, Type};
-use crate::function::child_set::ChildKind;
+use crate::function::child_kind::ChildKind;
 use crate::function::child_state::Role;
 use crate::function::children;
-use crate::function::knative::Presence;
+use crate::function::knative_presence::Presence;
 use crate::function::knative_state::{KnativeService, Word};
 
 const SUBJECT: Type = Type::Running;
 
 fn live<'a>(resolved: &Resolved<'_>, observed: &Observed<'a>) -> Option<&'a KnativeService> {
     observed.children.knative_services.iter().find(|service| service.identity.name == resolved.function.name)
-}
-
-/// Whether a Knative Service serves, of whatever generation.
-pub(super) fn serves(observed: &Observed<'_>) -> bool {
-    observed.children.knative_services.iter().any(KnativeService::serves)
-}
-
-/// Whether there may be a Knative Service, which has the address.
-pub(super) fn may_have_address(observed: &Observed<'_>) -> bool {
-    match observed.knative {
-        Presence::Present => !observed.children.knative_services.is_empty(),
-        Presence::Absent => false,
-        Presence::Unknown | Presence::Unreadable(_) => observed.status.serving.is_some(),
-    }
 }
 
 /// The Knative Service, once there is an image.
