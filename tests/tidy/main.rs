@@ -235,6 +235,7 @@ const ACTING: &[&str] = &[
     "src/bindings/watch.rs",
     "src/function/context.rs",
     "src/function/git.rs",
+    "src/function/knative.rs",
     "src/function/name_conflict.rs",
     "src/function/named_secrets.rs",
     "src/function/observe.rs",
