@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use devcluster::verbs::patch::Form;
+use devcluster::{Action, Call};
 use serde_json::{Value, json};
 
 use crate::exposure::{ROUTES, RULES, SERVICES, path, with_rules, world_with};
 use crate::support::definitions::{definition, of_stream};
+use crate::support::functions::{API, inline};
+use crate::support::knative::KNATIVE;
 use crate::support::program::Program;
 use crate::support::world::{NAMESPACE, World};
 
@@ -30,8 +34,7 @@ fn sent(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
 
 /// An object by its path.
 fn live(world: &World, path: &str) -> Value {
-    let parts: Vec<&str> = path.split('/').collect();
-    let ["", "apis", group, version, "namespaces", namespace, plural, name] = parts[..] else { panic!("{path}") };
+    let [_, _, group, version, _, namespace, plural, name] = parts(path);
     let found = world.server.object(&format!("{group}/{version}"), plural, namespace, name);
     Value::clone(&found.unwrap_or_else(|| panic!("{path} is not there")))
 }
@@ -63,9 +66,7 @@ async fn judge(kinds: &[(&str, &str)], rules: &[Value], condition: &str) -> Vec<
     world.api_rule(with_rules(json!(rules)));
     world.rule_is_said(condition).await;
     world.quiet().await;
-    let all = sent(&world, kinds);
-    let losses: Vec<String> = all.iter().flat_map(|(path, sent)| lost(sent, &live(&world, path), path)).collect();
-    assert_eq!(losses, [""; 0]);
+    let all = is_kept(&world, kinds);
     // Another agent sends all of it again.
     let before = versions(&world, &all);
     world.kill().await;
@@ -75,6 +76,30 @@ async fn judge(kinds: &[(&str, &str)], rules: &[Value], condition: &str) -> Vec<
     world.quiet().await;
     assert_eq!(versions(&world, &all), before, "nothing changes");
     all.into_values().collect()
+}
+
+/// What the agent has sent of these kinds is kept, and when it is sent again nothing changes.
+fn is_kept(world: &World, kinds: &[(&str, &str)]) -> BTreeMap<String, Value> {
+    let all = sent(world, kinds);
+    assert!(!all.is_empty(), "nothing was sent");
+    let losses: Vec<String> = all.iter().flat_map(|(path, sent)| lost(sent, &live(world, path), path)).collect();
+    assert_eq!(losses, [""; 0]);
+    for (path, sent) in &all {
+        let before = live(world, path);
+        let managers = before["metadata"]["managedFields"].as_array().unwrap();
+        let manager = managers.iter().find(|entry| entry["operation"] == "Apply").unwrap()["manager"].as_str().unwrap();
+        let [_, _, group, version, _, namespace, plural, name] = parts(path);
+        let again = Action::Patch(Form::Apply, sent.clone());
+        let call = Call::new(&format!("{group}/{version}"), plural, namespace, name, again);
+        let after = world.try_as(manager, call).unwrap();
+        assert_eq!(after["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"], "{path}");
+    }
+    all
+}
+
+/// `/apis/GROUP/VERSION/namespaces/NAMESPACE/PLURAL/NAME`, divided.
+fn parts(path: &str) -> [&str; 8] {
+    path.split('/').collect::<Vec<_>>().try_into().unwrap()
 }
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -225,4 +250,29 @@ fn path_of(object: &Value) -> String {
         text(&object["metadata"]["namespace"]),
         text(&object["metadata"]["name"]),
     )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn knative_keeps_what_is_made_of_a_function() {
+    let mut world = World::without_knative().await;
+    world.knative_is_installed();
+    world.knative_runs();
+    world.gate.record();
+    world.start();
+    world.set_secret("credentials", json!({"key": "value"}));
+    let mut spec = inline("1");
+    spec["labels"] = json!({"app": "shop"});
+    spec["annotations"] = json!({"note": "x"});
+    spec["env"] = json!([
+        {"name": "A", "value": "1"}, {"name": "EMPTY", "value": ""},
+        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "credentials", "key": "key", "optional": true}}},
+    ]);
+    spec["secretMounts"] = json!([{"secretName": "credentials", "mountPath": "/var/credentials"}]);
+    spec["resources"] = json!({"limits": {"cpu": "1", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "0.25Gi"}});
+    let metadata = json!({"name": "hello", "namespace": NAMESPACE, "labels": {"mainstay.dev/serving": "knative"}});
+    let function = json!({"apiVersion": API, "kind": "Function", "metadata": metadata, "spec": spec});
+    world.create(API, "functions", NAMESPACE, function);
+    world.says("hello", "Running", "True ServiceReady").await;
+    world.quiet().await;
+    is_kept(&world, &[KNATIVE]);
 }

@@ -1,6 +1,5 @@
 //! Functions on Knative Serving, and on their way to it and back.
 
-use devcluster::{Action, Call, Options, verbs::delete::DeleteOptions};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -24,8 +23,8 @@ fn choose(world: &World, name: &str, flavour: &str, spec: Value) {
 }
 
 /// A world with Knative, and an agent.
-fn with_knative() -> World {
-    let mut world = World::with_functions_on(Options::default());
+async fn with_knative() -> World {
+    let mut world = World::without_knative().await;
     world.knative_is_installed();
     world.start();
     world
@@ -33,7 +32,7 @@ fn with_knative() -> World {
 
 /// The same, in which `hello` runs on Knative.
 async fn serving() -> World {
-    let world = with_knative();
+    let world = with_knative().await;
     world.knative_runs();
     choose(&world, "hello", "knative", inline("1"));
     world.says("hello", "Running", READY).await;
@@ -52,7 +51,7 @@ fn address(world: &World) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_function_is_built_and_becomes_a_knative_service() {
-    let mut world = with_knative();
+    let mut world = with_knative().await;
     let mut spec = inline("1");
     spec["labels"] = json!({"app": "shop"});
     spec["minReplicas"] = json!(0);
@@ -85,7 +84,7 @@ async fn a_function_is_built_and_becomes_a_knative_service() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_knative_it_is_said_and_other_functions_run() {
-    let mut world = World::with_functions_on(Options::default());
+    let mut world = World::without_knative().await;
     world.start();
     world.function("plain", inline("1"));
     world.runs("plain").await;
@@ -99,10 +98,7 @@ async fn without_knative_it_is_said_and_other_functions_run() {
     world.knative_is_installed();
     world.knative_runs();
     world.says("hello", "Running", READY).await;
-    let gone = Action::Delete(DeleteOptions::default());
-    let definition = "services.serving.knative.dev";
-    let call = Call::new("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition, gone);
-    world.try_as("test", call).unwrap();
+    world.undefine("services.serving.knative.dev");
     world.says("hello", "Running", "False KnativeNotInstalled").await;
     world.quiet().await;
     assert!(world.is_running("plain"));
@@ -110,7 +106,7 @@ async fn without_knative_it_is_said_and_other_functions_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_no_function_is_on_knative_nothing_of_it_is_asked_for() {
-    let mut world = World::with_functions_on(Options::default());
+    let mut world = World::without_knative().await;
     world.knative_is_installed();
     world.start();
     world.function("hello", inline("1"));
@@ -175,7 +171,7 @@ async fn a_variable_makes_a_revision_and_no_build_and_a_failed_one_says_what_ser
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_function_moves_to_knative_and_back_without_a_build() {
-    let mut world = World::with_functions_on(Options::default());
+    let mut world = World::without_knative().await;
     world.knative_is_installed();
     world.knative_runs();
     world.start();
@@ -200,7 +196,7 @@ async fn a_function_moves_to_knative_and_back_without_a_build() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_knative_refuses_is_said_before_anything_is_built() {
-    let world = with_knative();
+    let world = with_knative().await;
     let mut spec = inline("1");
     spec["env"] = json!([{"name": "PORT", "value": "1"}, {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);
     choose(&world, "hello", "knative", spec);
@@ -216,7 +212,7 @@ async fn what_knative_refuses_is_said_before_anything_is_built() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_knative_service_of_somebody_else_is_left_alone() {
-    let world = with_knative();
+    let world = with_knative().await;
     let spec = json!({"template": {"spec": {"containers": [{"image": "example.org/theirs"}]}}});
     let theirs = json!({"apiVersion": KNATIVE.0, "kind": "Service", "metadata": {"name": "hello", "namespace": NAMESPACE}, "spec": spec});
     world.create(KNATIVE.0, KNATIVE.1, NAMESPACE, theirs);

@@ -45,10 +45,11 @@ const FOREIGN: &str = "foreign";
 /// What such a definition was made from.
 const SOURCE: &str = "mainstay.dev/tests-source";
 /// The rights of the agent and of its components.
-const RIGHTS: [&str; 3] = [
+const RIGHTS: [&str; 4] = [
     include_str!("../../../manifests/rbac.yaml"),
     include_str!("../../../manifests/exposure/rbac.yaml"),
     include_str!("../../../manifests/bindings/rbac.yaml"),
+    include_str!("../../../manifests/knative/rbac.yaml"),
 ];
 /// API group of the definitions that tests make, and which they may therefore delete.
 const TEST_GROUP: &str = "mainstay-tests.example.org";
