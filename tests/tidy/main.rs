@@ -327,7 +327,7 @@ const CIRCLES: &[(&str, &[usize])] = &[
     ("build", &[2, 3, 3]),
     ("cli", &[2, 10]),
     ("cluster", &[3]),
-    ("function", &[2, 2, 3, 5]),
+    ("function", &[2, 2, 3]),
     ("registry", &[4]),
     ("runtimes", &[2]),
     ("source", &[6, 8]),

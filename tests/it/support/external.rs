@@ -59,6 +59,9 @@ const OUTCOMES: &str = "mainstay-tests-outcomes";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How often an API server looks at what policies there are (`policyRefreshInterval` of k8s.io/apiserver); one that has
+/// been deleted refuses until then.
+const POLICIES_ARE_READ_EVERY: Duration = Duration::from_secs(1);
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 
@@ -462,6 +465,7 @@ impl Api {
             }
         }
         // Policies of GitSyncs of these tests: they would refuse the deletion of what those have applied.
+        let mut refuses = false;
         for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
             let collection = path_of("admissionregistration.k8s.io/v1", resource, "", "", "");
             for policy in self.list(&collection, "admissionregistration.k8s.io/v1").await {
@@ -469,8 +473,13 @@ impl Api {
                 if name.starts_with(&format!("mainstay-{NAMESPACE}")) {
                     let _ =
                         self.ask(Method::DELETE, &format!("{collection}/{name}"), "application/json", Vec::new()).await;
+                    refuses = true;
                 }
             }
+        }
+        if refuses {
+            // They have the names of those of the next test, which must not take them for its own.
+            tokio::time::sleep(2 * POLICIES_ARE_READ_EVERY).await;
         }
         for resource in ["clusterrolebindings", "clusterroles"] {
             let version = "rbac.authorization.k8s.io/v1";
