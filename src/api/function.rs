@@ -90,7 +90,7 @@ pub struct FunctionSpec {
     /// HorizontalPodAutoscaler, a ScaledObject of KEDA. While it is set, the agent does not scale by CPU utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Minimum number of pods, at least 1. By default the one of the preset in the label
+    /// Minimum number of pods, at least 1, or 0 on Knative. By default the one of the preset in the label
     /// `serverless.kyma-project.io/replicas-preset`, by default `S`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<i64>,
@@ -269,6 +269,9 @@ pub struct FunctionStatus {
     /// Labels of the pods, for whoever scales the Function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<String>,
+    /// `knative` while there is a Knative Service of the Function; absent for a Deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<String>,
     /// Image that currently serves, by digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

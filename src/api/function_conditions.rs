@@ -104,8 +104,14 @@ pub enum Reason {
     ServiceCreated,
     /// The Service was changed.
     ServiceUpdated,
-    /// The Service cannot be written.
+    /// The Service cannot be written, or the Knative Service has failed.
     ServiceFailed,
+    /// The Knative Service is not ready yet.
+    ServiceWaiting,
+    /// The Knative Service is ready.
+    ServiceReady,
+    /// The Function is to run on Knative, which is not installed.
+    KnativeNotInstalled,
     /// The autoscaler was created.
     HorizontalPodAutoscalerCreated,
     /// The autoscaler was changed.

@@ -166,6 +166,8 @@ pub const REPLICAS_PRESET: &str = "serverless.kyma-project.io/replicas-preset";
 pub const FUNCTION_RESOURCES_PRESET: &str = "serverless.kyma-project.io/function-resources-preset";
 /// On a Function: preset for the CPU and memory of its build.
 pub const BUILD_RESOURCES_PRESET: &str = "serverless.kyma-project.io/build-resources-preset";
+/// Label of a Function that says how it is run, whatever the setting is: `deployment` or `knative`.
+pub const SERVING: &str = "mainstay.dev/serving";
 /// On a Function: a new value requests another build of the same source.
 pub const REBUILD: &str = "mainstay.dev/rebuild";
 /// On a build Job: tag of the image that it builds.

@@ -1,4 +1,4 @@
-//! The children of one Function: their kinds, their state, and how the newer of two states wins.
+//! The children of one Function: their state, and how the newer of two states wins.
 //!
 //! Deliberately absent: the children of all Functions, and notifications; that is [`observe`](super::observe).
 
@@ -6,44 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::child_kind::ChildKind;
 use super::child_state::{self, ChildIdentity, Deployment, Job, Pod, Role};
-use crate::cluster::{Kind, Scope};
-
-/// A kind of children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ChildKind {
-    /// ConfigMaps with inline sources.
-    ConfigMap,
-    /// Build Jobs.
-    Job,
-    /// Pods of builds, and serving pods.
-    Pod,
-    /// Deployments.
-    Deployment,
-    /// Services.
-    Service,
-    /// Autoscalers.
-    Autoscaler,
-}
-
-impl ChildKind {
-    /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::ConfigMap, Self::Job, Self::Pod, Self::Deployment, Self::Service, Self::Autoscaler];
-
-    /// The API kind.
-    pub fn kind(self) -> Arc<Kind> {
-        let (version, kind, plural) = match self {
-            Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
-            Self::Job => ("batch/v1", "Job", "jobs"),
-            Self::Pod => ("v1", "Pod", "pods"),
-            Self::Deployment => ("apps/v1", "Deployment", "deployments"),
-            Self::Service => ("v1", "Service", "services"),
-            Self::Autoscaler => ("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
-        };
-        Arc::new(Kind::fixed(version, kind, plural, Scope::Namespaced))
-    }
-}
+use super::knative_state::{self, KnativeService};
 
 /// The children of one Function.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,6 +25,8 @@ pub struct Children {
     pub services: Vec<ChildIdentity>,
     /// Autoscalers.
     pub autoscalers: Vec<ChildIdentity>,
+    /// Knative Services.
+    pub knative_services: Vec<KnativeService>,
 }
 
 impl Children {
@@ -71,6 +38,7 @@ impl Children {
             ChildKind::Deployment => Box::new(self.deployments.iter().map(|deployment| &deployment.identity)),
             ChildKind::Service => Box::new(self.services.iter()),
             ChildKind::Autoscaler => Box::new(self.autoscalers.iter()),
+            ChildKind::KnativeService => Box::new(self.knative_services.iter().map(|service| &service.identity)),
         }
     }
 
@@ -80,6 +48,7 @@ impl Children {
             Child::Plain(ChildKind::ConfigMap, identity) => upsert(&mut self.config_maps, identity, |i| i),
             Child::Plain(ChildKind::Service, identity) => upsert(&mut self.services, identity, |i| i),
             Child::Plain(_, identity) => upsert(&mut self.autoscalers, identity, |i| i),
+            Child::KnativeService(service) => upsert(&mut self.knative_services, service, |s| &s.identity),
             Child::Deployment(deployment) => upsert(&mut self.deployments, deployment, |d| &d.identity),
             Child::Pod(pod) => {
                 // A serving pod without a problem is not kept.
@@ -105,6 +74,9 @@ impl Children {
             ChildKind::Deployment => {
                 self.deployments.extract_if(.., |d| is_gone(&d.identity)).map(Child::Deployment).collect()
             }
+            ChildKind::KnativeService => {
+                self.knative_services.extract_if(.., |s| is_gone(&s.identity)).map(Child::KnativeService).collect()
+            }
             ChildKind::Pod => self.pods.extract_if(.., |pod| is_gone(&pod.identity)).map(Child::Pod).collect(),
             ChildKind::Job => self.jobs.extract_if(.., |job| is_gone(&job.identity)).map(Child::Job).collect(),
         }
@@ -121,6 +93,7 @@ pub(super) enum Child {
     Job(Job),
     Pod(Pod),
     Deployment(Deployment),
+    KnativeService(KnativeService),
 }
 
 impl Child {
@@ -130,6 +103,7 @@ impl Child {
             Self::Job(job) => &job.identity,
             Self::Pod(pod) => &pod.identity,
             Self::Deployment(deployment) => &deployment.identity,
+            Self::KnativeService(service) => &service.identity,
         }
     }
 }
@@ -152,6 +126,7 @@ pub(super) fn read(child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, Chi
     let child = match child_kind {
         ChildKind::Job => Child::Job(child_state::job(live)),
         ChildKind::Deployment => Child::Deployment(child_state::deployment(live)),
+        ChildKind::KnativeService => Child::KnativeService(knative_state::knative_service(live)),
         plain => Child::Plain(plain, child_state::identity(live)),
     };
     Some((children, child))

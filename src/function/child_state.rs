@@ -125,7 +125,7 @@ impl Deployment {
     }
 }
 
-/// One condition of a Deployment.
+/// One condition of a Deployment or a Knative Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// `type`.
@@ -277,7 +277,8 @@ pub fn deployment(live: &Value) -> Deployment {
     }
 }
 
-fn condition(live: &Value) -> Condition {
+/// One condition, with its texts cut.
+pub(super) fn condition(live: &Value) -> Condition {
     let text = |field: &str| short(live[field].as_str().unwrap_or_default());
     Condition {
         kind: text("type"),
@@ -425,7 +426,7 @@ fn text<'v>(live: &'v Value, path: &str) -> &'v str {
 }
 
 /// A text as one line, cut.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     cut(text, MAX_TEXT).chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
 }
 

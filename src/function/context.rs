@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use super::build_queue::QueueLengths;
-use super::child_set::ChildKind;
+use super::child_kind::ChildKind;
+use super::knative;
 use super::observe::{self, Cache, SeeChild};
 use super::quotas::Quotas;
 use crate::api::{Function, FunctionSpec};
@@ -161,7 +162,9 @@ impl Context {
             observe::follow(cache, writer, see_child, child_kind, stop.clone()).boxed()
         });
         let quotas = Arc::clone(&self.quotas).follow(self.writer.cluster().clone(), stop.clone());
-        children.chain([quotas.boxed()]).collect()
+        let knative =
+            knative::follow(Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child), stop.clone());
+        children.chain([quotas.boxed(), knative.boxed()]).collect()
     }
 
     /// Lengths of the build queue.

@@ -1,4 +1,4 @@
-//! A Function becomes its children: ConfigMap, build Job, Deployment, Service and autoscaler.
+//! A Function becomes its children: ConfigMap, build Job, and Deployment, Service and autoscaler, or a Knative Service.
 //!
 //! One task per Function ([`run`]) reconciles it whenever something may have changed:
 //!
@@ -15,6 +15,7 @@
 
 mod base;
 pub mod build_queue;
+pub mod child_kind;
 pub mod child_set;
 pub mod child_state;
 pub mod children;
@@ -23,7 +24,11 @@ mod context;
 mod credentials;
 mod defaults;
 mod executor;
+mod flavour;
 pub mod git;
+mod knative;
+pub mod knative_presence;
+pub mod knative_state;
 mod log_tail;
 mod name_conflict;
 #[expect(clippy::disallowed_methods, reason = "what Secrets say counts for a while")]
@@ -59,6 +64,7 @@ pub use context::{Context, FunctionMetrics, Input};
 pub use credentials::Credentials;
 pub use defaults::{authored, complete, same_input};
 pub use executor::Builder;
+pub use flavour::Flavour;
 pub use reconcile::{functions, run};
 pub use resolve::{BoundSecret, Code, Origin, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Retention, Settings};

@@ -19,9 +19,12 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
-use super::child_set::{Child, ChildKind, Children, children_key, read};
+use super::child_kind::ChildKind;
+use super::child_set::{Child, Children, children_key, read};
 use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
 use super::children;
+use super::knative_presence::Knative;
+use super::knative_state::KnativeService;
 use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
 use crate::apply::Writer;
 use crate::cluster::{Kind, Selection, WatchEvent};
@@ -34,6 +37,7 @@ pub struct Cache {
     inner: Mutex<Inner>,
     /// Kinds whose initial list is complete.
     synced: watch::Sender<HashSet<ChildKind>>,
+    knative: Knative,
 }
 
 /// By the key of a Function's children.
@@ -54,7 +58,7 @@ impl Cache {
     pub fn new(builds: usize) -> Self {
         let (children, notifiers, names) = (HashMap::new(), HashMap::new(), HashMap::new());
         let inner = Inner { children, notifiers, names, queue: BuildQueue::new(builds), refused: HashSet::new() };
-        Self { inner: Mutex::new(inner), synced: watch::Sender::default() }
+        Self { inner: Mutex::new(inner), synced: watch::Sender::default(), knative: Knative::default() }
     }
 
     /// So many builds may run at the same time from now on.
@@ -65,7 +69,18 @@ impl Cache {
     /// Waits until the initial lists of all kinds are complete.
     pub async fn complete(&self) {
         // The sender lives as long as the cache.
-        let _ = self.synced.subscribe().wait_for(|synced| synced.len() == ChildKind::ALL.len()).await;
+        let all = |synced: &HashSet<ChildKind>| ChildKind::ALL.iter().all(|kind| synced.contains(kind));
+        let _ = self.synced.subscribe().wait_for(all).await;
+    }
+
+    /// What is known of Knative.
+    pub(super) fn knative(&self) -> &Knative {
+        &self.knative
+    }
+
+    /// The kind is no longer served.
+    pub(super) fn forget_all(&self, child_kind: ChildKind) {
+        self.retain_only(child_kind, &HashSet::new());
     }
 
     /// The children of a Function.
@@ -139,7 +154,10 @@ impl Cache {
     /// Inserts an object of an initial list, which an earlier agent may have applied.
     fn upsert_initial(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
         let (uid, mut child) = read(child_kind, live)?;
-        if let Child::Plain(_, identity) | Child::Deployment(Deployment { identity, .. }) = &mut child {
+        if let Child::Plain(_, identity)
+        | Child::Deployment(Deployment { identity, .. })
+        | Child::KnativeService(KnativeService { identity, .. }) = &mut child
+        {
             let is_kept = !identity.terminating && !is_added_to(children::reserved(child_kind), live);
             identity.last_applied = AppliedConfiguration::of(live).filter(|_| is_kept);
         }
@@ -311,9 +329,17 @@ pub async fn follow(
                 tracing::warn!(why = crate::failure::chain(error), "a child cannot be read");
                 present.extend(read(child_kind, live).map(|(uid, child)| (uid, child.identity().name.clone())));
             }
-            WatchEvent::Synced(_) => cache.retain_only(child_kind, &std::mem::take(&mut present)),
+            WatchEvent::Synced(_) => {
+                cache.retain_only(child_kind, &std::mem::take(&mut present));
+                if child_kind == ChildKind::KnativeService {
+                    cache.knative.synced();
+                }
+            }
             WatchEvent::Failed(error) => {
                 tracing::debug!(resource = &*kind.resource, why = crate::failure::chain(error), "watch failed");
+                if child_kind == ChildKind::KnativeService {
+                    cache.knative.failed(error);
+                }
             }
             WatchEvent::Resumed => {}
         }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::child_set::ChildKind;
+use super::child_kind::ChildKind;
 use super::child_state::{ChildIdentity, Job};
 use super::context::Context;
 use super::name_conflict::NameConflict;
@@ -33,6 +33,9 @@ const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
 /// Reasons of Events that report the end of a Job. They do not explain why it has no pod: the pod was deleted because
 /// of the end, and its own problem is still the cause.
 const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
+
+/// The owner of the Service of a Knative Service.
+const ROUTE: &str = "Route ";
 
 /// The result of performing a decision.
 #[derive(Debug, Default)]
@@ -251,7 +254,15 @@ impl Performer<'_> {
     fn refuse_foreign(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
         let (kind, name, namespace) = (&put.desired.kind.kind, &put.desired.key.name, self.namespace);
         let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
-        outcome.refused = Some((Write::apply(&put.desired), RefusalCause::foreign(), Some(refusal(put, message))));
+        let update = if put.moves && put.child_kind == ChildKind::Service && whose.starts_with(ROUTE) {
+            let status = if put.serves { Status::True } else { Status::Unknown };
+            let message = format!("Service {name} still belongs to {whose}, which goes with its Knative Service");
+            let update = ConditionUpdate::new(put.condition, status, Reason::DeploymentWaiting, message);
+            ConditionUpdate { outdated: put.outdated, ..update }
+        } else {
+            refusal(put, message)
+        };
+        outcome.refused = Some((Write::apply(&put.desired), RefusalCause::foreign(), Some(update)));
         outcome.is_cut = true;
         outcome.name_conflict = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
     }
@@ -324,17 +335,26 @@ fn refusal(put: &Put, message: String) -> ConditionUpdate {
 }
 
 fn failed(child_kind: ChildKind, condition: Type, message: String) -> ConditionUpdate {
-    let reason = if child_kind == ChildKind::Service { Reason::ServiceFailed } else { Reason::ApplyFailed };
+    let reason = if matches!(child_kind, ChildKind::Service | ChildKind::KnativeService) {
+        Reason::ServiceFailed
+    } else {
+        Reason::ApplyFailed
+    };
     ConditionUpdate::new(condition, Status::False, reason, message)
 }
 
 /// The condition update for a child that cannot be reverted.
 pub(super) fn not_put_back(key: &Key, why: &str) -> Option<ConditionUpdate> {
-    let child_kind = ChildKind::ALL.into_iter().find(|child_kind| child_kind.kind().kind == key.kind)?;
+    let mut all = ChildKind::ALL.into_iter().chain([ChildKind::KnativeService]);
+    let child_kind = all.find(|child_kind| key.is(&child_kind.kind().group, &child_kind.kind().kind))?;
     let condition = match child_kind {
         ChildKind::ConfigMap => Type::ConfigurationReady,
         ChildKind::Job => Type::BuildReady,
-        ChildKind::Pod | ChildKind::Deployment | ChildKind::Service | ChildKind::Autoscaler => Type::Running,
+        ChildKind::Pod
+        | ChildKind::Deployment
+        | ChildKind::Service
+        | ChildKind::Autoscaler
+        | ChildKind::KnativeService => Type::Running,
     };
     Some(failed(child_kind, condition, format!("{} {} cannot be put back: {why}", key.kind, key.name)))
 }

@@ -14,10 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use super::build_queue::Admission;
-use super::child_set::{ChildKind, Children};
+use super::child_kind::ChildKind;
+use super::child_set::Children;
 use super::child_state::{Job, Progress};
 use super::context::{Context, Input, no_memory};
 use super::credentials::{self, Credentials};
+use super::flavour::Flavour;
+use super::knative_presence::Presence;
 use super::name_conflict::NameConflict;
 use super::named_secrets::NamedSecrets;
 use super::perform;
@@ -79,6 +82,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     let mut poll_now = context.poll_now.subscribe();
     let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
     let mut pushed = context.pushes.subscribe(&consumer);
+    let mut knative = context.cache.knative().presence();
     let mut repository = None;
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
@@ -86,6 +90,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         of_receivers.mark_unchanged();
         of_functions.mark_unchanged();
         settings.mark_unchanged();
+        knative.mark_unchanged();
         task.follow_bindings(&name, &function);
         let credentials = task.credentials_for(&function);
         let found = Some(task.repository_of(&function));
@@ -123,6 +128,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 _ = of_functions.changed() => if task.credentials_for(&function) == credentials { continue },
                 () = task.others_changed() => {}
                 _ = settings.changed() => {}
+                _ = knative.changed() => if !task.uses_knative { continue },
                 _ = poll_now.changed() => poll_now.mark_changed(),
                 _ = pushed.changed() => {
                     task.polling.pushed(*pushed.borrow_and_update());
@@ -185,6 +191,8 @@ pub(super) struct Task {
     pod_secrets: PodSecrets,
     /// Reconciles in a row that panicked.
     panics: u32,
+    /// Whether it runs on Knative, or is to.
+    uses_knative: bool,
 }
 
 /// The parts of a Function whose change resets retries.
@@ -223,6 +231,7 @@ impl Task {
             bound: Vec::new(),
             pod_secrets: PodSecrets::default(),
             panics: 0,
+            uses_knative: false,
         }
     }
 
@@ -441,6 +450,10 @@ impl Task {
                 return refused(reason(&violations), text(&violations));
             }
         };
+        self.uses_knative = spec.flavour == Flavour::Knative || self.status.serving.is_some();
+        if self.uses_knative {
+            self.context.cache.knative().set_used();
+        }
         spec.bound_secrets = bound_secrets;
         spec.secrets_digest = match self.pod_secrets.digest(&self.context.secrets, &spec).await {
             Ok(digest) => digest,
@@ -515,7 +528,14 @@ impl Task {
 
     fn decide(&self, resolved: &Resolved<'_>, children: &Children, admission: Admission) -> Decision {
         let writer = &self.context.writer;
+        let knative = self.context.cache.knative().presence().borrow().clone();
+        if knative == Presence::Absent {
+            // Nothing is to be put back.
+            let kind = ChildKind::KnativeService.kind();
+            writer.remove(&self.owner, &kind.key(Some(&self.namespace), &resolved.function.name));
+        }
         let observed = Observed {
+            knative: &knative,
             children,
             status: &self.status,
             kept: &|key| writer.kept_source(&self.owner, key),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::child_set::ChildKind;
+use super::child_kind::ChildKind;
 use super::stage::{ConditionUpdate, Step};
 use crate::cluster::{Denial, Error};
 use crate::failure::{Class, jitter};

@@ -10,6 +10,7 @@
 mod code;
 mod env;
 mod findings;
+mod knative;
 mod pods;
 mod sizes;
 
@@ -20,6 +21,7 @@ use kube::ResourceExt as _;
 
 use super::base::{BaseImage, InvalidBaseImage};
 use super::credentials::Credentials;
+use super::flavour::Flavour;
 pub use super::settings::Settings;
 use super::violation::shown;
 pub use super::violation::{Violation, reason, text};
@@ -71,6 +73,8 @@ pub struct ResolvedFunction {
     pub resources: Resources,
     /// Resources of the build.
     pub build_resources: Resources,
+    /// How it is run.
+    pub flavour: Flavour,
     /// Number of serving pods.
     pub replicas: Replicas,
     /// Value of the annotation that requests another build.
@@ -193,6 +197,7 @@ pub fn resolve(
         let what = format!("metadata.name: Invalid value: \"{}\": {words}", shown(&name));
         found.wrong(Violation::invalid(what, "metadata.name"));
     }
+    let flavour = knative::flavour(function, settings, &mut found);
     let is_git = code::is_git(spec, &mut found);
     let runtime = runtime(function, settings, is_git, &mut found);
     let base = runtime.and_then(|runtime| base(spec, settings, runtime, &mut found));
@@ -228,6 +233,7 @@ pub fn resolve(
         env,
         resources,
         build_resources,
+        flavour,
         replicas,
         warnings: found.warnings,
     })

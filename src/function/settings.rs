@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::LocalObjectReference;
 
 use super::base::BaseImage;
 use super::executor::{self, Builder};
+use super::flavour::Flavour;
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::api::{Amount, names};
 use crate::cron::Cron;
@@ -33,6 +34,8 @@ const EXCLUDED_NAMESPACES: [&str; 9] = [
 pub struct Settings {
     /// Image with the program `mainstay`, for the containers of build Jobs.
     pub builder_image: String,
+    /// How Functions are run that do not say so themselves.
+    pub serving: Flavour,
     /// Secret of a Function's namespace with which nodes pull that image, if it takes one.
     pub image_pull_secret: Option<String>,
     /// What builds images.
@@ -158,6 +161,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             builder_image: concat!("mainstay:", env!("CARGO_PKG_VERSION")).into(),
+            serving: Flavour::Deployment,
             image_pull_secret: None,
             builder: Builder::Own,
             executor_image: None,

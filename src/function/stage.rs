@@ -1,15 +1,18 @@
 //! Decides the next steps for a Function: the table of its stages.
 //!
 //! A reconcile runs the stages in order: source, build, Deployment, Service, autoscaler, Running. Each adds writes and
-//! condition updates to the decision; one reconcile may write several children.
+//! condition updates to the decision; one reconcile may write several children. On Knative, one stage takes the place of the three
+//! before the last.
 //!
 //! Invariant: the Deployment is not touched before its image is built.
 //! Invariant: only children that the Function controls are deleted, and only by their UID.
 //!
 //! Deliberately absent: reactions to a refused write; `perform` reports it, and the next reconcile decides again.
 
+mod address;
 mod build;
 mod kaniko;
+mod knative;
 mod serving;
 mod source;
 
@@ -23,12 +26,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::build_queue::Admission;
-use super::child_set::{ChildKind, Children};
+use super::child_kind::ChildKind;
+use super::child_set::Children;
 use super::child_state::{ChildIdentity, IMAGE_PULL_BACK_OFF, Job};
 use super::git::{Access, Tree};
+use super::knative_presence::Presence;
 use super::refusals::{RefusedWrite, Write};
 use super::tag::Recipe;
-use super::{ResolvedFunction, Settings, children};
+use super::{Flavour, ResolvedFunction, Settings, children};
 use crate::api::function::{Built, FunctionStatus};
 use crate::api::function_conditions::{self, Reason, Status, Type};
 use crate::api::names::MANAGED_BY;
@@ -93,6 +98,8 @@ pub struct Observed<'a> {
     pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
     /// Whether what scales a Deployment of this name may leave it without pods.
     pub may_rest: &'a dyn Fn(&str) -> bool,
+    /// What is known of Knative.
+    pub knative: &'a Presence,
     /// Its place in the build queue.
     pub admission: Admission,
     /// State from the last reconcile.
@@ -189,6 +196,8 @@ pub struct Put {
     pub outdated: bool,
     /// Whether the previous version keeps serving meanwhile.
     pub serves: bool,
+    /// Whether the Function moves here from Knative, whose Service of the same name may still be there.
+    pub moves: bool,
     /// Appended to the condition's message.
     pub note: String,
 }
@@ -208,6 +217,8 @@ pub struct Record {
     pub queue: Option<usize>,
     /// The image that serves.
     pub image: Option<String>,
+    /// Whether there may be a Knative Service.
+    pub has_knative_service: bool,
     /// The number of pods, and the labels that select them.
     pub pods: (i64, String),
 }
@@ -240,9 +251,22 @@ struct Image {
     name: String,
 }
 
-/// The stages, in order.
-const STAGES: [fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision); 6] =
-    [source::source, build::image, serving::deployment, serving::service, serving::autoscaler, serving::running];
+type Stage = fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision);
+
+/// The stages of a Function that a Deployment runs, in order.
+const STAGES: [Stage; 7] = [
+    source::source,
+    build::image,
+    serving::deployment,
+    serving::service,
+    serving::autoscaler,
+    knative::leave,
+    serving::running,
+];
+
+/// The stages of a Function that Knative runs, in order.
+const KNATIVE_STAGES: [Stage; 5] =
+    [source::source, build::image, knative::service, knative::leave_deployment, knative::running];
 
 /// Decides the next steps for a Function.
 pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) -> Decision {
@@ -251,6 +275,7 @@ pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) 
         record: Record {
             built: old.built.clone(),
             image: old.image.clone(),
+            has_knative_service: old.serving.is_some(),
             pods: serving::pods(resolved, observed),
             ..Record::default()
         },
@@ -261,7 +286,11 @@ pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) 
         },
         ..Decision::default()
     };
-    for stage in STAGES {
+    let stages = match resolved.function.flavour {
+        Flavour::Deployment => STAGES.as_slice(),
+        Flavour::Knative => &KNATIVE_STAGES,
+    };
+    for stage in stages {
         stage(resolved, observed, now, &mut decision);
     }
     decision.wait_for_refused(&resolved.function.namespace, now);
@@ -384,8 +413,8 @@ fn put(
     let serves = condition == Type::Running && serving::goes_on(resolved, observed);
     // Without a new image, the old one serves, whatever is written to the other children.
     let outdated = condition == Type::Running && (serves || decision.image.is_none());
-    let put =
-        Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, note: String::new() };
+    let (moves, note) = (observed.status.serving.is_some(), String::new());
+    let put = Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, moves, note };
     decision.steps.push(Step::Put(Box::new(put)));
     true
 }

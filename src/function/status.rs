@@ -159,6 +159,7 @@ fn set_source(status: &mut FunctionStatus, function: &Function, reconciled: &Rec
 fn set_builds(status: &mut FunctionStatus, record: &Record) {
     status.built.clone_from(&record.built);
     status.image.clone_from(&record.image);
+    status.serving = record.has_knative_service.then(|| "knative".to_owned());
     let (pods, selector) = &record.pods;
     (status.replicas, status.pod_selector) = (Some(*pods), Some(selector.clone()));
     status.queue = record.queue.and_then(|queue| i64::try_from(queue).ok());

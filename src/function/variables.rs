@@ -68,6 +68,10 @@ pub const VARIABLES: &[(&str, Set)] = &[
         s.executor_args = executor::list(v)?;
         Ok(())
     }),
+    ("MAINSTAY_SERVING", |s, v| {
+        s.serving = v.parse()?;
+        Ok(())
+    }),
     ("MAINSTAY_BASE_IMAGES", |s, v| base_images(&mut s.base_images, v)),
     ("MAINSTAY_BASE_SCHEDULE", |s, v| {
         s.base_schedule = Some(Cron::parse(v, TimeZone::UTC)?);

@@ -88,6 +88,7 @@ mod inventories;
 mod jobs;
 mod kaniko;
 mod kills;
+mod knative;
 mod kustomize;
 mod leader_label;
 mod left_out;

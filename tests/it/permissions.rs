@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::support::quotas::refused;
 use crate::support::{
-    functions::{DEPLOYMENTS, inline},
+    functions::{API, DEPLOYMENTS, inline},
+    knative::KNATIVE,
     world::{NAMESPACE, World, config_map},
 };
 
@@ -222,6 +223,26 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     world.delete(ROUTES.0, ROUTES.1, service["metadata"]["name"].as_str().unwrap());
     let told = |w: &World| w.get(API, "apirules", "web").unwrap()["status"].to_string().contains("manifests/exposure");
     world.until("it is told", told).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_run_on_knative_with_the_rights_of_its_component_and_without_them_it_is_told() {
+    let mut world = with_permissions(&["mainstay-applies"]);
+    world.knative_is_installed();
+    world.knative_runs();
+    world.start();
+    let (label, mut function) = (json!({"mainstay.dev/serving": "knative"}), inline("1"));
+    function["minReplicas"] = json!(0);
+    let metadata = json!({"name": "hello", "namespace": NAMESPACE, "labels": label});
+    let function = json!({"apiVersion": API, "kind": "Function", "metadata": metadata, "spec": function});
+    world.create(API, "functions", NAMESPACE, function);
+    world.says("hello", "Running", "False ServiceFailed: Knative Services cannot be watched").await;
+    let said = world.said("hello", "Running");
+    assert!(said.ends_with("manifests/knative has the rights that it takes"), "{said}");
+    grant(&world, "manifests/knative/rbac.yaml", &[]);
+    world.says("hello", "Running", "True ServiceReady").await;
+    world.delete(KNATIVE.0, KNATIVE.1, "hello");
+    world.until("it is back", |w| w.get(KNATIVE.0, KNATIVE.1, "hello").is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

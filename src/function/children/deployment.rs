@@ -15,7 +15,7 @@ use crate::function::{BoundSecret, ResolvedFunction, Settings};
 /// Name of the container that runs the code.
 pub const CONTAINER: &str = "function";
 /// Maximum size of `/tmp`.
-const TMP_SIZE: &str = "100Mi";
+pub(super) const TMP_SIZE: &str = "100Mi";
 
 /// Default deadline of a call, the same as in the runtime servers.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -42,12 +42,8 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
         "terminationGracePeriodSeconds": GRACE,
         "volumes": [{ "name": "tmp-dir", "emptyDir": { "sizeLimit": TMP_SIZE } }]
     });
-    let mounts = &function.secret_mounts;
-    let volumes = mounts.iter().enumerate().map(|(number, mount)| {
-        json!({ "name": secret_volume(number), "secret": { "secretName": mount.secret_name, "defaultMode": 0o444 } })
-    });
     if let Some(all) = pod["volumes"].as_array_mut() {
-        all.extend(volumes);
+        all.extend(secret_volumes(function));
     }
     if let Some(account) = &settings.service_account {
         pod["serviceAccountName"] = account.as_str().into();
@@ -74,6 +70,13 @@ pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: 
         "kind": "Deployment",
         "metadata": metadata(function, name),
         "spec": spec
+    })
+}
+
+/// The volumes of the Secrets that are files.
+pub(super) fn secret_volumes(function: &ResolvedFunction) -> impl Iterator<Item = Value> {
+    function.secret_mounts.iter().enumerate().map(|(number, mount)| {
+        json!({ "name": secret_volume(number), "secret": { "secretName": mount.secret_name, "defaultMode": 0o444 } })
     })
 }
 
@@ -108,7 +111,8 @@ fn container(function: &ResolvedFunction, image: &str) -> Value {
     container
 }
 
-fn volume_mounts(function: &ResolvedFunction) -> Vec<Value> {
+/// Where a container has its volumes.
+pub(super) fn volume_mounts(function: &ResolvedFunction) -> Vec<Value> {
     let secrets = function.secret_mounts.iter().enumerate().map(
         |(number, mount)| json!({ "name": secret_volume(number), "mountPath": mount.mount_path, "readOnly": true }),
     );

@@ -11,6 +11,7 @@ pub mod config_map;
 pub mod deployment;
 pub mod job;
 mod kaniko;
+pub mod knative_service;
 mod pod;
 mod reserved;
 pub mod service;

@@ -8,6 +8,7 @@
 //! | every child | | labels, annotations, finalizers, status; fields written through a subresource; fields without an owner: defaults, and what admission added |
 //! | Deployment | everything in `spec` that is not ours: `paused`, the strategy, containers and init containers, their commands, variables, mounts, probes, where and as whom pods run | `spec.replicas` with an autoscaler; `revisionHistoryLimit`; labels and annotations of the pods, such as `kubectl.kubernetes.io/restartedAt` |
 //! | Service | everything in `spec` that is not ours: ports, `externalIPs`, `sessionAffinity`, `publishNotReadyAddresses` | addresses and their families, which the cluster assigns |
+//! | Knative Service | | everything that is not ours, such as `spec.traffic`; the containers are ours as a whole |
 //! | autoscaler | | further metrics, and the scaling behaviour |
 //! | ConfigMap | | other keys, which builds do not read |
 //! | build Job | | nothing can be added: a Job cannot be changed once it is created |
@@ -15,7 +16,7 @@
 //! What admission injects into pods is not in the Deployment and is ignored. Fields that are ours, such as the image,
 //! are reverted by the rules of [`drift`](crate::drift).
 
-use crate::function::child_set::ChildKind;
+use crate::function::child_kind::ChildKind;
 use crate::managed::Reserved;
 
 const DEPLOYMENT: Reserved =
@@ -37,6 +38,8 @@ pub fn reserved(of: ChildKind) -> Reserved {
     match of {
         ChildKind::Deployment => DEPLOYMENT,
         ChildKind::Service => SERVICE,
-        ChildKind::ConfigMap | ChildKind::Job | ChildKind::Pod | ChildKind::Autoscaler => Reserved::NOTHING,
+        ChildKind::ConfigMap | ChildKind::Job | ChildKind::Pod | ChildKind::Autoscaler | ChildKind::KnativeService => {
+            Reserved::NOTHING
+        }
     }
 }

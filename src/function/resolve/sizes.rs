@@ -5,6 +5,7 @@ use kube::ResourceExt as _;
 use super::{Findings, Replicas, Settings};
 use crate::api::function::Resources;
 use crate::api::{Function, names};
+use crate::function::flavour::{self, Flavour};
 use crate::function::presets::{Chosen, Presets, ReplicasPreset, ResourcesPreset};
 use crate::function::resources;
 use crate::function::violation::{Violation, shown};
@@ -21,7 +22,9 @@ pub(super) fn replicas(function: &Function, settings: &Settings, found: &mut Fin
     let (preset_min, preset_max) = (of(|p| p.min), of(|p| p.max));
     let min = spec.min_replicas.unwrap_or_else(|| spec.max_replicas.map_or(preset_min, |max| preset_min.min(max)));
     let max = spec.max_replicas.unwrap_or_else(|| preset_max.max(min));
-    let least = settings.min_replicas;
+    let is_knative = flavour::of(function, settings.serving) == Ok(Flavour::Knative);
+    // Only Knative starts a pod for a request.
+    let least = if is_knative { 0 } else { settings.min_replicas };
     if min > max {
         found.wrong(Violation::invalid(
             format!("maxReplicas({max}) is less than minReplicas({min})"),

@@ -15,7 +15,7 @@ use crate::api::function_conditions::{Reason, Status, Type};
 use crate::failure::Backoff;
 use crate::function::BaseImage;
 use crate::function::build_queue::Admission;
-use crate::function::child_set::ChildKind;
+use crate::function::child_kind::ChildKind;
 use crate::function::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, sizes};
 use crate::function::children;
 use crate::function::children::build_job;

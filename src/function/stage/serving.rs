@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{ConditionUpdate, Decision, Observed, Resolved, Step, one_of, put};
+use super::{ConditionUpdate, Decision, Observed, Resolved, Step, address, one_of, put};
 use crate::api::function_conditions::{Reason, Status, Type};
-use crate::function::child_set::ChildKind;
+use crate::function::child_kind::ChildKind;
 use crate::function::child_state::{ChildIdentity, Condition, Deployment, Role};
 use crate::function::children;
 
@@ -60,6 +60,9 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     if observed.children.deployments.is_empty() && !decision.puts(ChildKind::Deployment) {
         return;
     }
+    if address::may_have_address(observed) {
+        return;
+    }
     let document = children::service::build(resolved.function);
     let update = (SUBJECT, [Reason::ServiceCreated, Reason::ServiceUpdated]);
     put(decision, observed, resolved, ChildKind::Service, &document, &there, update);
@@ -96,7 +99,15 @@ pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Ti
 pub(super) fn goes_on(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
     let name = name_of_deployment(resolved, observed);
     let mut there = observed.children.deployments.iter().filter(|live| !live.identity.terminating);
-    observed.holds(SUBJECT) && there.any(|live| live.identity.name == name && live.is_available())
+    let is_available = there.any(|live| live.identity.name == name && live.is_available());
+    observed.holds(SUBJECT) && (is_available || address::knative_serves(observed))
+}
+
+/// Whether the Deployment is ready as it is wanted now.
+pub(super) fn is_rolled_out(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
+    let name = name_of_deployment(resolved, observed);
+    let mut there = observed.children.deployments.iter();
+    there.any(|live| live.identity.name == name && state(live, None, false).reason == Reason::DeploymentReady)
 }
 
 /// The Running condition.

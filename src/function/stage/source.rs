@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{ConditionUpdate, Decision, Observed, Resolved, Step, one_of, put};
 use crate::api::function_conditions::{Reason, Status, Type};
-use crate::function::child_set::ChildKind;
+use crate::function::child_kind::ChildKind;
 use crate::function::children;
 use crate::function::git::{self, Tree};
 

@@ -20,6 +20,7 @@ struct Case {
     status: FunctionStatus,
     state: ReconcileState,
     admission: Admission,
+    knative: Presence,
     /// Whether what scales the Deployment may scale it to 0.
     may_rest: bool,
     settings: Settings,
@@ -39,6 +40,7 @@ impl Case {
             status: FunctionStatus::default(),
             state: ReconcileState::default(),
             admission: Admission::Admitted,
+            knative: Presence::Unknown,
             may_rest: false,
             settings: Settings {
                 base_images: [("*".to_owned(), crate::function::BaseImage::Scratch)].into(),
@@ -66,6 +68,7 @@ impl Case {
             status: &self.status,
             kept: &|_| None,
             may_rest: &|_| self.may_rest,
+            knative: &self.knative,
             admission: self.admission,
             state: &self.state,
         };

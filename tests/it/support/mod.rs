@@ -17,6 +17,7 @@ pub(crate) mod git_daemon;
 pub(crate) mod git_server;
 pub(crate) mod golden;
 pub(crate) mod image;
+pub(crate) mod knative;
 pub(crate) mod kubectl;
 pub(crate) mod large_files;
 pub(crate) mod libraries;

@@ -1,0 +1,227 @@
+//! Functions on Knative Serving, and on their way to it and back.
+
+use devcluster::{Action, Call, Options, verbs::delete::DeleteOptions};
+use serde_json::{Value, json};
+
+use crate::support::{
+    functions::{API, DEPLOYMENTS, JOBS, SERVICES, inline},
+    knative::{BREAKS, KNATIVE},
+    world::{NAMESPACE, World},
+};
+
+const CHOICE: &str = "mainstay.dev/serving";
+const READY: &str = "True ServiceReady: Function hello is ready";
+
+/// A Function with this choice.
+fn choose(world: &World, name: &str, flavour: &str, spec: Value) {
+    let metadata = json!({"name": name, "namespace": NAMESPACE, "labels": {CHOICE: flavour, "team": "a"}});
+    world.create(
+        API,
+        "functions",
+        NAMESPACE,
+        json!({"apiVersion": API, "kind": "Function", "metadata": metadata, "spec": spec}),
+    );
+}
+
+/// A world with Knative, and an agent.
+fn with_knative() -> World {
+    let mut world = World::with_functions_on(Options::default());
+    world.knative_is_installed();
+    world.start();
+    world
+}
+
+/// The same, in which `hello` runs on Knative.
+async fn serving() -> World {
+    let world = with_knative();
+    world.knative_runs();
+    choose(&world, "hello", "knative", inline("1"));
+    world.says("hello", "Running", READY).await;
+    world
+}
+
+fn service(world: &World) -> Value {
+    world.get(KNATIVE.0, KNATIVE.1, "hello").map(|service| Value::clone(&service)).unwrap_or_default()
+}
+
+/// The owner of the Service `hello`, by its kind.
+fn address(world: &World) -> Value {
+    let service = world.get(SERVICES.0, SERVICES.1, "hello");
+    service.map(|service| service["metadata"]["ownerReferences"][0]["kind"].clone()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_is_built_and_becomes_a_knative_service() {
+    let mut world = with_knative();
+    let mut spec = inline("1");
+    spec["labels"] = json!({"app": "shop"});
+    spec["minReplicas"] = json!(0);
+    choose(&world, "hello", "knative", spec);
+    world.says("hello", "Running", "Unknown ServiceWaiting: Service hello is not ready yet").await;
+    world.knative_runs();
+    world.says("hello", "Running", READY).await;
+    let order = ["ConfigMapCreated", "JobCreated", "JobRunning", "JobFinished", "ServiceCreated", "ServiceWaiting"];
+    world.told("hello", &[&order[..], &["ServiceReady"]].concat()).await;
+
+    let service = service(&world);
+    let labels = &service["metadata"]["labels"];
+    for label in ["serving.knative.dev/visibility", "networking.knative.dev/visibility"] {
+        assert_eq!(labels[label], "cluster-local");
+    }
+    assert_eq!((&labels["team"], &labels[CHOICE]), (&json!("a"), &Value::Null));
+    let template = &service["spec"]["template"];
+    let annotations = json!({"autoscaling.knative.dev/minScale": "0", "autoscaling.knative.dev/maxScale": "1"});
+    assert_eq!(template["metadata"]["annotations"], annotations);
+    let of_pods = &template["metadata"]["labels"];
+    assert_eq!((&of_pods["app"], &of_pods["serverless.kyma-project.io/resource"]), (&json!("shop"), &Value::Null));
+    let container = &template["spec"]["containers"][0];
+    assert_eq!(container["name"], "lambda");
+    assert!(container["image"].as_str().unwrap().contains("@sha256:"), "{container}");
+    assert_eq!((&container["ports"], &service["spec"]["traffic"]), (&Value::Null, &Value::Null));
+    assert_eq!(world.function_status("hello")["serving"], "knative");
+    assert!(world.children("hello", DEPLOYMENTS).is_empty());
+    assert_eq!(address(&world), "Route");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_knative_it_is_said_and_other_functions_run() {
+    let mut world = World::with_functions_on(Options::default());
+    world.start();
+    world.function("plain", inline("1"));
+    world.runs("plain").await;
+    let definitions = |w: &World| w.requests().iter().any(|(request, _)| request.contains("knative"));
+    choose(&world, "hello", "knative", inline("1"));
+    world.says("hello", "Running", "False KnativeNotInstalled").await;
+    world.says("hello", "BuildReady", "True JobFinished").await;
+    assert!(world.children("hello", DEPLOYMENTS).is_empty() && !definitions(&world));
+    assert!(world.is_running("plain"));
+    // It heals by itself, and says so again when Knative is removed.
+    world.knative_is_installed();
+    world.knative_runs();
+    world.says("hello", "Running", READY).await;
+    let gone = Action::Delete(DeleteOptions::default());
+    let definition = "services.serving.knative.dev";
+    let call = Call::new("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition, gone);
+    world.try_as("test", call).unwrap();
+    world.says("hello", "Running", "False KnativeNotInstalled").await;
+    world.quiet().await;
+    assert!(world.is_running("plain"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_function_is_on_knative_nothing_of_it_is_asked_for() {
+    let mut world = World::with_functions_on(Options::default());
+    world.knative_is_installed();
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let counts = world.levers().counts();
+    let asked: Vec<_> = counts.iter().filter(|c| c.resource.contains("knative")).map(|c| &*c.resource).collect();
+    assert_eq!(asked, [""; 0]);
+    assert_eq!(world.function_status("hello")["serving"], Value::Null);
+    choose(&world, "other", "knative", inline("1"));
+    let is_asked = |w: &World| w.levers().counts().iter().any(|c| c.resource.contains("knative"));
+    world.until("it is asked for", is_asked).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_change_is_put_back_and_what_they_add_stays() {
+    let world = serving().await;
+    let uid = world.uid(KNATIVE.0, KNATIVE.1, "hello");
+    world.delete(KNATIVE.0, KNATIVE.1, "hello");
+    let is_back = |w: &World| service(w)["metadata"]["uid"].as_str().is_some_and(|new| new != uid);
+    world.until("the Knative Service is back", is_back).await;
+    world.says("hello", "Running", READY).await;
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing is built for it");
+
+    let public = json!({"metadata": {
+        "labels": {"networking.knative.dev/visibility": null, "other": "y"}, "annotations": {"serving.knative.dev/creator": "x"},
+    }, "spec": {"traffic": [{"latestRevision": true, "percent": 100}]}});
+    world.edit(KNATIVE.0, KNATIVE.1, "hello", public);
+    let is_private =
+        |w: &World| service(w)["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local";
+    world.until("it is private again", is_private).await;
+    let mut containers = service(&world)["spec"]["template"]["spec"]["containers"].clone();
+    containers[0]["image"] = json!("example.org/other");
+    world.edit(KNATIVE.0, KNATIVE.1, "hello", json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+    let is_ours = |w: &World| service(w)["spec"]["template"]["spec"]["containers"][0]["image"] != "example.org/other";
+    world.until("its image is back", is_ours).await;
+    world.says("hello", "Running", READY).await;
+    world.quiet().await;
+    let service = service(&world);
+    assert_eq!(service["metadata"]["labels"]["other"], "y");
+    assert_eq!(service["metadata"]["annotations"]["serving.knative.dev/creator"], "x");
+    assert_eq!(service["spec"]["traffic"][0]["percent"], 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variable_makes_a_revision_and_no_build_and_a_failed_one_says_what_serves() {
+    let world = serving().await;
+    let revision = |w: &World| service(w)["status"]["latestReadyRevisionName"].clone();
+    assert_eq!(revision(&world), "hello-00001");
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    world.until_function("the next Revision", |w| revision(w) == "hello-00002").await;
+    world.says("hello", "Running", READY).await;
+    world.edit_function("hello", json!({"spec": {"env": [{"name": BREAKS, "value": "1"}]}}));
+    world.says("hello", "Running", "False ServiceFailed: Service hello failed: RevisionFailed: ").await;
+    let said = world.said("hello", "Running");
+    assert!(said.contains("boom") && said.ends_with("hello-00002 serves"), "{said}");
+    assert_eq!(world.children("hello", JOBS).len(), 1);
+    let label = json!({"metadata": {"labels": {"team": "b"}}, "spec": {"env": null}});
+    world.edit_function("hello", label);
+    world.says("hello", "Running", READY).await;
+    world.until("its label is there", |w| service(w)["metadata"]["labels"]["team"] == "b").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_moves_to_knative_and_back_without_a_build() {
+    let mut world = World::with_functions_on(Options::default());
+    world.knative_is_installed();
+    world.knative_runs();
+    world.start();
+    let mut spec = inline("1");
+    spec["maxReplicas"] = json!(3);
+    world.function("hello", spec);
+    world.runs("hello").await;
+    world.edit_function("hello", json!({"metadata": {"labels": {CHOICE: "knative"}}}));
+    world.says("hello", "Running", READY).await;
+    let has_left = |w: &World| w.children("hello", DEPLOYMENTS).is_empty() && address(w) == "Route";
+    world.until_function("the Deployment is gone", has_left).await;
+    assert_eq!(world.function_status("hello")["serving"], "knative");
+    // An agent that was not there when the label was changed finds the Knative Service.
+    world.stop().await;
+    world.edit_function("hello", json!({"metadata": {"labels": {CHOICE: "deployment"}}}));
+    world.start();
+    let is_back = |w: &World| service(w).is_null() && address(w) == "Function" && w.is_running("hello");
+    world.until_function("the Deployment serves", is_back).await;
+    world.until_function("nothing is left", |w| w.function_status("hello")["serving"].is_null()).await;
+    assert_eq!(world.children("hello", JOBS).len(), 1, "the image is as it was");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_knative_refuses_is_said_before_anything_is_built() {
+    let world = with_knative();
+    let mut spec = inline("1");
+    spec["env"] = json!([{"name": "PORT", "value": "1"}, {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);
+    choose(&world, "hello", "knative", spec);
+    world.says("hello", "ConfigurationReady", "False SpecInvalid").await;
+    let said = world.said("hello", "ConfigurationReady");
+    assert!(said.contains("env PORT is set by Knative") && said.contains("env NODE is of a field"), "{said}");
+    choose(&world, "other", "serverless", inline("1"));
+    world.says("other", "ConfigurationReady", "False SpecInvalid").await;
+    let said = world.said("other", "ConfigurationReady");
+    assert!(said.contains(CHOICE) && said.contains("neither `deployment` nor `knative`"), "{said}");
+    assert!(world.children("hello", JOBS).is_empty() && world.children("other", JOBS).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_knative_service_of_somebody_else_is_left_alone() {
+    let world = with_knative();
+    let spec = json!({"template": {"spec": {"containers": [{"image": "example.org/theirs"}]}}});
+    let theirs = json!({"apiVersion": KNATIVE.0, "kind": "Service", "metadata": {"name": "hello", "namespace": NAMESPACE}, "spec": spec});
+    world.create(KNATIVE.0, KNATIVE.1, NAMESPACE, theirs);
+    let before = service(&world);
+    choose(&world, "hello", "knative", inline("1"));
+    world.says("hello", "Running", "False ServiceFailed: Service mainstay-tests/hello exists already").await;
+    assert_eq!(service(&world), before);
+}
