@@ -268,7 +268,8 @@ async fn knative_keeps_what_is_made_of_a_function() {
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "credentials", "key": "key", "optional": true}}},
     ]);
     spec["secretMounts"] = json!([{"secretName": "credentials", "mountPath": "/var/credentials"}]);
-    spec["resources"] = json!({"limits": {"cpu": "1", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "0.25Gi"}});
+    spec["resources"] =
+        json!({"limits": {"cpu": "1", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "0.25Gi"}});
     let metadata = json!({"name": "hello", "namespace": NAMESPACE, "labels": {"mainstay.dev/serving": "knative"}});
     let function = json!({"apiVersion": API, "kind": "Function", "metadata": metadata, "spec": spec});
     world.create(API, "functions", NAMESPACE, function);
