@@ -688,6 +688,7 @@ pub(crate) fn label_namespace(world: &World, labels: Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_istio_is_alone_its_proxies_check_tokens() {
     let mut world = world_with(&[SERVICES, AUTHENTICATIONS, POLICIES]).await;
+    label_namespace(&world, json!({"istio-injection": null}));
     world.service(NAMESPACE, "my-function", loopback());
     world.start();
     let jwt = json!({"trusted_issuers": ["https://issuer.example.com"], "required_scope": ["read"]});
