@@ -50,7 +50,7 @@ impl Seen {
         let hosts = match kind {
             ChildKind::VirtualService => &live["spec"]["hosts"],
             ChildKind::HttpRoute => &live["spec"]["hostnames"],
-            ChildKind::AccessRule => &Value::Null,
+            ChildKind::AccessRule | ChildKind::RequestAuthentication | ChildKind::AuthorizationPolicy => &Value::Null,
         };
         Self {
             uid: uid(live).into(),
@@ -107,7 +107,10 @@ fn verdict(kind: ChildKind, live: &Value) -> Verdict {
             Verdict::Refused("RuleInvalid".into())
         }
         // Istio says nothing.
-        ChildKind::VirtualService | ChildKind::AccessRule => Verdict::Accepted,
+        ChildKind::VirtualService
+        | ChildKind::AccessRule
+        | ChildKind::RequestAuthentication
+        | ChildKind::AuthorizationPolicy => Verdict::Accepted,
         ChildKind::HttpRoute => of_parents(live),
     }
 }

@@ -7,7 +7,9 @@ use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call};
 use serde_json::{Value, json};
 
-use crate::exposure::{ROUTES, RULES, SERVICES, path, with_rules, world_with};
+use crate::exposure::{
+    AUTHENTICATIONS, POLICIES, ROUTES, RULES, SERVICES, label_namespace, path, with_rules, world_with,
+};
 use crate::support::definitions::{definition, of_stream};
 use crate::support::functions::{API, inline};
 use crate::support::knative::{KNATIVE, is_real};
@@ -155,6 +157,37 @@ async fn istio_alone_keeps_what_is_made_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn istio_alone_keeps_what_checks_tokens() {
+    let kinds = [SERVICES, AUTHENTICATIONS, POLICIES];
+    let mut world = world_with(&kinds).await;
+    world.service(NAMESPACE, "my-function", "127.0.0.1:9".parse().unwrap());
+    world.edit("v1", "services", "my-function", json!({"spec": {"selector": {"app": "my-function"}}}));
+    label_namespace(&world, json!({"istio-injection": "enabled"}));
+    world.gate.record();
+    world.start();
+    let jwt = json!({
+        "trusted_issuers": ["https://issuer.example.com"], "jwks_urls": ["https://issuer.example.com/keys"],
+        "required_scope": ["read", "write"], "target_audience": ["us"],
+    });
+    let elsewhere = |place: Value| {
+        let mut other = jwt.clone();
+        other["token_from"] = place;
+        other
+    };
+    let rules = [
+        path("/open", &["GET"], "allow", Value::Null),
+        path("/one", &METHODS, "jwt", jwt.clone()),
+        path("/below/.*", &["GET"], "jwt", elsewhere(json!({"header": "X-Token"}))),
+        path("/parameter", &["GET"], "jwt", elsewhere(json!({"query_parameter": "token"}))),
+    ];
+    world.api_rule(with_rules(json!(rules)));
+    world.rule_is_said("True Served").await;
+    world.quiet().await;
+    assert_eq!(is_kept(&world, &kinds).len(), 5, "a route, whose tokens are read, and a policy for each path");
+    label_namespace(&world, json!({"istio-injection": null}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gateway_api_keeps_what_is_made_for_it() {
     let made = judge(&[ROUTES], &open_paths(), "Unknown NotAccepted").await;
     assert_eq!(made[0]["spec"]["rules"].as_array().unwrap().len(), open_paths().len());
@@ -270,7 +303,8 @@ async fn knative_keeps_what_is_made_of_a_function() {
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "credentials", "key": "key", "optional": true}}},
     ]);
     spec["secretMounts"] = json!([{"secretName": "credentials", "mountPath": "/var/credentials"}]);
-    spec["resources"] = json!({"limits": {"cpu": "1", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "256Mi"}});
+    spec["resources"] =
+        json!({"limits": {"cpu": "1", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "256Mi"}});
     let metadata = json!({"name": "hello", "namespace": NAMESPACE, "labels": {"mainstay.dev/serving": "knative"}});
     let function = json!({"apiVersion": API, "kind": "Function", "metadata": metadata, "spec": spec});
     world.create(API, "functions", NAMESPACE, function);
