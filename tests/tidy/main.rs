@@ -240,6 +240,7 @@ const ACTING: &[&str] = &[
     "src/function/named_secrets.rs",
     "src/function/observe.rs",
     "src/function/perform.rs",
+    "src/function/perform/",
     "src/function/pod_secrets.rs",
     "src/function/polling.rs",
     "src/function/quotas.rs",

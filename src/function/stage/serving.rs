@@ -60,7 +60,8 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     if observed.children.deployments.is_empty() && !decision.puts(ChildKind::Deployment) {
         return;
     }
-    if address::may_have_address(observed) {
+    let is_ours = there.iter().any(|identity| identity.name == resolved.function.name);
+    if address::may_have_address(observed) && !is_ours {
         return;
     }
     let document = children::service::build(resolved.function);
