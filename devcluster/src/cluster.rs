@@ -30,6 +30,8 @@ pub struct Options {
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
+    /// Whether the controllers of Knative Serving run where its definitions ([`crate::knative::DEFINITIONS`]) are applied; false.
+    pub knative: bool,
     /// Converts objects of definitions with the strategy `Webhook`; none.
     pub converter: Option<Converter>,
 }
@@ -37,7 +39,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let server::Options {
-            bookmark_interval, watch_timeout, future_wait, most_pods, autoscaler_interval, rbac, ..
+            bookmark_interval, watch_timeout, future_wait, most_pods, autoscaler_interval, rbac, knative, ..
         } = server::Options::default();
         Self {
             bookmark_interval,
@@ -48,6 +50,7 @@ impl Default for Options {
             registry: None,
             node: None,
             rbac,
+            knative,
             converter: None,
         }
     }
@@ -81,6 +84,7 @@ impl Cluster {
             registry,
             node,
             rbac,
+            knative,
             converter,
         } = options;
         let images = registry.map(|options| Arc::new(Registry::new(options)));
@@ -92,6 +96,7 @@ impl Cluster {
             most_pods,
             autoscaler_interval,
             rbac,
+            knative,
             service_network: node.as_ref().map(|node| node.services()),
             kubelet: node.clone().map(|node| node as _),
             extension: images.clone().map(|images| images as _),
