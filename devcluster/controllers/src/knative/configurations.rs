@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::children::{self, Missing};
 use super::conditions::{Conditions, READY, ready};
-use super::{MANAGER, REVISIONS, names};
+use super::settings::Settings;
+use super::{MANAGER, REVISIONS, gc, names};
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{is_terminating, text};
 
@@ -28,10 +29,8 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, configuration: &Valu
                 client.report(configuration, SOURCE, "Normal", "Created", &message);
             }
             status.insert("latestCreatedRevisionName".to_owned(), name.clone().into());
-            if name != text(configuration, "/status/latestReadyRevisionName") || child.is_new {
-                if before != name || child.is_new {
-                    conditions.is_unknown(READY, "", "");
-                }
+            if before != name || child.is_new {
+                conditions.is_unknown(READY, "", "");
             }
             observe(client, configuration, &child.object, &mut status, &mut conditions);
         }
@@ -48,6 +47,7 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, configuration: &Valu
     }
     status.insert("conditions".to_owned(), conditions.list());
     client.set_status(MANAGER, subject, configuration, status.into());
+    gc::collect(client, configuration, &Settings::read(client).retention);
 }
 
 /// What the newest Revision means for the Configuration.

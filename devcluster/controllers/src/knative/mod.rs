@@ -3,8 +3,8 @@
 //!
 //! It runs where the cluster's options say so. [`DEFINITIONS`] has the kinds; until they are applied there is nothing to do.
 //! `services`, `configurations`,
-//! `revisions`, `autoscaler`, `routes` and `ingresses` are the controllers, each with what it writes; `conditions`, `traffic`, `scale`
-//! and `names` decide. Requests are led by the node (`devcluster_node`), by what the Ingress says.
+//! `revisions`, `autoscaler`, `routes` and `ingresses` are the controllers, each with what it writes; `conditions`, `traffic`, `scale`,
+//! `gc` and `names` decide. Requests are led by the node (`devcluster_node`), by what the Ingress says.
 //!
 //! Invariant: an object that another controls is left alone, and said to be in the way.
 //! Invariant: a Deployment's image and variables stay as somebody changes them: Knative looks at neither again.
@@ -15,6 +15,7 @@ mod autoscaler;
 mod children;
 mod conditions;
 mod configurations;
+mod gc;
 mod ingresses;
 mod labeler;
 mod names;
@@ -31,7 +32,7 @@ use std::time::Instant;
 
 use super::controller::{Controller, Queue};
 use devcluster_apiserver::client::{Client, Subject};
-use devcluster_apiserver::history::Event;
+use devcluster_apiserver::history::{Change, Event};
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::store::{Key, Stored};
 
@@ -69,14 +70,22 @@ impl Controller for Knative {
             SERVICES => queue.add(Subject::of(event)),
             CONFIGURATIONS => {
                 queue.add(Subject::of(event));
-                labelled(names::SERVICE).into_iter().for_each(|name| queue.add(of(SERVICES, name)));
-                // Its Routes are called as the Service is, or name it.
-                queue.add(of(ROUTES, event.key.name()));
+                // Its Route is called as the Service is.
+                let route = of(ROUTES, event.key.name());
+                let service = labelled(names::SERVICE).map(|name| of(SERVICES, name));
+                // In this order a Service says what a real one says: that the Route waits for the first Revision, and later
+                // that requests still go to the one before.
+                let is_new = event.change() == Change::Added;
+                let all = if is_new { [Some(route), service] } else { [service, Some(route)] };
+                all.into_iter().flatten().for_each(|subject| queue.add(subject));
             }
             REVISIONS => {
                 queue.add(Subject::of(event));
                 labelled(names::CONFIGURATION).into_iter().for_each(|name| queue.add(of(CONFIGURATIONS, name)));
-                labelled(names::SERVICE).into_iter().for_each(|name| queue.add(of(ROUTES, name)));
+                if let Some(name) = labelled(names::SERVICE) {
+                    queue.add(of(SERVICES, name));
+                    queue.add(of(ROUTES, name));
+                }
             }
             ROUTES => {
                 queue.add(Subject::of(event));

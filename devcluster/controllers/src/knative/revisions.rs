@@ -134,6 +134,8 @@ fn observe_deployment(client: &Client, revision: &Value, deployment: &Value, con
     let timed_out = said("Progressing").filter(|one| one["status"] == "False");
     if let Some(failed) = failure.or(timed_out) {
         conditions.is_false(AVAILABLE, text(failed, "/reason"), text(failed, "/message"));
+    } else if conditions.is(AVAILABLE, "False") {
+        conditions.is_unknown(AVAILABLE, "Deploying", "");
     }
     if count(deployment, "/spec/replicas") == 0 || count(deployment, "/status/availableReplicas") > 0 {
         return;
