@@ -43,8 +43,10 @@ pub struct Options {
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
-    /// Whether the controllers of Knative Serving run, and its admission is answered; false.
+    /// Whether the controllers of Knative Serving run; false.
     pub knative: bool,
+    /// Answers webhooks that are configured with a Service, in this process; none.
+    pub webhook: Option<admission::OwnWebhook>,
     /// Network that the addresses of Services are from; absent: that of a real cluster.
     pub service_network: Option<Ipv4Addr>,
     /// Runs pods; absent: every pod is simulated.
@@ -66,6 +68,7 @@ impl Default for Options {
             autoscaler_interval: Duration::from_secs(15),
             rbac: false,
             knative: false,
+            webhook: None,
             service_network: None,
             kubelet: None,
             extension: None,

@@ -1,7 +1,6 @@
 //! Services of Knative on the node: from their creation to an answer, and what becomes of them.
 
 use crate::machine::{HOST, Machine, eventually};
-use devcluster::knative;
 use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
@@ -35,19 +34,14 @@ server.serve_forever()
 /// A machine with Knative, whose windows are short.
 async fn machine() -> Machine {
     let machine = Machine::with_options(|_| {}, |options| options.knative = true);
-    for document in knative::DEFINITIONS.split("\n---\n") {
-        let document = serde_yaml::from_str(document).unwrap();
-        machine.world.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document).await.expect(201);
-    }
-    let namespace = json!({"metadata": {"name": "knative-serving"}});
-    machine.world.post("/api/v1/namespaces", namespace).await.expect(201);
+    machine.world.server.install_knative().unwrap();
     configure(&machine, "config-autoscaler", json!({"stable-window": "6s", "tick-interval": "200ms"})).await;
     machine
 }
 
 async fn configure(machine: &Machine, name: &str, data: Value) {
-    let map = json!({"metadata": {"name": name}, "data": data});
-    machine.world.post("/api/v1/namespaces/knative-serving/configmaps", map).await.expect(201);
+    let path = format!("/api/v1/namespaces/knative-serving/configmaps/{name}");
+    machine.world.merge(&path, json!({"data": data})).await.expect(200);
 }
 
 /// A Service that answers this; `annotations` are those of its template.
@@ -105,7 +99,8 @@ async fn until(machine: &Machine, what: &str, wanted: impl Fn(&Machine) -> bool)
             let all = ["services", "configurations", "routes", "revisions"]
                 .map(|plural| machine.world.server.objects("serving.knative.dev/v1", plural, None));
             let all: Vec<Value> = all.concat().iter().map(|one| (**one).clone()).collect();
-            let told: Vec<String> = all.iter().map(|one| format!("{} {}: {}", one["kind"], one["metadata"], one["status"])).collect();
+            let told: Vec<String> =
+                all.iter().map(|one| format!("{} {}: {}", one["kind"], one["metadata"], one["status"])).collect();
             panic!("{what}: {}", told.join("\n"));
         }
     }
@@ -168,7 +163,10 @@ async fn a_service_becomes_ready_in_the_order_of_a_real_one_and_answers() {
     assert_eq!(service["status"]["latestReadyRevisionName"], "hello-00001");
     let placeholder = object(&machine, "v1", "services", "hello");
     assert_eq!(placeholder["metadata"]["ownerReferences"][0]["kind"], "Route");
-    assert_eq!((&placeholder["spec"]["selector"], &placeholder["spec"]["ports"][0]["port"]), (&Value::Null, &json!(80)));
+    assert_eq!(
+        (&placeholder["spec"]["selector"], &placeholder["spec"]["ports"][0]["port"]),
+        (&Value::Null, &json!(80))
+    );
     assert_eq!(ask(&machine, "hello-00001", "/").await, "200 one hello-00001");
 }
 
@@ -194,7 +192,11 @@ const KNATIVE: &str = "serving.knative.dev/v1";
 #[tokio::test(flavor = "multi_thread")]
 async fn another_template_is_another_revision_and_the_old_one_has_no_pods() {
     let machine = machine().await;
-    machine.world.post(SERVICES, service("hello", "one", &json!({"autoscaling.knative.dev/minScale": "1"}))).await.expect(201);
+    machine
+        .world
+        .post(SERVICES, service("hello", "one", &json!({"autoscaling.knative.dev/minScale": "1"})))
+        .await
+        .expect(201);
     ready(&machine, "hello").await;
     let next = service("hello", "two", &json!({"autoscaling.knative.dev/minScale": "1"}));
     patch(&machine, KNATIVE, "services", "hello", json!({"spec": next["spec"]})).await;
@@ -274,9 +276,14 @@ async fn a_service_that_is_in_the_way_is_said_and_taken_over_when_it_is_given() 
     machine.pod("other", "sleep 600", json!({})).await;
     until(&machine, "it has Endpoints", |m| object(m, "v1", "endpoints", "hello")["subsets"].is_array()).await;
     machine.world.post(SERVICES, service("hello", "one", &json!({}))).await.expect(201);
-    until(&machine, "it is said", |m| said(&serving(m, "services", "hello")) == "True / False NotOwned / False NotOwned").await;
+    until(&machine, "it is said", |m| {
+        said(&serving(m, "services", "hello")) == "True / False NotOwned / False NotOwned"
+    })
+    .await;
     let message = |m: &Machine, what: &str| {
-        serving(m, "services", "hello")["status"]["conditions"].to_string().contains(&format!("placeholder {what} \\\"hello\\\" that we do not own."))
+        serving(m, "services", "hello")["status"]["conditions"]
+            .to_string()
+            .contains(&format!("placeholder {what} \\\"hello\\\" that we do not own."))
     };
     assert!(message(&machine, "Service"));
     let address = object(&machine, "v1", "services", "hello")["spec"]["clusterIP"].clone();
@@ -305,7 +312,8 @@ async fn without_requests_there_are_no_pods_and_the_next_one_is_held_until_there
     assert_eq!(condition(&serving(&machine, "revisions", "hello-00001"), "Ready"), "True");
     let pods = |m: &Machine| m.world.server.objects("v1", "pods", Some("default")).len();
     until(&machine, "the pods are gone", |m| pods(m) == 0).await;
-    let (a, b, c) = tokio::join!(ask(&machine, "hello", "/"), ask(&machine, "hello", "/slow"), ask(&machine, "hello", "/"));
+    let (a, b, c) =
+        tokio::join!(ask(&machine, "hello", "/"), ask(&machine, "hello", "/slow"), ask(&machine, "hello", "/"));
     assert_eq!([a, b, c], ["200 one hello-00001"; 3]);
     assert!([json!(1), json!(2)].contains(&replicas(&machine, "hello-00001")));
     until(&machine, "it is active", |m| active(m) == "True").await;
@@ -320,7 +328,8 @@ async fn requests_are_split_between_revisions_and_a_tag_has_an_address() {
     let spec = service("hello", "two", &json!({}))["spec"].clone();
     patch(&machine, KNATIVE, "services", "hello", json!({"spec": spec})).await;
     ready(&machine, "hello").await;
-    let traffic = json!([{"revisionName": "hello-00001", "percent": 50, "tag": "old"}, {"latestRevision": true, "percent": 50}]);
+    let traffic =
+        json!([{"revisionName": "hello-00001", "percent": 50, "tag": "old"}, {"latestRevision": true, "percent": 50}]);
     patch(&machine, KNATIVE, "services", "hello", json!({"spec": {"traffic": traffic}})).await;
     ready(&machine, "hello").await;
     let mut answers = std::collections::BTreeSet::new();
@@ -328,12 +337,16 @@ async fn requests_are_split_between_revisions_and_a_tag_has_an_address() {
         answers.insert(ask(&machine, "hello", "/").await);
     }
     assert_eq!(Vec::from_iter(answers), ["200 one hello-00001", "200 two hello-00002"]);
-    until(&machine, "the tag has an address", |m| !m.world.server.service_urls("default", "old-hello").is_empty()).await;
+    until(&machine, "the tag has an address", |m| !m.world.server.service_urls("default", "old-hello").is_empty())
+        .await;
     assert_eq!(ask(&machine, "old-hello", "/").await, "200 one hello-00001");
     // A Revision that is not there blocks the split, and what was programmed stays.
     let missing = json!([{"revisionName": "hello-00009", "percent": 100}]);
     patch(&machine, KNATIVE, "services", "hello", json!({"spec": {"traffic": missing}})).await;
-    until(&machine, "it is said", |m| said(&serving(m, "services", "hello")) == "True / False RevisionMissing / False RevisionMissing").await;
+    until(&machine, "it is said", |m| {
+        said(&serving(m, "services", "hello")) == "True / False RevisionMissing / False RevisionMissing"
+    })
+    .await;
     assert!(ask(&machine, "hello", "/").await.starts_with("200 "));
 }
 
@@ -349,16 +362,28 @@ async fn a_revision_whose_code_ends_fails_and_the_one_before_serves() {
     machine.world.post(SERVICES, broken("bad")).await.expect(201);
     machine.world.post(SERVICES, service("hello", "one", &json!({}))).await.expect(201);
     let is = |m: &Machine, name: &str, wanted: &str| said(&serving(m, "services", name)) == wanted;
-    until(&machine, "it has failed", |m| is(m, "bad", "False RevisionFailed / False RevisionMissing / False RevisionMissing")).await;
+    until(&machine, "it has failed", |m| {
+        is(m, "bad", "False RevisionFailed / False RevisionMissing / False RevisionMissing")
+    })
+    .await;
     assert_eq!(condition(&serving(&machine, "revisions", "bad-00001"), "ContainerHealthy"), "False ExitCode3");
     let status = serving(&machine, "services", "bad")["status"].to_string();
-    assert!(status.contains(r#"Revision \"bad-00001\" failed with message: Container failed with: last words"#), "{status}");
+    assert!(
+        status.contains(r#"Revision \"bad-00001\" failed with message: Container failed with: last words"#),
+        "{status}"
+    );
     assert!(status.contains(r#"Configuration \"bad\" does not have any ready Revision."#), "{status}");
     ready(&machine, "hello").await;
     patch(&machine, KNATIVE, "services", "hello", json!({"spec": broken("hello")["spec"]})).await;
-    until(&machine, "the next one has failed", |m| is(m, "hello", "False RevisionFailed / True / False RevisionFailed")).await;
+    until(&machine, "the next one has failed", |m| {
+        is(m, "hello", "False RevisionFailed / True / False RevisionFailed")
+    })
+    .await;
     let status = serving(&machine, "services", "hello")["status"].clone();
-    assert_eq!((&status["latestCreatedRevisionName"], &status["latestReadyRevisionName"]), (&json!("hello-00002"), &json!("hello-00001")));
+    assert_eq!(
+        (&status["latestCreatedRevisionName"], &status["latestReadyRevisionName"]),
+        (&json!("hello-00002"), &json!("hello-00001"))
+    );
     assert_eq!(ask(&machine, "hello", "/").await, "200 one hello-00001");
     // A good one heals it.
     patch(&machine, KNATIVE, "services", "bad", json!({"spec": service("bad", "good", &json!({}))["spec"]})).await;
@@ -375,7 +400,8 @@ async fn revisions_that_nobody_needs_go_and_everything_goes_with_the_service() {
         if number == 0 {
             machine.world.post(SERVICES, service("hello", text, &json!({}))).await.expect(201);
         } else {
-            patch(&machine, KNATIVE, "services", "hello", json!({"spec": service("hello", text, &json!({}))["spec"]})).await;
+            patch(&machine, KNATIVE, "services", "hello", json!({"spec": service("hello", text, &json!({}))["spec"]}))
+                .await;
         }
         ready(&machine, "hello").await;
     }
@@ -384,12 +410,40 @@ async fn revisions_that_nobody_needs_go_and_everything_goes_with_the_service() {
     assert_eq!(ask(&machine, "hello", "/").await, "200 four hello-00004");
     machine.world.delete(&format!("{SERVICES}/hello"), json!({})).await.expect(200);
     let left = |m: &Machine| {
-        let kinds = [(KNATIVE, "configurations"), (KNATIVE, "routes"), (KNATIVE, "revisions"), ("apps/v1", "deployments"),
-            ("autoscaling.internal.knative.dev/v1alpha1", "podautoscalers"), ("v1", "pods"),
-            ("networking.internal.knative.dev/v1alpha1", "ingresses"), ("networking.internal.knative.dev/v1alpha1", "serverlessservices")];
+        let kinds = [
+            (KNATIVE, "configurations"),
+            (KNATIVE, "routes"),
+            (KNATIVE, "revisions"),
+            ("apps/v1", "deployments"),
+            ("autoscaling.internal.knative.dev/v1alpha1", "podautoscalers"),
+            ("v1", "pods"),
+            ("networking.internal.knative.dev/v1alpha1", "ingresses"),
+            ("networking.internal.knative.dev/v1alpha1", "serverlessservices"),
+        ];
         let all = kinds.iter().map(|(version, plural)| m.world.server.objects(version, plural, Some("default")).len());
         let services = m.world.server.objects("v1", "services", Some("default"));
         all.sum::<usize>() + services.iter().filter(|one| one["metadata"]["name"] != "kubernetes").count()
     };
     until(&machine, "nothing is left", |m| left(m) == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_knative_refuses_is_refused_in_its_words_and_defaults_are_filled_in() {
+    let machine = machine().await;
+    let mut reserved = service("hello", "one", &json!({}));
+    reserved["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "PORT", "value": "1"}]);
+    let text = "admission webhook \"validation.webhook.serving.knative.dev\" denied the request: validation failed: \"PORT\" is a \
+                reserved environment variable: spec.template.spec.containers[0].env[0].name";
+    machine.world.post(SERVICES, reserved).await.refused(400, "BadRequest", text);
+    let mut bare = service("hello", "one", &json!({}));
+    bare["spec"]["template"]["spec"]["containers"][0].as_object_mut().unwrap().remove("readinessProbe");
+    let path = format!("{SERVICES}?dryRun=All");
+    let whole = machine.world.post(&path, bare).await.expect(201);
+    assert_eq!(whole["spec"]["traffic"], json!([{"latestRevision": true, "percent": 100}]));
+    assert_eq!(whole["spec"]["template"]["spec"]["containers"][0]["name"], "user-container");
+    machine.world.post(SERVICES, service("hello", "one", &json!({}))).await.expect(201);
+    ready(&machine, "hello").await;
+    let path = "/apis/serving.knative.dev/v1/namespaces/default/revisions/hello-00001";
+    let refused = machine.world.merge(path, json!({"spec": {"timeoutSeconds": 5}})).await;
+    refused.refused(400, "BadRequest", "Immutable fields changed");
 }

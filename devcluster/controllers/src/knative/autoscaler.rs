@@ -19,12 +19,17 @@ const SERVICES_READY: &str = "SKSReady";
 /// How long after the Deployment was given up the Revision is, too.
 const AFTER_DEADLINE: Duration = Duration::from_secs(30);
 const NO_TRAFFIC: (&str, &str) = ("NoTraffic", "The target is not receiving traffic.");
-const QUEUED: (&str, &str) =
-    ("Queued", "Requests to the target are being buffered as resources are provisioned.");
+const QUEUED: (&str, &str) = ("Queued", "Requests to the target are being buffered as resources are provisioned.");
 const TIMED_OUT: (&str, &str) = ("TimedOut", "The target could not be activated.");
 
 /// Sizes the Deployment, and says whether requests are answered at once.
-pub(super) fn reconcile(client: &Client, subject: &Subject, autoscaler: &Value, seen: &mut Seen, queue: &mut Queue<'_>) {
+pub(super) fn reconcile(
+    client: &Client,
+    subject: &Subject,
+    autoscaler: &Value,
+    seen: &mut Seen,
+    queue: &mut Queue<'_>,
+) {
     let (namespace, name) = super::place(autoscaler);
     let target = Subject::new(DEPLOYMENTS, namespace, text(autoscaler, "/spec/scaleTargetRef/name"));
     if is_terminating(autoscaler) {

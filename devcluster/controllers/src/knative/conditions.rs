@@ -107,7 +107,8 @@ impl Conditions {
     /// Says of something what another object says of itself.
     pub(super) fn mirror(&mut self, kind: &str, other: Option<&Value>) {
         let Some(other) = other else { return self.is_unknown(kind, "", "") };
-        let [status, reason, message] = ["status", "reason", "message"].map(|field| other[field].as_str().unwrap_or(""));
+        let [status, reason, message] =
+            ["status", "reason", "message"].map(|field| other[field].as_str().unwrap_or(""));
         match status {
             "True" => self.is_true(kind),
             "False" => self.is_false(kind, reason, message),

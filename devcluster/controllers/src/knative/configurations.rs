@@ -41,7 +41,13 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, configuration: &Valu
         Err(Missing::Refused(why)) => {
             let message = format!("Revision creation failed with message: {why}.");
             conditions.is_false(READY, "RevisionFailed", &message);
-            client.report(configuration, SOURCE, "Warning", "CreationFailed", &format!("Failed to create Revision: {why}"));
+            client.report(
+                configuration,
+                SOURCE,
+                "Warning",
+                "CreationFailed",
+                &format!("Failed to create Revision: {why}"),
+            );
         }
         Err(Missing::Leaving) => conditions.is_unknown(READY, "", ""),
     }

@@ -87,7 +87,12 @@ mod tests {
     }
 
     fn retention(least: usize, most: Option<usize>) -> Retention {
-        Retention { since_created: Some(Duration::from_hours(48)), since_routed: Some(Duration::from_hours(15)), least, most }
+        Retention {
+            since_created: Some(Duration::from_hours(48)),
+            since_routed: Some(Duration::from_hours(15)),
+            least,
+            most,
+        }
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! It runs where the cluster's options say so. [`DEFINITIONS`] has the kinds; until they are applied there is nothing to do.
 //! `services`, `configurations`,
 //! `revisions`, `autoscaler`, `routes` and `ingresses` are the controllers, each with what it writes; `conditions`, `traffic`, `scale`,
-//! `gc` and `names` decide. Requests are led by the node (`devcluster_node`), by what the Ingress says.
+//! `gc`, `names` and `admission` decide. Requests are led by the node (`devcluster_node`), by what the Ingress says.
 //!
 //! Invariant: an object that another controls is left alone, and said to be in the way.
 //! Invariant: a Deployment's image and variables stay as somebody changes them: Knative looks at neither again.
 //!
 //! Deliberately absent: TLS, pods of several containers, gradual rollouts, and the digests of tags.
 
+pub mod admission;
 mod autoscaler;
 mod children;
 mod conditions;
@@ -38,6 +39,10 @@ use devcluster_apiserver::store::{Key, Stored};
 
 /// The definitions of the kinds, as a stream of YAML documents.
 pub const DEFINITIONS: &str = include_str!("definitions.yaml");
+
+/// What else an installation has, as a stream of YAML documents: the namespace of its settings, those, and the configurations of its
+/// webhooks, which [`admission::answer`] answers.
+pub const SETUP: &str = include_str!("setup.yaml");
 
 /// The namespace of the settings.
 const NAMESPACE: &str = "knative-serving";

@@ -50,7 +50,9 @@ fn pod(revision: &Value) -> Value {
     let mut spec = revision["spec"].clone();
     let timeout = spec["timeoutSeconds"].as_u64().unwrap_or(TIMEOUT);
     if let Some(fields) = spec.as_object_mut() {
-        for of_knative in ["timeoutSeconds", "containerConcurrency", "responseStartTimeoutSeconds", "idleTimeoutSeconds"] {
+        for of_knative in
+            ["timeoutSeconds", "containerConcurrency", "responseStartTimeoutSeconds", "idleTimeoutSeconds"]
+        {
             fields.remove(of_knative);
         }
     }

@@ -81,11 +81,7 @@ fn deploying(conditions: &mut Conditions) {
 type Made = (std::sync::Arc<Value>, std::sync::Arc<Value>);
 
 /// The Deployment and the autoscaler.
-fn children(
-    client: &Client,
-    revision: &Value,
-    settings: &Settings,
-) -> Result<Made, (&'static str, String, Missing)> {
+fn children(client: &Client, revision: &Value, settings: &Settings) -> Result<Made, (&'static str, String, Missing)> {
     let name = text(revision, "/metadata/name");
     let replicas = first_replicas(revision, settings);
     let desired = pod::deployment(revision, replicas, settings);

@@ -11,7 +11,7 @@ use super::children::{self, Missing, controls};
 use super::conditions::{Conditions, is_current, ready};
 use super::settings::Settings;
 use super::traffic::{self, Target};
-use super::{CONFIGURATIONS, INGRESSES, MANAGER, REVISIONS, Queue, labeler, names};
+use super::{CONFIGURATIONS, INGRESSES, MANAGER, Queue, REVISIONS, labeler, names};
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{finalizers_without, has_finalizer, is_terminating, text};
 
@@ -57,9 +57,8 @@ fn assign(client: &Client, subject: &Subject, route: &Value, queue: &mut Queue<'
     status.insert("url".to_owned(), url(route, "", &settings).into());
     let namespace = subject.key.namespace();
     let configuration = |name: &str| client.get(&Subject::new(CONFIGURATIONS, namespace, name));
-    let revision = |name: &str| {
-        client.get(&Subject::new(REVISIONS, namespace, name)).filter(|revision| !is_terminating(revision))
-    };
+    let revision =
+        |name: &str| client.get(&Subject::new(REVISIONS, namespace, name)).filter(|revision| !is_terminating(revision));
     match traffic::targets(route, &configuration, &revision) {
         Err(blocked) if blocked.status == "False" => {
             conditions.is_false(ALL_TRAFFIC, blocked.reason, &blocked.message);
@@ -160,7 +159,11 @@ fn is_private(route: &Value) -> bool {
 
 fn url(route: &Value, tag: &str, settings: &Settings) -> String {
     let host = host(route, tag);
-    if is_private(route) { format!("http://{host}.svc.cluster.local") } else { format!("http://{host}.{}", settings.domain) }
+    if is_private(route) {
+        format!("http://{host}.svc.cluster.local")
+    } else {
+        format!("http://{host}.{}", settings.domain)
+    }
 }
 
 /// The labels of what a Route makes.

@@ -51,7 +51,8 @@ pub(super) fn reconcile(client: &Client, subject: &Subject, service: &Value) {
             for field in ["url", "address", "traffic"] {
                 copy(&mut status, field, &route["status"]);
             }
-            if conditions.is(CONFIGURATIONS_READY, "True") && conditions.is(ROUTES_READY, "True") && is_behind(&status) {
+            if conditions.is(CONFIGURATIONS_READY, "True") && conditions.is(ROUTES_READY, "True") && is_behind(&status)
+            {
                 let message = "Traffic is not yet migrated to the latest revision.";
                 conditions.is_unknown(ROUTES_READY, "TrafficNotMigrated", message);
             }

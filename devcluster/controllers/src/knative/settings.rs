@@ -89,7 +89,8 @@ impl Settings {
 fn domain(client: &Client) -> Option<String> {
     let map = client.get(&Subject::new("configmaps", NAMESPACE, "config-domain"))?;
     let all = map["data"].as_object()?.iter();
-    let mut all = all.filter(|(name, value)| !name.starts_with('_') && value.as_str().is_some_and(|v| v.trim().is_empty()));
+    let mut all =
+        all.filter(|(name, value)| !name.starts_with('_') && value.as_str().is_some_and(|v| v.trim().is_empty()));
     all.next().map(|(name, _)| name.clone())
 }
 

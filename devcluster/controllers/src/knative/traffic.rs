@@ -128,8 +128,7 @@ mod tests {
     fn find(traffic: Value, revisions: &[(&str, &str)], newest: &str, is_configuration_ready: &str) -> String {
         let conditions = |status: &str| json!([{"type": "Ready", "status": status}]);
         let configuration = |name: &str| {
-            let status =
-                json!({"latestReadyRevisionName": newest, "conditions": conditions(is_configuration_ready)});
+            let status = json!({"latestReadyRevisionName": newest, "conditions": conditions(is_configuration_ready)});
             (name == "hello").then(|| Arc::new(json!({"status": status})))
         };
         let revision = |name: &str| {

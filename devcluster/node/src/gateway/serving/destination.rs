@@ -78,9 +78,7 @@ mod tests {
 
     #[test]
     fn requests_are_shared_out_as_the_ingress_says() {
-        let split = |name: &str, percent: u64| {
-            json!({"serviceName": name, "serviceNamespace": "shop", "servicePort": 80, "percent": percent})
-        };
+        let split = |name: &str, percent: u64| json!({"serviceName": name, "serviceNamespace": "shop", "servicePort": 80, "percent": percent});
         let paths = json!([{"splits": [split("a", 20), split("b", 80)]}]);
         let rule = json!({"hosts": ["web.shop", "web.shop.svc"], "http": {"paths": paths}});
         let ingress = json!({"spec": {"rules": [rule]}});
