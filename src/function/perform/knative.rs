@@ -21,8 +21,10 @@ use crate::function::knative_revisions::{Owners, unneeded};
 const VERSION: &str = "serving.knative.dev/v1";
 /// Label of a Revision with the name of its Knative Service.
 const SERVICE: &str = "serving.knative.dev/service";
-/// When what was not there yet, or has just changed, is looked at again.
+/// When Revisions are looked at again that changed while they were to be deleted.
 const AGAIN: Duration = Duration::from_secs(2);
+/// When a Route is looked for again that is not there. The Knative Service changes with it, as a rule.
+const WITHOUT_ROUTE: Duration = Duration::from_secs(60);
 /// When a write that came too late is repeated.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -55,7 +57,7 @@ impl Performer<'_> {
         let services = ChildKind::Service.kind();
         let (writer, name) = (&self.context.writer, &*knative.name);
         let Some(route) = self.route(knative).await? else {
-            outcome.look_again(AGAIN);
+            outcome.look_again(WITHOUT_ROUTE);
             return Ok(());
         };
         // Knative looks at the owner of both.
