@@ -86,6 +86,10 @@ fn the_address_is_taken_once_the_deployment_serves_and_the_knative_service_goes_
     case.children.deployments.clear();
     case.on_deployment();
     assert_eq!(case.steps(), ["take hello"]);
+    (case.function.spec.min_replicas, case.function.spec.max_replicas) = (Some(3), Some(4));
+    assert_eq!(case.steps(), [""; 0], "it has two pods");
+    case.children.deployments[0].replicas = 3;
+    assert_eq!(case.steps(), ["take hello"]);
     case.children.services = vec![identity("hello")];
     assert_eq!(case.steps(), ["delete KnativeService hello"]);
 }
