@@ -101,8 +101,8 @@ struct Task {
     owner: Owner,
     began: Instant,
     written: Option<ApiRuleStatus>,
-    /// The generation of the APIRule whose status another controller has written.
-    elsewhere: Option<i64>,
+    /// The generation of the APIRule whose status another controller has written, and the time that it has written.
+    elsewhere: Option<(Option<i64>, Timestamp)>,
     applied: HashMap<(ChildKind, String), Applied>,
     /// The last valid version.
     good: Option<Resolved>,
@@ -215,17 +215,15 @@ impl Task {
     /// Whether another controller has written the status after this agent. With another generation that is tried anew.
     fn is_reported_elsewhere(&mut self, rule: &ApiRule) -> bool {
         let time = |status: Option<&ApiRuleStatus>| status?.last_processed_time.as_ref().map(|at| at.0);
-        let is_moved = match (time(self.written.as_ref()), time(rule.status.as_ref())) {
-            // An older state than the written one may still come.
-            (Some(written), Some(live)) => live > written,
-            _ => false,
-        };
-        if is_moved {
-            self.elsewhere = rule.metadata.generation;
+        let (written, known) = (time(self.written.as_ref()), self.elsewhere.map(|(_, at)| at));
+        // An older state than the written one may still come, with the time that was known before, whatever their clock says.
+        let is_new = |live: &Timestamp| written.is_some_and(|written| *live > written) && known != Some(*live);
+        if let Some(at) = time(rule.status.as_ref()).filter(is_new) {
+            self.elsewhere = Some((rule.metadata.generation, at));
             // What is compared from now on.
             self.written.clone_from(&rule.status);
         }
-        self.elsewhere.is_some() && self.elsewhere == rule.metadata.generation
+        self.elsewhere.is_some_and(|(generation, _)| generation == rule.metadata.generation)
     }
 
     /// Nothing is served by this agent.

@@ -40,6 +40,7 @@ mod eventing;
 mod explain_commands;
 mod exposure;
 mod first_hour;
+mod foreign_kinds;
 mod forgeries;
 mod full_registries;
 mod function_children;

@@ -190,6 +190,7 @@ const ACTING: &[&str] = &[
     "src/apply/rerun.rs",
     "src/apply/revert.rs",
     "src/apply/server_side.rs",
+    "src/apply/transfer.rs",
     "src/apply/waiting.rs",
     "src/apply/writer.rs",
     "src/drift/audit.rs",

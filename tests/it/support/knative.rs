@@ -1,6 +1,7 @@
-//! What of Knative Serving a Function depends on: its definitions, and what its controllers write.
+//! What of Knative Serving a Function depends on: its definitions, and what its controllers write. On another cluster the
+//! definitions are Knative's own, and where it runs, its controllers are, too ([`RUNS`]).
 //!
-//! The schemas have no more than tests need, and the defaults that Knative's admission sets. Of the controllers there are the states
+//! The schemas here have no more than tests need, and the defaults that Knative's admission sets. Of the controllers there are the states
 //! of a Knative Service in their order, one write each; its Configuration, Revisions and Route; and the Service that has the address.
 
 use std::collections::HashMap;
@@ -9,6 +10,8 @@ use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call, Caller};
 use serde_json::{Value, json};
 
+use super::definitions::of_project;
+use super::external::External;
 use super::server::TestServer;
 use super::world::{NAMESPACE, World};
 
@@ -20,6 +23,8 @@ const CONFIGURATIONS: (&str, &str) = ("serving.knative.dev/v1", "configurations"
 /// Knative's Revisions.
 pub(crate) const REVISIONS: (&str, &str) = ("serving.knative.dev/v1", "revisions");
 const SERVICES: (&str, &str) = ("v1", "services");
+/// Says that Knative's webhook and controllers run in the cluster that is named.
+const RUNS: &str = "MAINSTAY_TEST_KNATIVE";
 /// The variable of a Function whose Revision fails.
 pub(crate) const BREAKS: &str = "BREAKS";
 
@@ -47,17 +52,38 @@ fn definition(kind: &str, plural: &str) -> Value {
     })
 }
 
+/// Whether Knative itself runs, and nothing stands for it.
+pub(crate) fn is_real() -> bool {
+    std::env::var_os(RUNS).is_some()
+}
+
 impl World {
+    /// A world with Functions in which nothing of Knative is installed.
+    pub(crate) async fn without_knative() -> Self {
+        let world = Self::with_functions().await;
+        if !is_real() {
+            world.define_only(Vec::new());
+        }
+        world
+    }
+
     /// Installs Knative's definitions.
     pub(crate) fn knative_is_installed(&self) {
+        if is_real() {
+            return;
+        }
         let follow = [("Configuration", "configurations"), ("Revision", "revisions"), ("Route", "routes")];
         for (kind, plural) in follow.into_iter().chain([("Service", "services")]) {
-            self.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition(kind, plural));
+            let own = if External::is_named() { of_project(&format!("{plural}.serving.knative.dev")) } else { None };
+            self.define(own.unwrap_or_else(|| definition(kind, plural)));
         }
     }
 
     /// Runs Knative's controllers from now on; what is there already, too.
     pub(crate) fn knative_runs(&self) {
+        if is_real() {
+            return;
+        }
         let mut of_knative = self.server.changes(KNATIVE.0, KNATIVE.1);
         let (mut routes, mut services) =
             (self.server.changes(ROUTES.0, ROUTES.1), self.server.changes(SERVICES.0, SERVICES.1));
