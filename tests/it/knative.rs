@@ -373,8 +373,10 @@ async fn a_move_is_undone_wherever_it_is_and_an_agent_that_was_killed_goes_on() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_belongs_to_somebody_else_is_not_taken() {
     let world = serving().await;
-    let theirs =
-        json!({"apiVersion": ROUTES.0, "kind": "Route", "metadata": {"name": "theirs", "namespace": NAMESPACE}});
+    let traffic = json!([{"configurationName": "theirs", "percent": 100}]);
+    let theirs = json!({
+        "apiVersion": ROUTES.0, "kind": "Route", "metadata": {"name": "theirs", "namespace": NAMESPACE}, "spec": {"traffic": traffic},
+    });
     let theirs = world.create(ROUTES.0, ROUTES.1, NAMESPACE, theirs);
     let uid = &theirs["metadata"]["uid"];
     let owner = json!({"apiVersion": ROUTES.0, "kind": "Route", "name": "theirs", "uid": uid, "controller": true});
