@@ -395,7 +395,7 @@ impl Api {
         let found = self.get(&path).await;
         if found.as_ref().is_some_and(|found| found["metadata"]["annotations"][SOURCE] != *source) {
             assert!(found.as_ref().is_some_and(is_ours), "this cluster has {name} already, and not from us");
-            self.undefine_foreign(&[name.clone()]).await;
+            self.undefine_foreign(std::slice::from_ref(&name)).await;
         } else if found.is_some() {
             return;
         }
