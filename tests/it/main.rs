@@ -89,6 +89,7 @@ mod jobs;
 mod kaniko;
 mod kills;
 mod knative;
+mod knative_embedded;
 mod kustomize;
 mod leader_label;
 mod left_out;
