@@ -328,7 +328,10 @@ async fn the_endpoints_of_a_service_that_is_gone_go_before_the_route_makes_its_o
         machine.world.post(SERVICES, service(name, "one", &json!({}))).await.expect(201);
     }
     until(&machine, "it is said", |m| condition(&serving(m, "routes", "hand"), "Ready") == "False NotOwned").await;
-    until(&machine, "it waits", |m| condition(&serving(m, "routes", "late"), "Ready") == "Unknown IngressNotConfigured").await;
+    until(&machine, "it waits", |m| {
+        condition(&serving(m, "routes", "late"), "Ready") == "Unknown IngressNotConfigured"
+    })
+    .await;
     assert_eq!(object(&machine, "v1", "services", "late"), Value::Null);
     machine.world.delete(&format!("{ENDPOINTS}/late"), json!({})).await.expect(200);
     ready(&machine, "late").await;
