@@ -23,10 +23,21 @@ pub(super) enum ChildKind {
     AccessRule,
     /// The Gateway API's `HTTPRoute`.
     HttpRoute,
+    /// Istio's `RequestAuthentication`.
+    RequestAuthentication,
+    /// Istio's `AuthorizationPolicy`.
+    AuthorizationPolicy,
 }
 
 impl ChildKind {
-    pub(super) const ALL: [Self; 3] = [Self::VirtualService, Self::AccessRule, Self::HttpRoute];
+    /// All of them, in the order in which what is not wanted any more is deleted: routes before what guards them.
+    pub(super) const ALL: [Self; 5] = [
+        Self::VirtualService,
+        Self::AccessRule,
+        Self::HttpRoute,
+        Self::RequestAuthentication,
+        Self::AuthorizationPolicy,
+    ];
 
     /// Group, kind and plural.
     pub(super) const fn names(self) -> (&'static str, &'static str, &'static str) {
@@ -34,6 +45,8 @@ impl ChildKind {
             Self::VirtualService => ("networking.istio.io", "VirtualService", "virtualservices"),
             Self::AccessRule => ("oathkeeper.ory.sh", "Rule", "rules"),
             Self::HttpRoute => ("gateway.networking.k8s.io", "HTTPRoute", "httproutes"),
+            Self::RequestAuthentication => ("security.istio.io", "RequestAuthentication", "requestauthentications"),
+            Self::AuthorizationPolicy => ("security.istio.io", "AuthorizationPolicy", "authorizationpolicies"),
         }
     }
 
@@ -41,6 +54,11 @@ impl ChildKind {
     pub(super) fn definition(self) -> String {
         let (group, _, plural) = self.names();
         format!("{plural}.{group}")
+    }
+
+    /// Whether it guards routes, which must not be there without it.
+    pub(super) const fn guards(self) -> bool {
+        matches!(self, Self::RequestAuthentication | Self::AuthorizationPolicy)
     }
 }
 
@@ -56,6 +74,14 @@ impl Child {
     pub(super) fn new(kind: ChildKind, name: String, identity: &Identity, spec: Value) -> Self {
         let body = json!({"kind": kind.names().1, "metadata": metadata(identity, &name), "spec": spec});
         Self { kind, name, body }
+    }
+
+    /// It is another object's, too: the garbage collector deletes it only when that one is gone as well.
+    pub(super) fn also_of(&mut self, api_version: &str, kind: ChildKind, name: &str, uid: &str) {
+        let owner = json!({"apiVersion": api_version, "kind": kind.names().1, "name": name, "uid": uid});
+        if let Some(owners) = self.body["metadata"]["ownerReferences"].as_array_mut() {
+            owners.push(owner);
+        }
     }
 }
 

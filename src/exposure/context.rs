@@ -14,8 +14,10 @@ use super::host_conflict::Hosts;
 use super::resolve::Settings;
 use super::seen::Seen;
 use super::served::{Means, Served};
+use super::workload::have_proxies;
 use crate::apply::Writer;
 use crate::liveness::Component;
+use crate::managed::verdict::resource_version;
 use crate::notification::Message;
 use crate::object::Owner;
 
@@ -58,7 +60,10 @@ struct State {
     of_rules: HashMap<Box<str>, BTreeSet<Place>>,
     /// Who has a host in an object.
     of_hosts: HashMap<Box<str>, BTreeSet<Place>>,
-    services: HashSet<(String, String)>,
+    /// The Services, and their versions.
+    services: HashMap<(String, String), Box<str>>,
+    /// The namespaces whose pods get Istio's proxy.
+    proxied: HashSet<String>,
     /// What is being listed: what was known before, and has not come yet.
     stale: HashMap<Watched, HashSet<(String, String)>>,
     complete: HashSet<Watched>,
@@ -75,6 +80,7 @@ pub(super) enum Watched {
     Definition(ChildKind),
     Children(ChildKind),
     Services,
+    Namespaces,
 }
 
 #[derive(Default)]
@@ -150,12 +156,22 @@ impl Context {
     /// Which of these Services of a namespace do not exist. It is looked at again when one of them comes or goes.
     pub(super) fn missing_services(&self, owner: &Owner, services: BTreeSet<String>) -> Vec<String> {
         let (mut state, namespace) = (self.state(), owner.resource().namespace());
-        let is_missing = |name: &&String| !state.services.contains(&(namespace.to_owned(), (*name).clone()));
+        let is_missing = |name: &&String| !state.services.contains_key(&(namespace.to_owned(), (*name).clone()));
         let missing = services.iter().filter(is_missing).cloned().collect();
         if let Some(rule) = state.rules.get_mut(owner) {
             rule.services = services;
         }
         missing
+    }
+
+    /// The version of a Service that is there.
+    pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
+        self.state().services.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Whether pods of a namespace get Istio's proxy.
+    pub(super) fn have_proxies(&self, namespace: &str) -> bool {
+        self.state().proxied.contains(namespace)
     }
 
     /// Whether a host is served for somebody else, or is next for somebody else. Who asks wants it from now on.
@@ -201,6 +217,10 @@ impl Context {
             }
             state.complete.remove(&Watched::Children(kind));
             state.failing.remove(&Watched::Children(kind));
+            if kind == ChildKind::AuthorizationPolicy {
+                state.complete.remove(&Watched::Namespaces);
+                state.failing.remove(&Watched::Namespaces);
+            }
             state.wake_all();
         }
         is_other
@@ -210,7 +230,8 @@ impl Context {
     pub(super) fn begin(&self, watched: Watched) {
         let mut state = self.state();
         let known = match watched {
-            Watched::Services => state.services.clone(),
+            Watched::Services => state.services.keys().cloned().collect(),
+            Watched::Namespaces => state.proxied.iter().map(|name| (String::new(), name.clone())).collect(),
             Watched::Children(kind) => {
                 let of_kind = state.seen.keys().filter(|place| place.0 == kind);
                 of_kind.map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
@@ -225,7 +246,8 @@ impl Context {
         let mut state = self.state();
         for (namespace, name) in state.stale.remove(&watched).unwrap_or_default() {
             match watched {
-                Watched::Services => state.set_service((namespace, name), false),
+                Watched::Services => state.set_service((namespace, name), None),
+                Watched::Namespaces => state.set_proxied(&name, false),
                 Watched::Children(kind) => state.remove(&(kind, namespace, name)),
                 Watched::Definition(_) => {}
             }
@@ -281,7 +303,15 @@ impl Context {
     pub(super) fn set_service(&self, live: &Value, is_there: bool) {
         let (mut state, (namespace, name)) = (self.state(), name_of(live));
         state.not_stale(Watched::Services, &namespace, &name);
-        state.set_service((namespace, name), is_there);
+        let version = resource_version(live).into();
+        state.set_service((namespace, name), is_there.then_some(version));
+    }
+
+    /// A namespace is there, or not.
+    pub(super) fn set_namespace(&self, live: &Value, is_there: bool) {
+        let (mut state, (_, name)) = (self.state(), name_of(live));
+        state.not_stale(Watched::Namespaces, "", &name);
+        state.set_proxied(&name, is_there && have_proxies(&live["metadata"]["labels"]));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -292,12 +322,13 @@ impl Context {
 impl State {
     fn facts(&self) -> Facts {
         let needed = |watched: &Watched| match watched {
-            Watched::Children(kind) => self.served.get(kind).is_some_and(Option::is_some),
+            Watched::Children(kind) => self.serves(*kind),
+            Watched::Namespaces => self.serves(ChildKind::AuthorizationPolicy),
             Watched::Definition(_) | Watched::Services => true,
         };
         let kinds = ChildKind::ALL.into_iter();
-        let all =
-            kinds.flat_map(|kind| [Watched::Definition(kind), Watched::Children(kind)]).chain([Watched::Services]);
+        let all = kinds.flat_map(|kind| [Watched::Definition(kind), Watched::Children(kind)]);
+        let all = all.chain([Watched::Services, Watched::Namespaces]);
         let unknown: Vec<Watched> = all.filter(needed).filter(|one| !self.complete.contains(one)).collect();
         if let Some(why) = unknown.iter().find_map(|one| self.failing.get(one)) {
             return Facts::Failing(why.clone());
@@ -306,13 +337,19 @@ impl State {
             return Facts::NotYet;
         }
         let of = |kind: ChildKind| self.served.get(&kind).cloned().flatten();
+        let has_policies = self.serves(ChildKind::RequestAuthentication) && self.serves(ChildKind::AuthorizationPolicy);
         let means = match (of(ChildKind::VirtualService), of(ChildKind::AccessRule), of(ChildKind::HttpRoute)) {
             (Some(routes), Some(_), _) => Some((Means::Oathkeeper, routes)),
+            (Some(routes), None, _) if has_policies => Some((Means::IstioPolicies, routes)),
             (Some(routes), None, _) => Some((Means::Istio, routes)),
             (None, _, Some(routes)) => Some((Means::Gateway, routes)),
             (None, _, None) => None,
         };
         Facts::Known(means)
+    }
+
+    fn serves(&self, kind: ChildKind) -> bool {
+        self.served.get(&kind).is_some_and(Option::is_some)
     }
 
     fn is_served_for_others(&self, owner: &Owner, uid: &str, host: &str) -> bool {
@@ -356,14 +393,26 @@ impl State {
         }
     }
 
-    fn set_service(&mut self, service: (String, String), is_there: bool) {
+    fn set_service(&mut self, service: (String, String), version: Option<Box<str>>) {
         let name = service.clone();
-        let is_new = if is_there { self.services.insert(service) } else { self.services.remove(&service) };
+        let is_new = match version {
+            Some(version) => self.services.insert(service, version.clone()) != Some(version),
+            None => self.services.remove(&service).is_some(),
+        };
         if is_new {
             let names = |(owner, rule): &(&Owner, &Rule)| {
                 owner.resource().namespace() == name.0 && rule.services.contains(&name.1)
             };
             self.rules.iter().filter(names).for_each(|(_, rule)| rule.notify.notify_one());
+        }
+    }
+
+    fn set_proxied(&mut self, namespace: &str, is_proxied: bool) {
+        let is_new =
+            if is_proxied { self.proxied.insert(namespace.to_owned()) } else { self.proxied.remove(namespace) };
+        if is_new {
+            let of_it = self.rules.iter().filter(|(owner, _)| owner.resource().namespace() == namespace);
+            of_it.for_each(|(_, rule)| rule.notify.notify_one());
         }
     }
 

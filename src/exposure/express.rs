@@ -5,6 +5,8 @@
 use super::paths::may_overlap;
 use super::resolve::{Resolved, Rule, is_empty};
 use super::served::Means;
+use super::token;
+use super::workload::Workloads;
 
 /// How requests to a path are guarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub(super) enum Guard {
     Open,
     /// Those with the methods do.
     Methods,
+    /// Those with the methods and a token do: Istio's proxies decide.
+    Token,
     /// Oathkeeper decides.
     Oathkeeper,
 }
@@ -27,49 +31,78 @@ pub(super) struct Expressed {
 }
 
 /// Decides for every path.
-pub(super) fn express(resolved: &Resolved, means: Means) -> Expressed {
+pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads) -> Expressed {
     let rules = &resolved.rules;
-    let mut guards: Vec<Option<Guard>> = rules.iter().map(|rule| guard(rule, means)).collect();
+    let decided: Vec<Result<Guard, String>> =
+        rules.iter().map(|rule| guard(resolved, rule, means, workloads)).collect();
+    let mut guards: Vec<Option<Guard>> = decided.iter().map(|guard| guard.as_ref().ok().copied()).collect();
     let refused: Vec<usize> = (0..rules.len()).filter(|at| guards[*at].is_none()).collect();
-    let Some(first) = refused.first() else { return Expressed { guards, problem: None } };
-    let mut shadowed = Vec::new();
-    for at in 0..rules.len() {
-        if guards[at].is_some_and(|guard| refused.iter().any(|refused| meets(&rules[at], guard, &rules[*refused]))) {
-            shadowed.push(at);
-        }
-    }
-    for at in &shadowed {
+    let asking: Vec<usize> = (0..rules.len()).filter(|at| guards[*at] == Some(Guard::Token)).collect();
+    let shadows = |at: usize| {
+        let guard = guards[at]?;
+        // Of two that ask for a token, both are asked for.
+        let asking = asking.iter().filter(|_| guard != Guard::Token);
+        refused.iter().chain(asking).copied().find(|other| meets(&rules[at], guard, &rules[*other]))
+    };
+    let shadowed: Vec<(usize, usize)> = (0..rules.len()).filter_map(|at| Some((at, shadows(at)?))).collect();
+    for (at, _) in &shadowed {
         guards[*at] = None;
     }
-    let others = match refused.len() - 1 {
-        0 => String::new(),
-        others => format!(", nor can {others} more"),
-    };
-    let also = match shadowed.as_slice() {
+    let also = |shadowed: &[(usize, usize)]| match shadowed {
         [] => String::new(),
-        [one, ..] => format!(
+        [(one, _), ..] => format!(
             "; {} more, such as .spec.rules[{one}], may lead to the same requests and so are not routed either",
             shadowed.len()
         ),
     };
-    let problem = format!(
-        ".spec.rules[{first}] is not routed: {} cannot check what it asks for ({}){others}{also}",
-        means.name(),
-        checks(&rules[*first]),
-    );
-    Expressed { guards, problem: Some(problem) }
+    let problem = match (refused.first(), shadowed.as_slice()) {
+        (None, []) => None,
+        (Some(first), _) => {
+            let others = match refused.len() - 1 {
+                0 => String::new(),
+                others => format!(", nor can {others} more"),
+            };
+            let why = decided[*first].as_ref().err().map_or("", String::as_str);
+            let (name, checks) = (means.name(), checks(&rules[*first]));
+            Some(format!(
+                ".spec.rules[{first}] is not routed: {name} cannot check what it asks for ({checks}){why}{others}{}",
+                also(&shadowed)
+            ))
+        }
+        (None, [(one, asking), rest @ ..]) => Some(format!(
+            ".spec.rules[{one}] is not routed: it may lead to the same requests as .spec.rules[{asking}], which asks for a token{}",
+            also(rest)
+        )),
+    };
+    Expressed { guards, problem }
 }
 
-fn guard(rule: &Rule, means: Means) -> Option<Guard> {
+/// The guard of a path; or why it has none, to be said after what it asks for.
+fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) -> Result<Guard, String> {
     let only = |handler: &str| rule.strategies.iter().all(|strategy| strategy.handler == handler);
     if rule.mutators.is_empty() && only("allow") {
-        return Some(Guard::Open);
+        return Ok(Guard::Open);
     }
     if means == Means::Oathkeeper {
-        return Some(Guard::Oathkeeper);
+        return Ok(Guard::Oathkeeper);
     }
     let is_plain = rule.mutators.iter().all(|mutator| mutator.handler == "noop" && is_empty(mutator.config.as_ref()));
-    (is_plain && only("noop")).then_some(Guard::Methods)
+    if is_plain && only("noop") {
+        return Ok(Guard::Methods);
+    }
+    if means != Means::IstioPolicies || !token::is_wanted(rule) {
+        return Err(String::new());
+    }
+    let why = match token::token(rule) {
+        Err(why) => why,
+        Ok(_) if resolved.host.contains('*') => "a host with * is checked for no token",
+        Ok(_) if !workloads.have_proxies => {
+            "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"
+        }
+        Ok(_) if !workloads.labels.contains_key(&rule.service) => "its Service is not there, or selects no pods",
+        Ok(_) => return Ok(Guard::Token),
+    };
+    Err(format!(": {why}"))
 }
 
 /// Whether a routed path may take requests of one that must not be routed.
@@ -95,10 +128,42 @@ mod tests {
 
     #[track_caller]
     fn check(rules: &[Value], means: Means, expected: &str) {
-        let expressed = express(&resolved(json!({"rules": rules})), means);
+        let expressed = express(&resolved(json!({"rules": rules})), means, &workloads());
         let guards: Vec<String> = expressed.guards.iter().map(|g| g.map_or("-".into(), |g| format!("{g:?}"))).collect();
         assert_eq!(guards.join(" "), expected, "{:?}", expressed.problem);
         assert_eq!(expressed.problem.is_some(), expected.contains('-'));
+    }
+
+    fn workloads() -> Workloads {
+        Workloads { have_proxies: true, labels: [("web".to_owned(), json!({"app": "web"}))].into() }
+    }
+
+    #[test]
+    fn a_token_is_istios_matter_where_its_proxies_are() {
+        let (closed, open) = (path("/closed", &["GET"], "jwt"), path("/open", &["GET"], "noop"));
+        check(&[closed.clone(), open.clone()], Means::IstioPolicies, "Token Methods");
+        check(&[path("/c.*", &["GET"], "jwt"), open.clone()], Means::IstioPolicies, "- Methods");
+        check(
+            &[closed.clone(), path("/closed/.*", &["GET"], "jwt"), path("/.*", &["GET"], "jwt")],
+            Means::IstioPolicies,
+            "Token Token Token",
+        );
+        // What is escaped may be read as the guarded path by what answers.
+        check(&[closed.clone(), path("/.*", &["GET"], "noop")], Means::IstioPolicies, "Token -");
+        check(&[closed.clone(), path("/.*", &["POST"], "noop")], Means::IstioPolicies, "Token Methods");
+        check(&[closed.clone(), path("/.*", &["POST"], "allow")], Means::IstioPolicies, "Token -");
+        check(&[closed.clone(), path("/closed.*", &["GET"], "unauthorized")], Means::IstioPolicies, "- -");
+        let said = |workloads: &Workloads| {
+            express(&resolved(json!({"rules": [closed]})), Means::IstioPolicies, workloads).problem.unwrap()
+        };
+        let says = ".spec.rules[0] is not routed: Istio without Oathkeeper cannot check what it asks for (jwt): ";
+        let bare = Workloads { have_proxies: false, ..workloads() };
+        assert_eq!(
+            said(&bare).strip_prefix(says).unwrap().split(" (").next(),
+            Some("pods of this namespace get no proxy of Istio")
+        );
+        let gone = Workloads { labels: Default::default(), ..workloads() };
+        assert_eq!(said(&gone).strip_prefix(says), Some("its Service is not there, or selects no pods"));
     }
 
     #[test]
@@ -134,7 +199,7 @@ mod tests {
         mutated["mutators"] = json!([{"handler": "header", "config": {"headers": {"X": "secret"}}}]);
         check(&[mutated.clone()], Means::Istio, "-");
         check(&[mutated.clone()], Means::Oathkeeper, "Oathkeeper");
-        let why = express(&resolved(json!({"rules": [mutated]})), Means::Istio).problem.unwrap();
+        let why = express(&resolved(json!({"rules": [mutated]})), Means::Istio, &workloads()).problem.unwrap();
         let text =
             ".spec.rules[0] is not routed: Istio without Oathkeeper cannot check what it asks for (allow, header)";
         assert_eq!(why, text);

@@ -61,15 +61,24 @@ fn gateway(written: &str) -> (&str, &str) {
 fn matches(rule: &Rule, guard: Guard) -> Vec<Value> {
     let path = match shape(&rule.path) {
         Shape::All => json!({"type": "PathPrefix", "value": "/"}),
-        Shape::Exact(path) => json!({"type": "Exact", "value": path}),
+        Shape::Exact(path) if may_be_exact(path) => json!({"type": "Exact", "value": path}),
         // A prefix would match what it ends before, too.
-        Shape::Expression(expression) => json!({"type": "RegularExpression", "value": expression}),
+        Shape::Exact(path) | Shape::Expression(path) => json!({"type": "RegularExpression", "value": path}),
     };
     if guard == Guard::Open {
         return vec![json!({"path": path})];
     }
     let known = METHODS.into_iter().filter(|known| rule.methods.iter().any(|method| method == known));
     known.map(|method| json!({"path": path, "method": method})).collect()
+}
+
+/// Whether an HTTPRoute takes a literal path for an exact one: it refuses what gateways may read as another path.
+fn may_be_exact(path: &str) -> bool {
+    let is_escape = |rest: &str| {
+        let digits = rest.as_bytes().get(..2).unwrap_or_default();
+        digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit) && !digits.eq_ignore_ascii_case(b"2f")
+    };
+    !path.contains("//") && path.split('%').skip(1).all(is_escape)
 }
 
 fn route(resolved: &Resolved, rule: &Rule, matches: Vec<Value>, features: RouteFeatures) -> Value {
@@ -128,6 +137,17 @@ mod tests {
         let exact = json!([{"path": {"type": "Exact", "value": "/post"}, "method": "POST"}]);
         assert_eq!(rules.iter().map(|rule| &rule["matches"]).collect::<Vec<_>>(), [&expression, &exact]);
         assert!(rules[0].get("timeouts").is_none() && rules[0]["filters"].as_array().unwrap().len() == 1);
+    }
+
+    #[test]
+    fn an_exact_path_that_is_not_allowed_is_an_expression() {
+        let exact = ["/a", "/", "/a%20b/", "/a:b@c,d=e&f!~_-"];
+        let others = ["/a//b", "//", "/a%2fb", "/a%2Fb", "/a%", "/a%1", "/a%zz"];
+        assert!(exact.iter().all(|path| may_be_exact(path)) && !others.iter().any(|path| may_be_exact(path)));
+        let rules = [path("/a%2Fb", &["GET"], "noop")];
+        let all = build(&resolved(json!({"rules": rules})), &[Some(Guard::Methods)], ALL);
+        let expected = json!({"type": "RegularExpression", "value": "/a%2Fb"});
+        assert_eq!(all[0].body["spec"]["rules"][0]["matches"][0]["path"], expected);
     }
 
     #[test]

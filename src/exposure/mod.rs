@@ -1,8 +1,8 @@
 //! Exposure: an APIRule becomes the objects by which others route requests to a Service.
 //!
 //! [`run`] is the task of one APIRule, [`watch`] follows what all of them need: what the cluster serves, the routes that are there,
-//! and the Services. `resolve` validates (`anchored` what a path may match), `express` decides how each path is guarded, `routes`
-//! builds the objects (one file per kind), and `host_conflict` says whose host it is.
+//! and the Services. `resolve` validates (`anchored` what a path may match), `express` decides how each path is guarded (`token` what a token must have where Istio
+//! checks it, `workload` what is known of the pods), `routes` builds the objects (one file per kind), and `host_conflict` says whose host it is.
 //!
 //! Invariant: a path with a check is never routed without it. Where the cluster cannot make the check there is no route for the
 //! path, and none that may lead to the same requests.
@@ -20,6 +20,7 @@ mod express;
 mod host_conflict;
 mod http_route;
 mod paths;
+mod policies;
 #[expect(clippy::disallowed_methods, reason = "it writes, and waits until that can be tried again")]
 mod reconcile;
 mod resolve;
@@ -27,8 +28,10 @@ mod routes;
 mod seen;
 mod served;
 mod status;
+mod token;
 mod virtual_service;
 mod watch;
+mod workload;
 
 pub use context::Context;
 pub use reconcile::{Input, api_rules, run};

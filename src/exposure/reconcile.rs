@@ -24,12 +24,14 @@ use super::routes::{Routes, build};
 use super::seen::{Seen, Verdict};
 use super::served::{Means, Served};
 use super::status::{self, Elsewhere, Outcome};
+use super::token::is_wanted;
+use super::workload::{Workloads, labels};
 use crate::api::ApiRule;
 use crate::api::api_rule::ApiRuleStatus;
 use crate::api::conditions::{self, Type};
 use crate::api::names::EXPOSURE_MANAGER;
 use crate::apply::Version;
-use crate::cluster::{Apply, Error, Kind, Part};
+use crate::cluster::{Apply, Error, Kind, Part, Scope};
 use crate::failure::{Class, caught, chain};
 use crate::managed::attempts::Ground;
 use crate::managed::revert_backoff::RevertBackoff;
@@ -61,6 +63,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         elsewhere: None,
         applied: HashMap::new(),
         good: None,
+        services: HashMap::new(),
         reverts: RevertBackoff::default(),
         held_until: 0.0,
         refused: Vec::new(),
@@ -101,11 +104,13 @@ struct Task {
     owner: Owner,
     began: Instant,
     written: Option<ApiRuleStatus>,
-    /// The generation of the APIRule whose status another controller has written.
-    elsewhere: Option<i64>,
+    /// The generation of the APIRule whose status another controller has written, and the time that it has written.
+    elsewhere: Option<(Option<i64>, Timestamp)>,
     applied: HashMap<(ChildKind, String), Applied>,
     /// The last valid version.
     good: Option<Resolved>,
+    /// The Services that policies are for: the version that was read, and the labels that it selects pods by.
+    services: HashMap<String, (Box<str>, Option<Value>)>,
     reverts: RevertBackoff,
     /// Nothing is put back before this time of the task's clock.
     held_until: f64,
@@ -215,17 +220,15 @@ impl Task {
     /// Whether another controller has written the status after this agent. With another generation that is tried anew.
     fn is_reported_elsewhere(&mut self, rule: &ApiRule) -> bool {
         let time = |status: Option<&ApiRuleStatus>| status?.last_processed_time.as_ref().map(|at| at.0);
-        let is_moved = match (time(self.written.as_ref()), time(rule.status.as_ref())) {
-            // An older state than the written one may still come.
-            (Some(written), Some(live)) => live > written,
-            _ => false,
-        };
-        if is_moved {
-            self.elsewhere = rule.metadata.generation;
+        let (written, known) = (time(self.written.as_ref()), self.elsewhere.map(|(_, at)| at));
+        // An older state than the written one may still come, with the time that was known before, whatever their clock says.
+        let is_new = |live: &Timestamp| written.is_some_and(|written| *live > written) && known != Some(*live);
+        if let Some(at) = time(rule.status.as_ref()).filter(is_new) {
+            self.elsewhere = Some((rule.metadata.generation, at));
             // What is compared from now on.
             self.written.clone_from(&rule.status);
         }
-        self.elsewhere.is_some() && self.elsewhere == rule.metadata.generation
+        self.elsewhere.is_some_and(|(generation, _)| generation == rule.metadata.generation)
     }
 
     /// Nothing is served by this agent.
@@ -263,7 +266,12 @@ impl Task {
 
     /// Makes the objects be as they should.
     async fn serve(&mut self, good: &Resolved, means: Means, served: &Served) -> Attempt {
-        let Routes { children, problem } = build(good, means, served.features);
+        let workloads = match self.workloads(good, means).await {
+            Ok(workloads) => workloads,
+            Err(failed) => return failed,
+        };
+        let Routes { mut children, problem } = build(good, means, served.features, &workloads);
+        self.guard_as_long_as_routed(good, served, &mut children);
         self.refused.retain(|refused| refused.write.is_of(&children));
         let mut wait = FAR;
         let (routes, access_rules): (Vec<&Child>, Vec<&Child>) =
@@ -299,6 +307,53 @@ impl Task {
             (None, Verdict::Accepted) => Outcome::Served(good.host.clone()),
         };
         Attempt { outcome, wait }
+    }
+
+    /// What Istio's policies need to know of the pods; nothing where there are none.
+    async fn workloads(&mut self, good: &Resolved, means: Means) -> Result<Workloads, Attempt> {
+        let mut workloads = Workloads::default();
+        let asking = good.rules.iter().filter(|rule| means == Means::IstioPolicies && is_wanted(rule));
+        let services: BTreeSet<&String> = asking.map(|rule| &rule.service).collect();
+        if services.is_empty() {
+            self.services.clear();
+            return Ok(workloads);
+        }
+        let namespace = &good.identity.namespace;
+        workloads.have_proxies = self.context.have_proxies(namespace);
+        for name in services {
+            let Some(version) = self.context.service_version(namespace, name) else { continue };
+            let known = self.services.get(name).filter(|(known, _)| *known == version);
+            let labels = if let Some((_, labels)) = known {
+                labels.clone()
+            } else {
+                let kind = Kind::fixed("v1", "Service", "services", Scope::Namespaced);
+                let found = self.context.writer.cluster().get(&kind, Some(namespace), name).await;
+                let found = found.map_err(|error| {
+                    self.failures += 1;
+                    Attempt { outcome: Outcome::Unreadable(explain(&error)), wait: delay(self.failures, &error) }
+                })?;
+                let labels = found.as_ref().and_then(labels);
+                self.services.insert(name.clone(), (version, labels.clone()));
+                labels
+            };
+            if let Some(labels) = labels {
+                workloads.labels.insert(name.clone(), labels);
+            }
+        }
+        Ok(workloads)
+    }
+
+    /// What guards a route goes after it, when the garbage collector deletes both.
+    fn guard_as_long_as_routed(&self, good: &Resolved, served: &Served, children: &mut [Child]) {
+        let Some(route) = children.iter().find(|child| child.kind == ChildKind::VirtualService) else { return };
+        let Some(seen) = self.context.seen(&place(good, route)) else { return };
+        if seen.is_terminating || !seen.is_of(&self.owner, &good.identity.uid) {
+            return;
+        }
+        let (version, name) = (served.kind.api_version(), route.name.clone());
+        for child in children.iter_mut().filter(|child| child.kind.guards()) {
+            child.also_of(&version, ChildKind::VirtualService, &name, &seen.uid);
+        }
     }
 
     /// The access rules that are there, as words.

@@ -4,7 +4,8 @@ use super::child::{Child, ChildKind};
 use super::express::{Expressed, express};
 use super::resolve::Resolved;
 use super::served::{Means, RouteFeatures};
-use super::{access_rule, http_route, virtual_service};
+use super::workload::Workloads;
+use super::{access_rule, http_route, policies, virtual_service};
 
 /// The objects, and why not every path is routed.
 pub(super) struct Routes {
@@ -12,13 +13,14 @@ pub(super) struct Routes {
     pub(super) problem: Option<String>,
 }
 
-/// Builds them. A route to Oathkeeper answers 404 until its Rule is there, so routes come first.
-pub(super) fn build(resolved: &Resolved, means: Means, features: RouteFeatures) -> Routes {
-    let Expressed { guards, problem } = express(resolved, means);
-    let mut children: Vec<Child> = match means.routes() {
-        ChildKind::HttpRoute => http_route::build(resolved, &guards, features),
-        _ => virtual_service::build(resolved, &guards).into_iter().collect(),
-    };
+/// Builds them: what guards routes, then routes, then Rules. A route to Oathkeeper answers 404 until its Rule is there.
+pub(super) fn build(resolved: &Resolved, means: Means, features: RouteFeatures, workloads: &Workloads) -> Routes {
+    let Expressed { guards, problem } = express(resolved, means, workloads);
+    let mut children = policies::build(resolved, &guards, workloads);
+    match means.routes() {
+        ChildKind::HttpRoute => children.append(&mut http_route::build(resolved, &guards, features)),
+        _ => children.extend(virtual_service::build(resolved, &guards)),
+    }
     children.append(&mut access_rule::build(resolved, &guards));
     Routes { children, problem }
 }

@@ -39,18 +39,18 @@ impl Seen {
     /// What is remembered of an object.
     pub(super) fn of(kind: ChildKind, live: &Value) -> Self {
         let metadata = &live["metadata"];
+        // Oathkeeper's Rules have no status subresource: what it says of them is another generation, too.
+        let counts_generations = kind != ChildKind::AccessRule && !metadata["generation"].is_null();
         let written = json!([
-            metadata["generation"],
+            if counts_generations { &metadata["generation"] } else { &live["spec"] },
             metadata["labels"],
             metadata["ownerReferences"],
             is_terminating(live),
-            // Without generations, whatever is written counts.
-            if metadata["generation"].is_null() { &live["spec"] } else { &Value::Null },
         ]);
         let hosts = match kind {
             ChildKind::VirtualService => &live["spec"]["hosts"],
             ChildKind::HttpRoute => &live["spec"]["hostnames"],
-            ChildKind::AccessRule => &Value::Null,
+            ChildKind::AccessRule | ChildKind::RequestAuthentication | ChildKind::AuthorizationPolicy => &Value::Null,
         };
         Self {
             uid: uid(live).into(),
@@ -107,7 +107,10 @@ fn verdict(kind: ChildKind, live: &Value) -> Verdict {
             Verdict::Refused("RuleInvalid".into())
         }
         // Istio says nothing.
-        ChildKind::VirtualService | ChildKind::AccessRule => Verdict::Accepted,
+        ChildKind::VirtualService
+        | ChildKind::AccessRule
+        | ChildKind::RequestAuthentication
+        | ChildKind::AuthorizationPolicy => Verdict::Accepted,
         ChildKind::HttpRoute => of_parents(live),
     }
 }
@@ -160,6 +163,17 @@ mod tests {
         let mut unlabelled = live(1);
         unlabelled["metadata"]["ownerReferences"] = json!([]);
         assert!(Seen::of(ChildKind::VirtualService, &unlabelled).differs(&old));
+    }
+
+    #[test]
+    fn what_oathkeeper_says_of_a_rule_is_no_change_of_it() {
+        let old = Seen::of(ChildKind::AccessRule, &live(1));
+        let mut noted = live(2);
+        noted["status"] = json!({"validation": {"valid": true}});
+        assert_eq!(Seen::of(ChildKind::AccessRule, &noted).fingerprint, old.fingerprint);
+        let mut edited = live(2);
+        edited["spec"]["authorizer"] = json!({"handler": "deny"});
+        assert_ne!(Seen::of(ChildKind::AccessRule, &edited).fingerprint, old.fingerprint);
     }
 
     #[test]

@@ -13,7 +13,7 @@ const fn versions(kind: ChildKind) -> &'static [&'static str] {
     match kind {
         ChildKind::VirtualService => &["v1", "v1beta1", "v1alpha3"],
         ChildKind::AccessRule => &["v1alpha1"],
-        ChildKind::HttpRoute => &["v1", "v1beta1"],
+        ChildKind::HttpRoute | ChildKind::RequestAuthentication | ChildKind::AuthorizationPolicy => &["v1", "v1beta1"],
     }
 }
 
@@ -22,8 +22,10 @@ const fn versions(kind: ChildKind) -> &'static [&'static str] {
 pub(super) enum Means {
     /// Istio routes, Oathkeeper checks.
     Oathkeeper,
-    /// Istio alone.
+    /// Istio alone, without its policies.
     Istio,
+    /// Istio routes, and its proxies check.
+    IstioPolicies,
     /// The Gateway API.
     Gateway,
 }
@@ -33,7 +35,7 @@ impl Means {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Oathkeeper => "Istio with Oathkeeper",
-            Self::Istio => "Istio without Oathkeeper",
+            Self::Istio | Self::IstioPolicies => "Istio without Oathkeeper",
             Self::Gateway => "the Gateway API",
         }
     }
@@ -41,7 +43,7 @@ impl Means {
     /// The kind of its routes.
     pub(super) const fn routes(self) -> ChildKind {
         match self {
-            Self::Oathkeeper | Self::Istio => ChildKind::VirtualService,
+            Self::Oathkeeper | Self::Istio | Self::IstioPolicies => ChildKind::VirtualService,
             Self::Gateway => ChildKind::HttpRoute,
         }
     }

@@ -23,7 +23,7 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Option<Chi
 
 fn route(resolved: &Resolved, rule: &Rule, guard: Guard) -> Value {
     let mut matches = json!({"uri": {"regex": rule.path}});
-    if guard == Guard::Methods {
+    if matches!(guard, Guard::Methods | Guard::Token) {
         let methods: Vec<String> = rule.methods.iter().map(|method| regex::escape(method)).collect();
         matches["method"] = json!({"regex": methods.join("|")});
     }

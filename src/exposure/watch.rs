@@ -100,6 +100,7 @@ impl Watching {
             Watched::Children(kind) if is_there => self.context.see(kind, live),
             Watched::Children(kind) => self.context.gone(kind, live),
             Watched::Services => self.context.set_service(live, is_there),
+            Watched::Namespaces => self.context.set_namespace(live, is_there),
         }
     }
 
@@ -116,9 +117,14 @@ impl Watching {
         // Any VirtualService may have the host; of others only what is an APIRule's counts.
         let selection = match kind {
             ChildKind::VirtualService => Selection::default(),
-            ChildKind::AccessRule | ChildKind::HttpRoute => Selection::with_label(API_RULE_LABEL),
+            _ => Selection::with_label(API_RULE_LABEL),
         };
         let stop = CancellationToken::new();
+        if kind == ChildKind::AuthorizationPolicy {
+            // Policies count where pods get a proxy.
+            let namespaces = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
+            self.watch(Watched::Namespaces, &namespaces, Selection::default().metadata_only(), Some(stop.clone()));
+        }
         self.watch(Watched::Children(kind), &watched, selection, Some(stop.clone()));
         self.of_kinds.insert(kind, stop);
     }

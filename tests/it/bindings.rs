@@ -1,15 +1,16 @@
-//! Service bindings: what a ServiceBindingUsage hands to a Function, on the embedded cluster and its service catalog.
+//! Service bindings: what a ServiceBindingUsage hands to a Function, with the service catalog of the embedded cluster, or what
+//! stands for it elsewhere.
 
 use devcluster::verbs::patch::Form;
-use devcluster::{Action, Call, Options, service_catalog};
-use serde::Deserialize as _;
+use devcluster::{Action, Call, service_catalog};
 use serde_json::{Value, json};
 
+use crate::support::definitions::definition;
 use crate::support::drift::patch_as;
 use crate::support::functions::{API, DEPLOYMENTS, JOBS, inline};
+use crate::support::server::TestServer;
 use crate::support::world::{NAMESPACE, World};
 
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 const INSTANCES: (&str, &str) = ("servicecatalog.k8s.io/v1beta1", "serviceinstances");
 const BINDINGS: (&str, &str) = ("servicecatalog.k8s.io/v1beta1", "servicebindings");
 const USAGES: (&str, &str) = ("servicecatalog.kyma-project.io/v1alpha1", "servicebindingusages");
@@ -19,20 +20,21 @@ const DIGEST: &str = "mainstay.dev/secrets-digest";
 const SOURCE: &str = "module.exports = { main: () => \"Redis port: \" + process.env.REDIS_PORT }";
 
 /// A world with a service catalog and Functions that are simulated; the agent is not running yet.
-fn world() -> World {
-    with_catalog(World::with_functions_on(Options::default()))
+async fn world() -> World {
+    with_catalog(World::with_functions().await)
 }
 
 fn with_catalog(world: World) -> World {
-    for document in serde_yaml::Deserializer::from_str(service_catalog::DEFINITIONS) {
-        world.create(DEFINITIONS.0, DEFINITIONS.1, "", Value::deserialize(document).unwrap());
-    }
+    let kinds = [INSTANCES, BINDINGS, USAGES, LATER_INSTANCES, LATER_BINDINGS];
+    let name = |(version, plural): (&str, &str)| format!("{plural}.{}", version.split_once('/').unwrap().0);
+    let all = kinds.map(|kind| definition(&name(kind), service_catalog::DEFINITIONS));
+    world.define_only(all.to_vec());
     world
 }
 
 /// Such a world in which the Function `hello` runs and is bound.
 async fn bound() -> World {
-    let mut world = world();
+    let mut world = world().await;
     world.start();
     world.function("hello", inline("1"));
     world.runs("hello").await;
@@ -57,12 +59,72 @@ impl World {
     fn instance(&self, name: &str) {
         let spec = json!({"serviceClassExternalName": "redis", "servicePlanExternalName": "micro"});
         self.make(INSTANCES, "ServiceInstance", name, spec);
+        self.provision();
+    }
+
+    /// Makes bindings whose instance is there become ready with a Secret, as the service catalog of the embedded cluster does:
+    /// elsewhere there is none.
+    fn provision(&self) {
+        let TestServer::External(_) = self.server else { return };
+        for (bindings, instances, field) in [
+            (BINDINGS, INSTANCES, "/spec/instanceRef/name"),
+            (LATER_BINDINGS, LATER_INSTANCES, "/spec/serviceInstanceName"),
+        ] {
+            for binding in self.server.objects(bindings.0, bindings.1, Some(NAMESPACE)) {
+                let named = binding.pointer(field).and_then(Value::as_str).unwrap();
+                let Some(instance) = self.get(instances.0, instances.1, named) else { continue };
+                if binding["status"]["conditions"][0]["status"] != "True" {
+                    self.inject(bindings, &binding, &instance);
+                }
+            }
+        }
+    }
+
+    fn inject(&self, of: (&str, &str), binding: &Value, instance: &Value) {
+        let owner = |object: &Value, version: &str, kind: &str| {
+            let (name, uid) = (&object["metadata"]["name"], &object["metadata"]["uid"]);
+            json!([{"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true}])
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (name, is_later) = (text(&binding["metadata"]["name"]), of == LATER_BINDINGS);
+        let secret =
+            [text(&binding["spec"]["secretName"]), name.clone()].into_iter().find(|name| !name.is_empty()).unwrap();
+        if self.get("v1", "secrets", &secret).is_none() {
+            let owners = owner(binding, of.0, "ServiceBinding");
+            let metadata = json!({"name": secret, "namespace": NAMESPACE, "ownerReferences": owners});
+            let mut data = json!({"HOST": "redis", "PORT": "6379", "REDIS_PASSWORD": "hunter2"});
+            if is_later {
+                let about = json!({"instance_guid": "1", "instance_name": "redis", "plan": "micro", "type": "redis"});
+                json_patch::merge(&mut data, &about);
+            }
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data});
+            self.create("v1", "secrets", NAMESPACE, secret);
+        }
+        let owners = owner(instance, of.0, "ServiceInstance");
+        self.edit(of.0, of.1, &name, json!({"metadata": {"ownerReferences": owners}}));
+        let now = jiff::Timestamp::now();
+        let condition = |kind: &str| {
+            json!({
+                "type": kind, "status": "True", "reason": "Injected", "message": "", "lastTransitionTime": format!("{now:.0}"),
+            })
+        };
+        let status = if is_later {
+            json!({"ready": "True", "conditions": [condition("Succeeded"), condition("Ready")]})
+        } else {
+            json!({
+                "conditions": [condition("Ready")], "asyncOpInProgress": false, "lastConditionState": "Ready",
+                "orphanMitigationInProgress": false, "reconciledGeneration": 1, "unbindStatus": "Required",
+            })
+        };
+        let patch = Action::Patch(Form::Merge, json!({"status": status}));
+        self.try_as("catalog", Call::new(of.0, of.1, NAMESPACE, &name, patch).on("status")).unwrap();
     }
 
     /// A binding to the instance `redis`.
     fn binding(&self, name: &str, mut spec: Value) {
         spec["instanceRef"] = json!({"name": "redis"});
         self.make(BINDINGS, "ServiceBinding", name, spec);
+        self.provision();
     }
 
     fn usage(&self, name: &str, binding: &str, function: &str) -> Value {
@@ -159,7 +221,7 @@ async fn a_function_gets_the_secret_of_its_binding_and_the_usage_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_usage_before_its_binding_and_its_function_fails_and_becomes_ready_unaided() {
-    let mut world = world();
+    let mut world = world().await;
     world.start();
     world.usage("hello", "redis", "hello");
     let missing = "Process error during 1 attempt; while getting ServiceBinding \"redis\" from namespace \
@@ -181,7 +243,7 @@ async fn a_usage_before_its_binding_and_its_function_fails_and_becomes_ready_una
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_bound_survives_another_agent_a_rebuild_and_a_sync() {
-    let mut world = world();
+    let mut world = world().await;
     let function = json!({"apiVersion": API, "kind": "Function", "metadata": {"name": "hello"}, "spec": inline("1")});
     world.remote.file("hello.yaml", serde_yaml::to_string(&function).unwrap()).commit("one");
     world.synced(json!({"wait": false})).await;
@@ -307,7 +369,8 @@ async fn what_another_controller_serves_is_left_to_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usages_cost_nothing_where_they_are_not_used_or_do_not_change() {
-    let mut world = World::with_functions_on(Options::default());
+    let mut world = World::with_functions().await;
+    world.define_only(Vec::new());
     world.start();
     world.function("hello", inline("1"));
     world.runs("hello").await;
@@ -338,11 +401,12 @@ async fn usages_cost_nothing_where_they_are_not_used_or_do_not_change() {
 /// The later form needs no usage: the Function names the Secret itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_names_the_secret_of_a_later_binding_and_another_value_restarts_it() {
-    let mut world = world();
+    let mut world = world().await;
     world.start();
     let spec = json!({"serviceOfferingName": "redis", "servicePlanName": "micro"});
     world.make(LATER_INSTANCES, "ServiceInstance", "redis", spec);
     world.make(LATER_BINDINGS, "ServiceBinding", "redis", json!({"serviceInstanceName": "redis"}));
+    world.provision();
     let is_ready = |w: &World| w.get(LATER_BINDINGS.0, LATER_BINDINGS.1, "redis").unwrap()["status"]["ready"] == "True";
     world.until("the binding is ready", is_ready).await;
     let secret = world.get("v1", "secrets", "redis").unwrap();

@@ -19,12 +19,17 @@ use tokio::task::JoinHandle;
 
 use crate::permissions::grant;
 use crate::support::dev::{Dev, wait_until};
+use crate::support::external::External;
 use crate::support::kubectl::Kubectl;
-use crate::support::world::{World, free_address};
+use crate::support::server::TestServer;
+use crate::support::world::{NAMESPACE, World, free_address};
 
 const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
 const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
-const NAMESPACE: &str = "default";
+/// Where the component is installed.
+const HOME: &str = "kyma-system";
+/// Its rights.
+const RIGHTS: &str = "manifests/eventing/rbac.yaml";
 const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Events {
     token: String,
     world: World,
-    serving: Serving,
+    /// Of the embedded cluster.
+    serving: Option<Serving>,
     data: tempfile::TempDir,
     sink: Sink,
     address: SocketAddr,
@@ -120,17 +126,29 @@ impl Events {
     async fn stopped() -> Self {
         // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let world = World::of(Cluster::new(Options { rbac: true, ..Options::default() }));
-        for one in serde_yaml::Deserializer::from_str(mainstay::eventing::DEFINITIONS) {
-            let definition = Value::deserialize(one).unwrap();
-            world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
-        }
-        let home = "kyma-system";
-        world.create("v1", "namespaces", "", json!({"metadata": {"name": home}}));
-        grant(&world, "manifests/eventing/rbac.yaml", &[]);
-        let call = Call::new("v1", "serviceaccounts", home, "mainstay-eventing", Action::Create(json!({}))).on("token");
+        let world = if External::is_named() {
+            World::new().await
+        } else {
+            World::of(Cluster::new(Options { rbac: true, ..Options::default() }))
+        };
+        let definitions = serde_yaml::Deserializer::from_str(mainstay::eventing::DEFINITIONS);
+        world.define_only(definitions.map(|one| Value::deserialize(one).unwrap()).collect());
+        let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}});
+        let serving = match &world.server {
+            TestServer::External(external) => {
+                external.grant(&home.to_string());
+                external.grant(&std::fs::read_to_string(RIGHTS).unwrap());
+                None
+            }
+            TestServer::Embedded(cluster) => {
+                world.create("v1", "namespaces", "", home);
+                grant(&world, RIGHTS, &[]);
+                Some(cluster.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap())
+            }
+        };
+        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let call = Call::new("v1", "serviceaccounts", HOME, "mainstay-eventing", Action::Create(wanted)).on("token");
         let token = world.try_as("test", call).unwrap()["status"]["token"].as_str().unwrap().to_owned();
-        let serving = world.server.embedded().serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let client = Client::builder().no_proxy().build().unwrap();
         let (data, sink) = (tempfile::tempdir().unwrap(), Sink::new());
         Self { token, world, serving, data, sink, address: free_address(), process: None, client }
@@ -138,7 +156,10 @@ impl Events {
 
     async fn start(&mut self) {
         let kubeconfig = self.data.path().join("kubeconfig");
-        let access = self.world.server.embedded().kubeconfig(self.serving.address(), Some(&self.token));
+        let access = match &self.serving {
+            Some(serving) => self.world.server.embedded().kubeconfig(serving.address(), Some(&self.token)),
+            None => External::kubeconfig(&self.token),
+        };
         std::fs::write(&kubeconfig, access).unwrap();
         let child = mainstay(self.data.path())
             .args(["run", "--listen", &self.address.to_string()])
@@ -254,6 +275,11 @@ async fn publish(client: &Client, url: &str, id: &str, of: &str, data: &str) -> 
     Ok(request.send().await?.status().as_u16())
 }
 
+/// The Service `sink`, as a Subscription names it.
+fn own_sink() -> String {
+    format!("http://sink.{NAMESPACE}.svc.cluster.local")
+}
+
 fn mainstay(data: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
     command.arg("eventing").env_clear().env("MAINSTAY_EVENTING_DATA", data);
@@ -294,16 +320,18 @@ async fn events_of_an_application_reach_the_trigger_that_wants_them() {
     assert_eq!(ids, expected);
     let of = |name: &str| events.sink.headers(name);
     assert_eq!(of("ce-source"), ["mock", "mock"]);
-    assert_eq!(of("host"), ["sink.default.svc.cluster.local"; 2]);
+    let host = format!("sink.{NAMESPACE}.svc.cluster.local");
+    assert_eq!(of("host"), [host.as_str(), &host]);
     assert_eq!(of("content-type"), ["application/json"; 2]);
     assert!(of("ce-knativearrivaltime").iter().all(|time| !time.is_empty()));
     assert!(events.sink.bodies().contains(&"\"123456789\"".to_owned()));
 
-    let kubectl = Kubectl::of(events.world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_user(&events.world.server, NAMESPACE, "somebody").await;
     let listed = kubectl.run(&["get", "triggers"]).await;
     let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAME", "READY", "REASON", "BROKER", "SUBSCRIBER_URI", "AGE"]);
-    assert_eq!(lines[1][..4], ["mine-the-source", "True", "default", "http://sink.default.svc.cluster.local/"]);
+    let uri = format!("http://sink.{NAMESPACE}.svc.cluster.local/");
+    assert_eq!(lines[1][..4], ["mine-the-source", "True", "default", uri.as_str()]);
     let label = kubectl.run(&["get", "triggers", "-l", "eventing.knative.dev/broker=default", "-o", "name"]).await;
     assert_eq!(label, "trigger.eventing.knative.dev/mine-the-source\n");
     let wanted = events.client.get(events.url("/mock/v1/events/subscribed")).send().await.unwrap();
@@ -334,7 +362,7 @@ async fn what_is_no_event_is_refused_as_kyma_refuses_it() {
     assert_eq!(events.post("/publish?a", "application/json", "{}").await, (404, String::new()));
     assert_eq!(events.post("/healthz", "application/json", "{}").await, (405, String::new()));
     assert_eq!(events.publish("1", "sap.kyma.custom.a.b", "1").await, 400);
-    let kubectl = Kubectl::of(events.world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_user(&events.world.server, NAMESPACE, "somebody").await;
     let trigger = |spec: Value| {
         json!({"apiVersion": KNATIVE, "kind": "Trigger", "metadata": {"name": "wrong"}, "spec": spec}).to_string()
     };
@@ -346,14 +374,14 @@ async fn what_is_no_event_is_refused_as_kyma_refuses_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_gets_the_events_of_its_clean_type() {
     let events = Events::running().await;
-    events.subscription("sub", "http://sink.default.svc.cluster.local");
+    events.subscription("sub", &own_sink());
     events.subscription("elsewhere", "http://sink.other.svc.cluster.local");
     let condition = events.subscription_is("sub", true).await;
     assert_eq!((&condition["type"], &condition["status"]), (&json!("Subscription active"), &json!("True")));
     let refused = events.subscription_is("elsewhere", false).await;
     assert_eq!(
         refused["message"],
-        "namespace of subscription: default and the namespace of subscriber: other are different"
+        format!("namespace of subscription: {NAMESPACE} and the namespace of subscriber: other are different")
     );
     assert_eq!(events.publish("1", TYPE, r#"{"orderCode":"3211213"}"#).await, 204);
     assert_eq!(events.publish("1", TYPE, r#"{"orderCode":"3211213"}"#).await, 204, "the same again");
@@ -370,7 +398,7 @@ async fn a_subscription_gets_the_events_of_its_clean_type() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
     let events = Events::running().await;
-    events.subscription("sub", "http://sink.default.svc.cluster.local");
+    events.subscription("sub", &own_sink());
     events.subscription_is("sub", true).await;
     events.sink.seen.answers.lock().extend([500, 500]);
     assert_eq!(events.publish("again", TYPE, "1").await, 204);
@@ -390,7 +418,8 @@ async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
     until("a dead letter is listed", || !letters().is_empty()).await;
     let all = letters();
     assert_eq!((all.len(), &all[0]["attributes"]["id"]), (1, &json!("refused")));
-    assert_eq!((&all[0]["subscriber"], &all[0]["data"]), (&json!("subscription/default/sub"), &json!("ZGF0YQ==")));
+    let subscriber = format!("subscription/{NAMESPACE}/sub");
+    assert_eq!((&all[0]["subscriber"], &all[0]["data"]), (&json!(subscriber), &json!("ZGF0YQ==")));
     assert_eq!(all[0]["reason"], "the subscriber has answered 400");
     assert_eq!(events.sink.count(), 4);
     let is_told = |w: &World| {
@@ -399,8 +428,8 @@ async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
     };
     events.world.until("an Event tells it", is_told).await;
 
-    let replayed = events.command(&["replay", "subscription/default/sub"]);
-    assert_eq!(String::from_utf8(replayed.stdout).unwrap(), "1 delivered again to subscription/default/sub\n");
+    let replayed = events.command(&["replay", &subscriber]);
+    assert_eq!(String::from_utf8(replayed.stdout).unwrap(), format!("1 delivered again to {subscriber}\n"));
     events.seen(5).await;
     assert_eq!(events.sink.headers("ce-id")[3..], ["refused", "refused"]);
     until("nothing is listed", || letters().is_empty()).await;
@@ -413,7 +442,7 @@ async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
 async fn what_was_accepted_is_delivered_by_the_next_process() {
     let mut events = Events::stopped().await;
     events.start().await;
-    events.subscription("sub", "http://sink.default.svc.cluster.local");
+    events.subscription("sub", &own_sink());
     events.subscription_is("sub", true).await;
     assert_eq!(events.publish("1", TYPE, "kept").await, 204);
     events.kill();
@@ -441,7 +470,7 @@ async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() 
     const PUBLISHERS: usize = 32;
     let mut events = Events::stopped().await;
     events.start().await;
-    events.subscription("sub", "http://sink.default.svc.cluster.local");
+    events.subscription("sub", &own_sink());
     events.subscription_is("sub", true).await;
     let idle = peak(events.process.as_ref().unwrap());
     let data = "x".repeat(1000);

@@ -1,4 +1,4 @@
-//! APIRules: hosts that lead to Services, on the embedded cluster and through its gateway.
+//! APIRules: hosts that lead to Services, and on the embedded cluster what its gateway makes of that.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,57 +7,122 @@ use axum::Router;
 use axum::extract::Request;
 use devcluster::fault_injection::Fault;
 use devcluster::gateway::{Issuer, issuer::Wanted};
-use devcluster::verbs::{delete::DeleteOptions, patch::Form};
-use devcluster::{Action, Call, Cluster, Gateway, Options, gateway};
+use devcluster::verbs::patch::Form;
+use devcluster::{Action, Call, Gateway, gateway};
 use reqwest::{Method, header};
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::support::definitions;
+use crate::support::server::TestServer;
 use crate::support::world::{NAMESPACE, World, condition_of};
 
 const API: &str = "gateway.kyma-project.io/v1alpha1";
-const SERVICES: (&str, &str) = ("networking.istio.io/v1beta1", "virtualservices");
-const RULES: (&str, &str) = ("oathkeeper.ory.sh/v1alpha1", "rules");
-const ROUTES: (&str, &str) = ("gateway.networking.k8s.io/v1", "httproutes");
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+pub(crate) const SERVICES: (&str, &str) = ("networking.istio.io/v1beta1", "virtualservices");
+pub(crate) const RULES: (&str, &str) = ("oathkeeper.ory.sh/v1alpha1", "rules");
+pub(crate) const ROUTES: (&str, &str) = ("gateway.networking.k8s.io/v1", "httproutes");
+pub(crate) const AUTHENTICATIONS: (&str, &str) = ("security.istio.io/v1", "requestauthentications");
+pub(crate) const POLICIES: (&str, &str) = ("security.istio.io/v1", "authorizationpolicies");
+/// Istio's policies, which the embedded cluster has no use for.
+const POLICY_DEFINITIONS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: requestauthentications.security.istio.io}
+spec:
+  group: security.istio.io
+  names: {kind: RequestAuthentication, plural: requestauthentications}
+  scope: Namespaced
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: authorizationpolicies.security.istio.io}
+spec:
+  group: security.istio.io
+  names: {kind: AuthorizationPolicy, plural: authorizationpolicies}
+  scope: Namespaced
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
 const OTHER: &str = "mainstay-tests-other";
 const HOST: &str = "my-function.kyma.local";
 
 /// A world that serves APIRules, with the definitions of these kinds; the agent is not running yet.
-fn world_with(kinds: &[(&str, &str)]) -> World {
-    let world = World::of(Cluster::new(Options::default()));
-    world.define(&serde_json::to_value(mainstay::api::api_rule::definition()).unwrap());
-    for kind in kinds {
-        world.define(&definition(kind.1));
-    }
+pub(crate) async fn world_with(kinds: &[(&str, &str)]) -> World {
+    let world = World::new().await;
+    let own = serde_json::to_value(mainstay::api::api_rule::definition()).unwrap();
+    world.define_only(std::iter::once(own).chain(kinds.iter().map(|kind| definition(*kind))).collect());
     world.create("v1", "namespaces", "", json!({"metadata": {"name": OTHER}}));
     world
 }
 
+/// The gateway of the embedded cluster. On another one there is none of ours: of what is asked of a host nothing is said there.
+struct Front(Option<Gateway>);
+
+impl Front {
+    async fn of(world: &World, issuer: Option<Issuer>) -> Self {
+        match &world.server {
+            TestServer::Embedded(server) => Self(Some(Gateway::start_with(server, loopback(), issuer).await.unwrap())),
+            TestServer::External(_) => Self(None),
+        }
+    }
+
+    /// It is asked, and answers so.
+    async fn is(&self, method: Method, host: &str, path: &str, status: u16) {
+        if let Some(gateway) = &self.0 {
+            assert_eq!(ask(gateway, method, host, path).await.0, status, "{host}{path}");
+        }
+    }
+
+    /// It answers so, sooner or later.
+    async fn answers(&self, host: &str, path: &str, status: u16) {
+        if let Some(gateway) = &self.0 {
+            answers(gateway, host, path, status).await;
+        }
+    }
+}
+
 /// The same with Istio and Oathkeeper, a Service `my-function`, an agent, and a gateway.
-async fn exposing() -> (World, Gateway) {
+async fn exposing() -> (World, Front) {
     exposing_with(None).await
 }
 
+/// The same where the gateway itself is what is tested.
+async fn with_gateway(issuer: Option<Issuer>) -> (World, Gateway) {
+    let (world, front) = exposing_with(issuer).await;
+    (world, front.0.expect("this test needs the gateway of the embedded cluster"))
+}
+
 /// The same with an issuer of tokens.
-async fn exposing_with(issuer: Option<Issuer>) -> (World, Gateway) {
-    let mut world = world_with(&[SERVICES, RULES]);
-    let gateway = Gateway::start_with(world.server.embedded(), loopback(), issuer).await.unwrap();
+async fn exposing_with(issuer: Option<Issuer>) -> (World, Front) {
+    let mut world = world_with(&[SERVICES, RULES]).await;
+    let front = Front::of(&world, issuer).await;
     let backend = backend().await;
     world.service(NAMESPACE, "my-function", backend);
     world.service(OTHER, "my-function", backend);
     world.start();
-    (world, gateway)
+    (world, front)
 }
 
 fn loopback() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// A definition of the embedded cluster, by its plural.
-fn definition(plural: &str) -> Value {
-    let all = serde_yaml::Deserializer::from_str(gateway::DEFINITIONS).map(|one| Value::deserialize(one).unwrap());
-    all.into_iter().find(|one| one["spec"]["names"]["plural"] == plural).unwrap()
+/// Name of the definition of a kind.
+fn defines((version, plural): (&str, &str)) -> String {
+    format!("{plural}.{}", version.split_once('/').unwrap().0)
+}
+
+/// The definition of a kind.
+fn definition(kind: (&str, &str)) -> Value {
+    let all = format!("{}\n---\n{POLICY_DEFINITIONS}", gateway::DEFINITIONS);
+    definitions::definition(&defines(kind), &all)
 }
 
 /// Something that says how it was called.
@@ -82,11 +147,11 @@ fn tutorial(service: &str) -> Value {
     })
 }
 
-fn path(path: &str, methods: &[&str], handler: &str, config: Value) -> Value {
+pub(crate) fn path(path: &str, methods: &[&str], handler: &str, config: Value) -> Value {
     json!({"path": path, "methods": methods, "accessStrategies": [{"handler": handler, "config": config}]})
 }
 
-fn with_rules(rules: Value) -> Value {
+pub(crate) fn with_rules(rules: Value) -> Value {
     let mut spec = tutorial("my-function");
     spec["rules"] = rules;
     spec
@@ -128,15 +193,14 @@ async fn answers(gateway: &Gateway, host: &str, path: &str, status: u16) {
 }
 
 impl World {
-    fn define(&self, definition: &Value) {
-        self.create(DEFINITIONS.0, DEFINITIONS.1, "", definition.clone());
-    }
-
-    /// A Service without pods, whose endpoint is this one.
-    fn service(&self, namespace: &str, name: &str, backend: SocketAddr) {
+    /// A Service without pods, whose endpoint is this one; other clusters have none on loopback.
+    pub(crate) fn service(&self, namespace: &str, name: &str, backend: SocketAddr) {
         let metadata = json!({"name": name, "namespace": namespace});
         let ports = json!([{"port": 80, "targetPort": backend.port()}]);
         self.create("v1", "services", namespace, json!({"metadata": metadata, "spec": {"ports": ports}}));
+        if let TestServer::External(_) = self.server {
+            return;
+        }
         let subset = json!({"addresses": [{"ip": backend.ip().to_string()}], "ports": [{"port": backend.port()}]});
         self.create("v1", "endpoints", namespace, json!({"metadata": metadata, "subsets": [subset]}));
     }
@@ -147,7 +211,7 @@ impl World {
         self.create(API, "apirules", namespace, rule);
     }
 
-    fn api_rule(&self, spec: Value) {
+    pub(crate) fn api_rule(&self, spec: Value) {
         self.api_rule_in(NAMESPACE, "my-function", spec);
     }
 
@@ -180,19 +244,19 @@ impl World {
         self.until_or(&format!("{namespace}/{name} to be {codes}, {condition}"), is, shown).await;
     }
 
+    /// Waits until the condition of the APIRule begins so.
+    pub(crate) async fn rule_is_said(&self, condition: &str) {
+        let is = |w: &Self| w.rule_said(NAMESPACE, "my-function").1.starts_with(condition);
+        let shown = || format!("{:#}", self.rule_status(NAMESPACE, "my-function"));
+        self.until_or(&format!("it is {condition}"), is, shown).await;
+    }
+
     async fn rule_is(&self, codes: &str, condition: &str) {
         self.says_of(NAMESPACE, "my-function", codes, condition).await;
     }
 
     fn all(&self, kind: (&str, &str)) -> Vec<Arc<Value>> {
         self.server.objects(kind.0, kind.1, None)
-    }
-
-    fn undefine(&self, plural: &str) {
-        let definition = definition(plural);
-        let call =
-            Call::new(DEFINITIONS.0, DEFINITIONS.1, "", &name(&definition), Action::Delete(DeleteOptions::default()));
-        self.try_as("kubectl", call).unwrap();
     }
 }
 
@@ -202,23 +266,30 @@ fn name(object: &Value) -> String {
 
 const SERVED: (&str, &str) = ("OK OK OK", "True Served");
 
+/// The Function of the tutorial is called by the methods of its rule, and nobody else is.
+async fn is_called(gateway: &Gateway) {
+    for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
+        let own = format!("my-function.{NAMESPACE}.svc.cluster.local:80");
+        let expected = (200, format!("Hello Serverless: {method} /a?b=c {own} {HOST}"));
+        assert_eq!(ask(gateway, method, HOST, "/a?b=c").await, expected);
+    }
+    let missing = r#"{"error":{"code":404,"status":"Not Found","request":"7","message":"The requested resource could not be found"}}"#;
+    let (status, body) = ask_with(gateway, Method::PATCH, HOST, "/", &[("x-request-id", "7")]).await;
+    let as_json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    assert_eq!((status, as_json(&body)), (404, as_json(missing)));
+    assert!(body.ends_with("}\n"), "{body}");
+    assert_eq!(ask(gateway, Method::GET, "nobody.kyma.local", "/").await, (404, String::new()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_is_exposed_as_in_the_tutorial() {
     let (world, gateway) = exposing().await;
     world.api_rule(tutorial("my-function"));
     world.rule_is(SERVED.0, SERVED.1).await;
-    answers(&gateway, HOST, "/", 200).await;
-    for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
-        let own = format!("my-function.{NAMESPACE}.svc.cluster.local:80");
-        let expected = (200, format!("Hello Serverless: {method} /a?b=c {own} {HOST}"));
-        assert_eq!(ask(&gateway, method, HOST, "/a?b=c").await, expected);
+    gateway.answers(HOST, "/", 200).await;
+    if let Some(gateway) = &gateway.0 {
+        is_called(gateway).await;
     }
-    let missing = r#"{"error":{"code":404,"status":"Not Found","request":"7","message":"The requested resource could not be found"}}"#;
-    let (status, body) = ask_with(&gateway, Method::PATCH, HOST, "/", &[("x-request-id", "7")]).await;
-    let as_json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-    assert_eq!((status, as_json(&body)), (404, as_json(missing)));
-    assert!(body.ends_with("}\n"), "{body}");
-    assert_eq!(ask(&gateway, Method::GET, "nobody.kyma.local", "/").await, (404, String::new()));
 
     let service = world.all(SERVICES).pop().unwrap();
     let label = json!(format!("my-function.{NAMESPACE}"));
@@ -243,13 +314,15 @@ async fn a_service_is_exposed_as_in_the_tutorial() {
     world.change_rule(json!({"rules": [path("/open", &["GET"], "allow", json!({}))]}));
     world.until("its Rule is gone", |w| w.all(RULES).is_empty()).await;
     world.rule_is(SERVED.0, SERVED.1).await;
-    let open = (200, format!("Hello Serverless: PATCH /open {HOST} {HOST}"));
-    assert_eq!(ask(&gateway, Method::PATCH, HOST, "/open").await, open);
-    assert_eq!(ask(&gateway, Method::GET, HOST, "/").await.0, 404);
+    if let Some(gateway) = &gateway.0 {
+        let open = (200, format!("Hello Serverless: PATCH /open {HOST} {HOST}"));
+        assert_eq!(ask(gateway, Method::PATCH, HOST, "/open").await, open);
+    }
+    gateway.is(Method::GET, HOST, "/", 404).await;
 
     // With the APIRule, all of it goes.
     world.delete(API, "apirules", "my-function");
-    answers(&gateway, HOST, "/open", 404).await;
+    gateway.answers(HOST, "/open", 404).await;
     world.until("nothing is left", |w| w.all(SERVICES).is_empty() && w.all(RULES).is_empty()).await;
 }
 
@@ -267,8 +340,10 @@ async fn a_host_is_one_apirules_and_the_next_gets_it_at_once() {
     world.delete(API, "apirules", "my-function");
     world.says_of(OTHER, "late", SERVED.0, SERVED.1).await;
     let other = format!("my-function.{OTHER}.svc.cluster.local:80");
-    answers(&gateway, HOST, "/", 200).await;
-    assert!(ask(&gateway, Method::GET, HOST, "/").await.1.contains(&other));
+    gateway.answers(HOST, "/", 200).await;
+    if let Some(gateway) = &gateway.0 {
+        assert!(ask(gateway, Method::GET, HOST, "/").await.1.contains(&other));
+    }
 
     // A VirtualService of somebody else counts, too.
     let theirs = json!({
@@ -293,7 +368,7 @@ async fn an_invalid_change_keeps_the_last_valid_version_and_its_drift_is_put_bac
     let why =
         r#"Validation error: Attribute ".spec.rules[0].accessStrategies[0].handler": Unsupported accessStrategy: foo"#;
     world.rule_is("ERROR SKIPPED SKIPPED", &format!("False Invalid: {why}\nThe last valid version")).await;
-    assert_eq!(ask(&gateway, Method::GET, HOST, "/").await.0, 200);
+    gateway.is(Method::GET, HOST, "/", 200).await;
     let rule = name(&world.all(RULES)[0]);
     world.delete(RULES.0, RULES.1, &rule);
     world.until("it is made again", |w| w.all(RULES).len() == 1).await;
@@ -304,7 +379,7 @@ async fn an_invalid_change_keeps_the_last_valid_version_and_its_drift_is_put_bac
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_paths_are_told_apart_by_path_and_method() {
-    let (world, gateway) = exposing().await;
+    let (world, gateway) = with_gateway(None).await;
     let mut post = path("/post", &["POST"], "noop", json!({}));
     post["mutators"] = json!([{"handler": "noop"}]);
     world.api_rule(with_rules(json!([path("/.*", &["GET"], "noop", json!({})), post])));
@@ -343,7 +418,7 @@ async fn tokens_are_checked() {
     let (head, end) = (json!({"alg": "ES256", "kid": "one"}), jiff::Timestamp::now().as_second() + 600);
     let claims = |scope: &str| json!({"iss": "https://issuer.example.com", "exp": end, "scope": scope});
 
-    let (world, gateway) = exposing().await;
+    let (world, gateway) = with_gateway(None).await;
     let config = json!({
         "trusted_issuers": ["https://issuer.example.com"], "required_scope": ["read"], "allowed_algorithms": ["ES256"],
         "jwks_urls": ["http://keys.example.com.svc"],
@@ -409,7 +484,7 @@ fn token(issuer: &Issuer, scope: &str, seconds: i64) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secured_function_is_called_with_tokens_of_the_gateways_own_issuer() {
     let (own, issuer) = issuers();
-    let (world, gateway) = exposing_with(Some(own)).await;
+    let (world, gateway) = with_gateway(Some(own)).await;
     let scope = json!({"required_scope": ["read"]});
     world.api_rule(with_rules(json!([
         path("/function", &["GET"], "oauth2_introspection", scope.clone()),
@@ -452,7 +527,7 @@ async fn a_secured_function_is_called_with_tokens_of_the_gateways_own_issuer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_issuer_elsewhere_says_what_a_token_may() {
-    let (world, gateway) = exposing().await;
+    let (world, gateway) = with_gateway(None).await;
     let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
     world.service(NAMESPACE, "issuer", listener.local_addr().unwrap());
@@ -505,7 +580,7 @@ async fn an_issuer_elsewhere_says_what_a_token_may() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hosts_are_served_over_https_by_an_authority_of_their_own() {
-    let (world, mut gateway) = exposing().await;
+    let (world, mut gateway) = with_gateway(None).await;
     world.api_rule(tutorial("my-function"));
     world.rule_is(SERVED.0, SERVED.1).await;
     answers(&gateway, HOST, "/", 200).await;
@@ -540,7 +615,7 @@ async fn answers_with(gateway: &Gateway, token: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_cluster_serves_decides_and_may_change() {
-    let mut world = world_with(&[]);
+    let mut world = world_with(&[]).await;
     world.service(NAMESPACE, "my-function", loopback());
     world.start();
     let closed = json!({"trusted_issuers": ["https://issuer.example.com"]});
@@ -549,7 +624,7 @@ async fn what_the_cluster_serves_decides_and_may_change() {
     let none = "False NoRouteApi: no Istio and no Gateway API in this cluster";
     world.rule_is("ERROR SKIPPED SKIPPED", none).await;
 
-    world.define(&definition(ROUTES.1));
+    world.define(definition(ROUTES));
     let not_yet =
         "False AuthNotSupported: .spec.rules[1] is not routed: the Gateway API cannot check what it asks for (jwt)";
     world.rule_is("ERROR OK ERROR", not_yet).await;
@@ -562,8 +637,12 @@ async fn what_the_cluster_serves_decides_and_may_change() {
         let route = world.all(ROUTES).pop().unwrap();
         let condition = json!({
             "type": "Accepted", "status": status, "reason": reason, "observedGeneration": route["metadata"]["generation"],
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
-        let status = json!({"status": {"parents": [{"conditions": [condition]}]}});
+        let parent = json!({
+            "parentRef": route["spec"]["parentRefs"][0], "controllerName": "example.org/gateway", "conditions": [condition],
+        });
+        let status = json!({"status": {"parents": [parent]}});
         let call =
             Call::new(ROUTES.0, ROUTES.1, NAMESPACE, &name(&route), Action::Patch(Form::Merge, status)).on("status");
         world.try_as("gateway", call).unwrap();
@@ -574,7 +653,7 @@ async fn what_the_cluster_serves_decides_and_may_change() {
     world.rule_is(SERVED.0, SERVED.1).await;
 
     // Istio comes, then Oathkeeper.
-    world.define(&definition(SERVICES.1));
+    world.define(definition(SERVICES));
     let by_istio = |w: &World| w.all(ROUTES).is_empty() && w.all(SERVICES).len() == 1;
     world.until("the route is Istio's", by_istio).await;
     let service = world.all(SERVICES).pop().unwrap();
@@ -582,38 +661,128 @@ async fn what_the_cluster_serves_decides_and_may_change() {
     let (found, to) = (&service["spec"]["http"][0]["match"][0], &service["spec"]["http"][0]["route"][0]["destination"]);
     assert_eq!((&found["method"]["regex"], &to["host"]), (&json!("GET"), &json!(target)));
     world.rule_is(SERVED.0, SERVED.1).await;
-    world.define(&definition(RULES.1));
+    world.define(definition(RULES));
     world.until("the check is Oathkeeper's", |w| w.all(RULES).len() == 1).await;
     world.rule_is(SERVED.0, SERVED.1).await;
 
     // And both go again.
     for kind in [RULES, SERVICES] {
-        world.undefine(kind.1);
+        world.undefine(&defines(kind));
     }
     world.until("the route is the Gateway's", |w| w.all(ROUTES).len() == 1).await;
     world.rule_is("ERROR ERROR OK", "Unknown NotAccepted").await;
 }
 
+/// A Service that selects pods with this label.
+fn select(world: &World, app: &str) {
+    let labels = json!({"spec": {"selector": {"app": app}}});
+    world.edit("v1", "services", "my-function", labels);
+}
+
+/// Labels of the namespace.
+pub(crate) fn label_namespace(world: &World, labels: Value) {
+    let patch = Action::Patch(Form::Merge, json!({"metadata": {"labels": labels}}));
+    world.try_as("kubectl", Call::new("v1", "namespaces", "", NAMESPACE, patch)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_istio_is_alone_its_proxies_check_tokens() {
+    let mut world = world_with(&[SERVICES, AUTHENTICATIONS, POLICIES]).await;
+    label_namespace(&world, json!({"istio-injection": null}));
+    world.service(NAMESPACE, "my-function", loopback());
+    world.start();
+    let jwt = json!({"trusted_issuers": ["https://issuer.example.com"], "required_scope": ["read"]});
+    let open = || path("/open", &["GET"], "noop", json!({}));
+    let closed = || path("/closed", &["GET"], "jwt", jwt.clone());
+    world.api_rule(with_rules(json!([open(), closed()])));
+    // Not before there is somebody who checks, and for whom.
+    let routed = |w: &World| {
+        let routes = w.all(SERVICES).pop();
+        routes.map_or(0, |route| route["spec"]["http"].as_array().unwrap().len())
+    };
+    let why = "False AuthNotSupported: .spec.rules[1] is not routed: Istio without Oathkeeper cannot check what it asks for (jwt): ";
+    world.rule_is("ERROR OK ERROR", &format!("{why}pods of this namespace get no proxy of Istio")).await;
+    label_namespace(&world, json!({"istio-injection": "enabled"}));
+    world.rule_is("ERROR OK ERROR", &format!("{why}its Service is not there, or selects no pods")).await;
+    assert_eq!((routed(&world), world.all(POLICIES).len()), (1, 0));
+    world.gate.record();
+    select(&world, "a");
+    world.rule_is(SERVED.0, SERVED.1).await;
+    assert_eq!(routed(&world), 2);
+    let written = |w: &World, verb: &str, plural: &str| {
+        let is = |asked: &str| asked.starts_with(verb) && asked.contains(plural);
+        w.gate.heard().iter().position(|heard| is(&heard.asked)).unwrap()
+    };
+    assert!(written(&world, "PATCH", "/authorizationpolicies/") < written(&world, "PATCH", "/virtualservices/"));
+    let selects = |w: &World, app: &str| {
+        let is = |kind| w.all(kind).iter().all(|one| one["spec"]["selector"] == json!({"matchLabels": {"app": app}}));
+        (w.all(AUTHENTICATIONS).len(), w.all(POLICIES).len()) == (1, 1) && is(AUTHENTICATIONS) && is(POLICIES)
+    };
+    assert!(selects(&world, "a"));
+    let policy = world.all(POLICIES).pop().unwrap();
+    assert_eq!((&policy["spec"]["action"], policy["spec"]["rules"].as_array().unwrap().len()), (&json!("DENY"), 3));
+
+    // They go after the route, which is their owner as well.
+    let owners = |w: &World| {
+        let policy = w.all(POLICIES).pop().unwrap();
+        let owners = policy["metadata"]["ownerReferences"].as_array().unwrap();
+        owners.iter().map(|owner| owner["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    world.until("the route is an owner", |w| owners(w) == ["APIRule", "VirtualService"]).await;
+    world.quiet().await;
+    let before = world.requests();
+    world.quiet().await;
+    assert_eq!(world.requests(), before, "nothing is asked while nothing changes");
+
+    // What somebody does to them is put back, and they follow the pods.
+    world.edit(POLICIES.0, POLICIES.1, &name(&policy), json!({"spec": {"action": "ALLOW"}}));
+    world.until("it denies again", |w| w.all(POLICIES)[0]["spec"]["action"] == "DENY").await;
+    world.delete(AUTHENTICATIONS.0, AUTHENTICATIONS.1, &name(&world.all(AUTHENTICATIONS)[0]));
+    select(&world, "b");
+    world.until("they are for the pods", |w| selects(w, "b")).await;
+
+    // A path that everybody may ask for might lead to the same requests.
+    world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed()]}));
+    let meets = "False AuthNotSupported: .spec.rules[0] is not routed: it may lead to the same requests as .spec.rules[1], which \
+                 asks for a token";
+    world.rule_is("ERROR OK ERROR", meets).await;
+    world.change_rule(json!({"rules": [open(), closed()]}));
+    world.rule_is(SERVED.0, SERVED.1).await;
+
+    // Without proxies nothing is routed that they would have to check.
+    world.gate.record();
+    label_namespace(&world, json!({"istio-injection": null}));
+    world.rule_is("ERROR OK ERROR", why).await;
+    let is_closed = |w: &World| routed(w) == 1 && w.all(POLICIES).is_empty() && w.all(AUTHENTICATIONS).is_empty();
+    world.until("only the open path is left", is_closed).await;
+    assert!(written(&world, "PATCH", "/virtualservices/") < written(&world, "DELETE", "/authorizationpolicies/"));
+    label_namespace(&world, json!({"istio-injection": "enabled"}));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    world.delete(API, "apirules", "my-function");
+    let is_gone = |w: &World| routed(w) == 0 && w.all(POLICIES).is_empty() && w.all(AUTHENTICATIONS).is_empty();
+    world.until("all of it goes with the APIRule", is_gone).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_routed_past_a_check_that_cannot_be_made() {
-    let mut world = world_with(&[ROUTES]);
-    let gateway = Gateway::start(world.server.embedded(), loopback()).await.unwrap();
+    let mut world = world_with(&[ROUTES]).await;
+    let gateway = Front::of(&world, None).await;
     world.service(NAMESPACE, "my-function", backend().await);
     world.start();
     let jwt = || json!({"trusted_issuers": ["https://issuer.example.com"]});
     let closed = path("/closed", &["GET"], "jwt", jwt());
     world.api_rule(with_rules(json!([path("/open", &["GET"], "noop", json!({})), closed])));
     world.rule_is("ERROR OK ERROR", "False AuthNotSupported").await;
-    answers(&gateway, HOST, "/open", 200).await;
-    assert_eq!(ask(&gateway, Method::GET, HOST, "/closed").await.0, 404);
+    gateway.answers(HOST, "/open", 200).await;
+    gateway.is(Method::GET, HOST, "/closed", 404).await;
     // An open path that would take its requests is not routed either.
     world.change_rule(json!({"rules": [path("/.*", &["GET"], "noop", json!({})), closed]}));
     let also = "may lead to the same requests and so are not routed either";
     let says = |w: &World| w.rule_said(NAMESPACE, "my-function").1.contains(also);
     world.until("it is said", says).await;
     world.until("there is no route", |w| w.all(ROUTES).is_empty()).await;
-    answers(&gateway, HOST, "/open", 404).await;
-    assert_eq!(ask(&gateway, Method::GET, HOST, "/closed").await.0, 404);
+    gateway.answers(HOST, "/open", 404).await;
+    gateway.is(Method::GET, HOST, "/closed", 404).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -677,7 +846,7 @@ async fn nothing_costs_anything_where_it_is_not_used_or_does_not_change() {
     world.service(OTHER, "another", loopback());
     let rule = name(&world.all(RULES)[0]);
     let status = json!({"status": {"validation": {"valid": true}}});
-    let call = Call::new(RULES.0, RULES.1, NAMESPACE, &rule, Action::Patch(Form::Merge, status)).on("status");
+    let call = Call::new(RULES.0, RULES.1, NAMESPACE, &rule, Action::Patch(Form::Merge, status));
     world.try_as("oathkeeper", call).unwrap();
     world.quiet().await;
     assert_eq!(world.requests(), before);
@@ -696,8 +865,8 @@ async fn a_rule_that_is_written_as_later_versions_are_is_served() {
     let rule = json!({"apiVersion": newer, "kind": "APIRule", "metadata": metadata, "spec": spec});
     world.create(newer, "apirules", NAMESPACE, rule);
     world.rule_is(SERVED.0, SERVED.1).await;
-    answers(&gateway, HOST, "/a", 200).await;
-    assert_eq!(ask(&gateway, Method::POST, HOST, "/a").await.0, 200);
+    gateway.answers(HOST, "/a", 200).await;
+    gateway.is(Method::POST, HOST, "/a", 200).await;
     assert_eq!(world.all(RULES).len(), 2);
 }
 
@@ -755,10 +924,10 @@ async fn hostile_apirules_harm_nobody() {
     }
     assert!(!world.rule_status(NAMESPACE, "nulls").to_string().contains("hunter2"));
     let long = format!("/{}", "a".repeat(8_000));
-    assert_eq!(ask(&gateway, Method::GET, "regex.kyma.local", &long).await.0, 404);
-    assert_eq!(ask(&gateway, Method::GET, "slow.kyma.local", &long).await.0, 404);
-    assert_eq!(ask(&gateway, Method::GET, "blow.kyma.local", &long).await.0, 404);
-    assert_eq!(ask(&gateway, Method::GET, HOST, "/").await.0, 200, "who is served stays so");
+    gateway.is(Method::GET, "regex.kyma.local", &long, 404).await;
+    gateway.is(Method::GET, "slow.kyma.local", &long, 404).await;
+    gateway.is(Method::GET, "blow.kyma.local", &long, 404).await;
+    gateway.is(Method::GET, HOST, "/", 200).await;
 }
 
 /// Refuses the next writes of a kind for ever, each time in other words.
@@ -802,13 +971,13 @@ async fn a_rule_that_is_not_wanted_any_more_does_not_answer_for_one_that_cannot_
     let (world, gateway) = exposing().await;
     world.api_rule(tutorial("my-function"));
     world.rule_is(SERVED.0, SERVED.1).await;
-    answers(&gateway, HOST, "/closed", 200).await;
+    gateway.answers(HOST, "/closed", 200).await;
     refuse(&world, "apply", RULES.1, 403);
     let config = json!({"trusted_issuers": ["https://issuer.example.com"]});
     world.change_rule(json!({"rules": [path("/closed", &["GET"], "jwt", config)]}));
     world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
     assert_eq!(world.all(RULES), Vec::<Arc<Value>>::new(), "what everybody may pass is gone");
-    answers(&gateway, HOST, "/closed", 404).await;
+    gateway.answers(HOST, "/closed", 404).await;
     // The other way round, the old Rule stays, and that is said.
     world.levers().clear_faults();
     world.change_rule(json!({"rules": [path("/open", &["GET"], "noop", json!({}))]}));

@@ -11,7 +11,7 @@ use crate::support::{
     remote::NAME,
     world::{NAMESPACE, World},
 };
-use crate::v1alpha2::serving;
+use crate::v1alpha2::{serve, serving};
 
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -67,6 +67,7 @@ async fn a_manifest_of_v1alpha2_with_an_address_is_built_as_it_is() {
     assert_eq!(shown["spec"]["source"], source, "nothing else was written into it");
     let status = &shown["status"];
     assert_eq!((&status["commit"], &status["source"]), (&json!(world.remote.head()), &json!(url)));
+    serve(&world, false);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

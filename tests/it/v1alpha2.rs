@@ -12,8 +12,9 @@ const NEWER: &str = "serverless.kyma-project.io/v1alpha2";
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
-/// Lets the agent convert Functions, and v1alpha2 be served; or neither.
-fn serve(world: &World, newer: bool) {
+/// Lets the agent convert Functions, and v1alpha2 be served; or neither, as a test leaves another cluster, which would ask an
+/// agent that is gone.
+pub(crate) fn serve(world: &World, newer: bool) {
     let mut definition = (*world.server.object(DEFINITIONS.0, DEFINITIONS.1, "", DEFINITION).unwrap()).clone();
     let versions = definition["spec"]["versions"].as_array_mut().unwrap();
     for version in versions.iter_mut() {

@@ -4,8 +4,8 @@
 //! [`NAMESPACE`], or has such a name or API group itself; a cluster on which somebody uses Mainstay is refused.
 //! Invariant: one world at a time, because an agent watches the whole cluster.
 //!
-//! What stays for the next run has the label [`SCAFFOLDING`]: our definitions, the agent's ServiceAccount with its roles,
-//! and the two namespaces.
+//! What stays for the next run has the label [`SCAFFOLDING`]: our definitions, those of other projects' kinds, the agent's
+//! ServiceAccount with its roles, and the two namespaces.
 
 use std::{
     future::Future,
@@ -21,6 +21,7 @@ use kube::{
     client::{Body, ClientBuilder},
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
+use mainstay::object::Digest;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::{
@@ -39,6 +40,17 @@ pub(crate) const KUBECONFIG: &str = "MAINSTAY_TEST_KUBECONFIG";
 const AGENT_NAMESPACE: &str = "mainstay-system";
 /// Label of what stays for the next run.
 pub(crate) const SCAFFOLDING: &str = "mainstay.dev/tests";
+/// The label of the definitions of other projects' kinds.
+const FOREIGN: &str = "foreign";
+/// What such a definition was made from.
+const SOURCE: &str = "mainstay.dev/tests-source";
+/// The rights of the agent and of its components.
+const RIGHTS: [&str; 4] = [
+    include_str!("../../../manifests/rbac.yaml"),
+    include_str!("../../../manifests/exposure/rbac.yaml"),
+    include_str!("../../../manifests/bindings/rbac.yaml"),
+    include_str!("../../../manifests/knative/rbac.yaml"),
+];
 /// API group of the definitions that tests make, and which they may therefore delete.
 const TEST_GROUP: &str = "mainstay-tests.example.org";
 /// ConfigMap in `kube-system` that tells the stand-in of a kubelet how containers end.
@@ -47,6 +59,9 @@ const OUTCOMES: &str = "mainstay-tests-outcomes";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How often an API server looks at what policies there are (`policyRefreshInterval` of k8s.io/apiserver); one that has
+/// been deleted refuses until then.
+const POLICIES_ARE_READ_EVERY: Duration = Duration::from_secs(1);
 
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 
@@ -148,6 +163,45 @@ impl External {
         self.call(&format!("test-{container}"), apply).unwrap();
     }
 
+    /// Lets a kind be served in all its versions, as its definition says; one that is there already is replaced if it is
+    /// another one.
+    ///
+    /// It stays, also for other tests: the garbage collector of a real cluster learns of a kind within half a minute.
+    pub(crate) fn define(self, definition: Value) {
+        self.wait(async move |api| api.define_foreign(definition).await);
+    }
+
+    /// Lets a kind that tests have defined be served no longer, and waits until that is so.
+    pub(crate) fn undefine(self, name: &str) {
+        self.wait(async |api| api.undefine_foreign(&[name.to_owned()]).await);
+    }
+
+    /// Lets no kind be served that tests have defined, but these.
+    pub(crate) fn keep_defined(self, names: &[&str]) {
+        self.wait(async |api| {
+            let all = api.list(&path_of(DEFINITIONS.0, DEFINITIONS.1, "", "", ""), DEFINITIONS.0).await;
+            let foreign = all.iter().filter(|one| one["metadata"]["labels"][SCAFFOLDING] == FOREIGN);
+            let names_of = foreign.map(|one| one["metadata"]["name"].as_str().unwrap());
+            let others: Vec<String> = names_of.filter(|name| !names.contains(name)).map(str::to_owned).collect();
+            api.undefine_foreign(&others).await;
+        });
+    }
+
+    /// Applies the objects of a manifest, which stay for the next run.
+    pub(crate) fn grant(self, manifest: &str) {
+        self.wait(async |api| api.scaffold_all(manifest).await);
+    }
+
+    /// A kubeconfig for whoever has this token.
+    pub(crate) fn kubeconfig(token: &str) -> String {
+        let text = std::fs::read_to_string(std::env::var_os(KUBECONFIG).unwrap()).unwrap();
+        let mut config: Value = serde_yaml::from_str(&text).unwrap();
+        for user in config["users"].as_array_mut().unwrap() {
+            user["user"] = json!({"token": token});
+        }
+        config.to_string()
+    }
+
     /// Waits for work on the connection's own runtime.
     fn wait<T: Send>(self, work: impl AsyncFnOnce(&Api) -> T + Send) -> T {
         on(&self.0.runtime, || work(&self.0.admin))
@@ -218,7 +272,8 @@ impl Api {
     }
 
     async fn call(&self, manager: &str, call: Call) -> Result<Value, Status> {
-        let name = if matches!(call.action, Action::Create(_)) { "" } else { &call.name };
+        let is_new = matches!(call.action, Action::Create(_)) && call.subresource.is_empty();
+        let name = if is_new { "" } else { &call.name };
         let path = path_of(&call.api_version, &call.resource, &call.namespace, name, &call.subresource);
         let written = format!("{path}?fieldManager={manager}");
         let plain = "application/json";
@@ -308,10 +363,8 @@ impl Api {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
             self.scaffold("namespaces", object).await;
         }
-        for document in serde_yaml::Deserializer::from_str(include_str!("../../../manifests/rbac.yaml")) {
-            let object = Value::deserialize(document).unwrap();
-            let resource = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
-            self.scaffold(&resource, object).await;
+        for manifest in RIGHTS {
+            self.scaffold_all(manifest).await;
         }
         for (resource, name) in [("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")] {
             let path = path_of("v1", resource, NAMESPACE, name, "");
@@ -323,6 +376,52 @@ impl Api {
         });
         let answer = self.ask(Method::POST, &path, "application/json", wanted.to_string().into()).await.unwrap();
         answer["status"]["token"].as_str().unwrap().to_owned()
+    }
+
+    async fn scaffold_all(&self, manifest: &str) {
+        for document in serde_yaml::Deserializer::from_str(manifest) {
+            let object = Value::deserialize(document).unwrap();
+            let resource = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+            self.scaffold(&resource, object).await;
+        }
+    }
+
+    async fn define_foreign(&self, mut definition: Value) {
+        let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+        // Whoever would convert is not there.
+        definition["spec"].as_object_mut().unwrap().remove("conversion");
+        let source = Digest::of(definition["spec"].to_string().as_bytes()).to_string();
+        let path = path_of(DEFINITIONS.0, DEFINITIONS.1, "", &name, "");
+        let found = self.get(&path).await;
+        if found.as_ref().is_some_and(|found| found["metadata"]["annotations"][SOURCE] != *source) {
+            assert!(found.as_ref().is_some_and(is_ours), "this cluster has {name} already, and not from us");
+            self.undefine_foreign(&[name.clone()]).await;
+        } else if found.is_some() {
+            return;
+        }
+        definition["metadata"]["labels"][SCAFFOLDING] = FOREIGN.into();
+        definition["metadata"]["annotations"][SOURCE] = source.into();
+        let collection = path_of(DEFINITIONS.0, DEFINITIONS.1, "", "", "");
+        self.ask(Method::POST, &collection, "application/json", definition.to_string().into()).await.unwrap();
+        let text = |at: &str| definition.pointer(at).and_then(Value::as_str).unwrap().to_owned();
+        let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+        let versions = definition["spec"]["versions"].as_array().unwrap();
+        for version in versions.iter().filter(|version| version["served"] == true) {
+            let served = format!("{group}/{}", version["name"].as_str().unwrap());
+            let served = path_of(&served, &plural, "", "", "");
+            self.until(&format!("{served} is served"), async || self.get(&served).await.is_some()).await;
+        }
+    }
+
+    /// Deletes definitions of other projects' kinds, and waits until nothing of them is served.
+    async fn undefine_foreign(&self, names: &[String]) {
+        let paths: Vec<String> = names.iter().map(|name| path_of(DEFINITIONS.0, DEFINITIONS.1, "", name, "")).collect();
+        for path in &paths {
+            let _ = self.ask(Method::DELETE, path, "application/json", Vec::new()).await;
+        }
+        for path in &paths {
+            self.until(&format!("{path} is gone"), async || self.get(path).await.is_none()).await;
+        }
     }
 
     /// Makes an object that stays for the next run, unless somebody else has made it.
@@ -366,6 +465,7 @@ impl Api {
             }
         }
         // Policies of GitSyncs of these tests: they would refuse the deletion of what those have applied.
+        let mut refuses = false;
         for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
             let collection = path_of("admissionregistration.k8s.io/v1", resource, "", "", "");
             for policy in self.list(&collection, "admissionregistration.k8s.io/v1").await {
@@ -373,6 +473,21 @@ impl Api {
                 if name.starts_with(&format!("mainstay-{NAMESPACE}")) {
                     let _ =
                         self.ask(Method::DELETE, &format!("{collection}/{name}"), "application/json", Vec::new()).await;
+                    refuses = true;
+                }
+            }
+        }
+        if refuses {
+            // They have the names of those of the next test, which must not take them for its own.
+            tokio::time::sleep(2 * POLICIES_ARE_READ_EVERY).await;
+        }
+        for resource in ["clusterrolebindings", "clusterroles"] {
+            let version = "rbac.authorization.k8s.io/v1";
+            for object in self.list(&path_of(version, resource, "", "", ""), version).await {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                if is_test_name(name) {
+                    let path = path_of(version, resource, "", name, "");
+                    let _ = self.ask(Method::DELETE, &path, "application/json", Vec::new()).await;
                 }
             }
         }

@@ -25,7 +25,7 @@ pub(crate) const API: &str = "serverless.kyma-project.io/v1alpha1";
 const NAME: &str = "serverless.kyma-project.io/function-name";
 
 /// Reasons of a Function that awaits what others do.
-const AWAITED: [&str; 2] = ["JobRunning", "DeploymentWaiting"];
+const AWAITED: [&str; 3] = ["JobRunning", "DeploymentWaiting", "ServiceWaiting"];
 
 /// A kind of children, as the server knows it.
 pub(crate) type Kind = (&'static str, &'static str);

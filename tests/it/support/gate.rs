@@ -65,6 +65,8 @@ impl fmt::Debug for Interference {
 pub(crate) struct Heard {
     /// `GET /api/v1/pods?watch=true`.
     pub(crate) asked: String,
+    /// The body of the request.
+    pub(crate) sent: Bytes,
     answer: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -201,11 +203,15 @@ impl Gate {
         self.heard.lock().clone().unwrap_or_default()
     }
 
-    /// Where the answer to a request is to be recorded.
-    fn hear(&self, request: &Request<Body>) -> Option<Arc<Mutex<Vec<u8>>>> {
+    fn is_recording(&self) -> bool {
+        self.heard.lock().is_some()
+    }
+
+    /// Where the answer to a request with this body is to be recorded.
+    fn hear(&self, request: &Request<Body>, sent: Bytes) -> Option<Arc<Mutex<Vec<u8>>>> {
         let mut heard = self.heard.lock();
         let asked = format!("{} {}", request.method(), request.uri().path_and_query()?);
-        let one = Heard { asked, answer: Arc::default() };
+        let one = Heard { asked, sent, answer: Arc::default() };
         let answer = Arc::clone(&one.answer);
         heard.as_mut()?.push(one);
         Some(answer)
@@ -318,7 +324,14 @@ impl Service<Request<Body>> for Gated {
                 return std::future::pending().await;
             }
             let shuts = (answered == Some(false)).then(|| Shuts(gate.clone()));
-            let heard = gate.hear(&request);
+            let heard = if gate.is_recording() {
+                let (parts, body) = request.into_parts();
+                let sent = body.collect().await?.to_bytes();
+                request = Request::from_parts(parts, Body::from(sent.to_vec()));
+                gate.hear(&request, sent)
+            } else {
+                None
+            };
             gate.sign(&mut request);
             let asked = format!("{} {}", request.method(), request.uri());
             let answer = cluster.ask(request).await;

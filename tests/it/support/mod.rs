@@ -6,6 +6,7 @@ pub(crate) mod build;
 pub(crate) mod canary;
 mod cpu_limit;
 pub(crate) mod debuggers;
+pub(crate) mod definitions;
 pub(crate) mod dev;
 pub(crate) mod docker_registry;
 pub(crate) mod drift;

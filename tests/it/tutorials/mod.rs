@@ -143,6 +143,7 @@ tutorials! {
     keep_triggers_in_git: Nothing,
     trigger_a_function_with_an_event: Nothing,
     subscribe_a_function_to_events: Nothing,
+    set_an_external_registry: Registry,
     switch_to_an_external_registry: Registry,
     set_environment_variables: Nothing,
     mount_secrets: Nothing,

@@ -72,13 +72,15 @@ async fn of_address(
     let Some(service) = server.object("v1", "services", key.namespace(), key.name()) else {
         return said(StatusCode::NOT_FOUND, "");
     };
-    if is_led(&service) {
-        return match of_service(server, &service, fastrand::u64(..100)) {
-            Some(revision) => answer(server, Asked { revision, from }, request).await,
-            None => said(StatusCode::NOT_FOUND, ""),
-        };
-    }
     let target = Target::new(key.namespace(), key.name(), port);
+    if is_led(&service) {
+        match of_service(server, &service, fastrand::u64(..100)) {
+            Some(revision) => return answer(server, Asked { revision, from }, request).await,
+            None if addresses(server, &target).is_empty() => return said(StatusCode::NOT_FOUND, ""),
+            // It has got another owner, who has not said yet where it leads to: until then it leads where it did.
+            None => {}
+        }
+    }
     let answered = lead(server, &target, from, request).await;
     answered.map(|body| body.unwrap_or_else(|| whole("")))
 }

@@ -1,0 +1,52 @@
+//! What Istio's policies need to know of the pods that they are for.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// The pods of an APIRule's Services.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Workloads {
+    /// Whether pods of the namespace get Istio's proxy, which makes the checks.
+    pub(super) have_proxies: bool,
+    /// The labels of the pods of each Service that is there and selects some.
+    pub(super) labels: HashMap<String, Value>,
+}
+
+/// Whether pods of a namespace with these labels get Istio's proxy.
+pub(super) fn have_proxies(labels: &Value) -> bool {
+    labels["istio-injection"] == "enabled"
+        || (labels["istio-injection"].is_null() && labels["istio.io/rev"].as_str().is_some_and(|rev| !rev.is_empty()))
+}
+
+/// The labels that a Service selects pods by, if there are any.
+pub(super) fn labels(service: &Value) -> Option<Value> {
+    service["spec"].get("selector").filter(|selector| selector.as_object().is_some_and(|all| !all.is_empty())).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_says_whether_its_pods_get_a_proxy() {
+        for (said, expected) in [
+            (json!({"istio-injection": "enabled"}), true),
+            (json!({"istio.io/rev": "stable"}), true),
+            (json!({"istio-injection": "disabled", "istio.io/rev": "stable"}), false),
+            (json!({"istio.io/rev": ""}), false),
+            (json!({"istio.io/dataplane-mode": "ambient"}), false),
+            (Value::Null, false),
+        ] {
+            assert_eq!(have_proxies(&said), expected, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_service_may_select_nothing() {
+        assert_eq!(labels(&json!({"spec": {"selector": {"app": "web"}}})), Some(json!({"app": "web"})));
+        assert_eq!(labels(&json!({"spec": {"selector": {}}})).or(labels(&json!({"spec": {}}))), None);
+    }
+}
