@@ -13,6 +13,9 @@ use tokio::sync::watch;
 
 use crate::store::Key;
 
+/// The image of the container beside the code of a Revision, which needs no process.
+pub const QUEUE_PROXY: &str = "gcr.io/knative-releases/knative.dev/serving/cmd/queue";
+
 /// The counts of a cluster.
 #[derive(Debug, Default)]
 pub struct Requests {

@@ -300,6 +300,44 @@ async fn a_service_that_is_in_the_way_is_said_and_taken_over_when_it_is_given() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_was_in_the_way_and_is_deleted_is_made_by_the_route() {
+    let machine = machine().await;
+    let ports = json!([{"name": "http", "port": 80, "targetPort": 8080}]);
+    let theirs = json!({"metadata": {"name": "hello"}, "spec": {"selector": {"app": "other"}, "ports": ports}});
+    machine.world.post("/api/v1/namespaces/default/services", theirs).await.expect(201);
+    machine.pod("other", "sleep 600", json!({})).await;
+    until(&machine, "it has Endpoints", |m| object(m, "v1", "endpoints", "hello")["subsets"].is_array()).await;
+    machine.world.post(SERVICES, service("hello", "one", &json!({}))).await.expect(201);
+    let is_said = |m: &Machine| said(&serving(m, "services", "hello")) == "True / False NotOwned / False NotOwned";
+    until(&machine, "it is said", is_said).await;
+    machine.world.delete("/api/v1/namespaces/default/services/hello", json!({})).await.expect(200);
+    let woken = json!({"metadata": {"annotations": {"example.org/woken": "now"}}});
+    patch(&machine, KNATIVE, "services", "hello", woken).await;
+    ready(&machine, "hello").await;
+    assert_eq!(ask(&machine, "hello", "/").await, "200 one hello-00001");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_endpoints_of_a_service_that_is_gone_go_before_the_route_makes_its_own() {
+    let machine = machine().await;
+    const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
+    let labels = json!({"endpoints.kubernetes.io/managed-by": "endpoint-controller"});
+    for (name, labels) in [("late", labels), ("hand", json!({}))] {
+        let left = json!({"metadata": {"name": name, "labels": labels}});
+        machine.world.post(ENDPOINTS, left).await.expect(201);
+        machine.world.post(SERVICES, service(name, "one", &json!({}))).await.expect(201);
+    }
+    until(&machine, "it is said", |m| condition(&serving(m, "routes", "hand"), "Ready") == "False NotOwned").await;
+    until(&machine, "it waits", |m| {
+        condition(&serving(m, "routes", "late"), "Ready") == "Unknown IngressNotConfigured"
+    })
+    .await;
+    assert_eq!(object(&machine, "v1", "services", "late"), Value::Null);
+    machine.world.delete(&format!("{ENDPOINTS}/late"), json!({})).await.expect(200);
+    ready(&machine, "late").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_requests_there_are_no_pods_and_the_next_one_is_held_until_there_are() {
     let machine = machine().await;
     let scale = json!({"autoscaling.knative.dev/minScale": "0", "autoscaling.knative.dev/maxScale": "2"});

@@ -126,7 +126,7 @@ fn services(client: &Client, autoscaler: &Value, is_active: bool) {
     of_pods["metadata"]["labels"] = labels.clone();
     of_pods["spec"] = json!({
         "selector": {names::REVISION_UID: labels[names::REVISION_UID]},
-        "ports": [{"name": "http", "port": 80, "targetPort": pod::PORT}],
+        "ports": [{"name": "http", "port": 80, "targetPort": pod::PROXY_PORT}],
     });
     for service in [&own, &of_pods] {
         // As above.

@@ -9,7 +9,7 @@
 //! Invariant: an object that another controls is left alone, and said to be in the way.
 //! Invariant: a Deployment's image and variables stay as somebody changes them: Knative looks at neither again.
 //!
-//! Deliberately absent: TLS, pods of several containers, gradual rollouts, and the digests of tags.
+//! Deliberately absent: TLS, several containers with code, gradual rollouts, and the digests of tags.
 
 pub mod admission;
 mod autoscaler;

@@ -4,10 +4,15 @@ use serde_json::{Value, json};
 
 use super::settings::Settings;
 use super::{children, names};
-use devcluster_apiserver::object::text;
+use devcluster_apiserver::object::{count, text};
+use devcluster_apiserver::requests::QUEUE_PROXY;
 
-/// The name of the port of the code.
-pub(super) const PORT: &str = "user-port";
+/// The name of the port of the code, and of that of the proxy beside it.
+const PORT: &str = "user-port";
+pub(super) const PROXY_PORT: &str = "queue-port";
+/// Where the proxy takes requests, and where it says that they have ended.
+const TRAFFIC: u16 = 8012;
+const ADMIN: u16 = 8022;
 /// What the code listens on unless it says so.
 const DEFAULT_PORT: u64 = 8080;
 /// How long a request may take, in seconds.
@@ -57,14 +62,14 @@ fn pod(revision: &Value) -> Value {
         }
     }
     spec["terminationGracePeriodSeconds"] = timeout.into();
-    spec["containers"] = json!([user(revision)]);
+    spec["containers"] = json!([user(revision), proxy(revision, timeout)]);
     spec
 }
 
 /// The container with the code.
 fn user(revision: &Value) -> Value {
     let mut container = revision["spec"]["containers"][0].clone();
-    let port = container["ports"][0]["containerPort"].as_u64().unwrap_or(DEFAULT_PORT);
+    let port = port(revision);
     container["name"] = container_name(revision).into();
     container["ports"] = json!([{"name": PORT, "containerPort": port, "protocol": "TCP"}]);
     let mut env = container["env"].as_array().cloned().unwrap_or_default();
@@ -77,12 +82,57 @@ fn user(revision: &Value) -> Value {
     env.extend(own.map(|(name, value)| json!({"name": name, "value": value})));
     container["env"] = env.into();
     container["terminationMessagePolicy"] = "FallbackToLogsOnError".into();
+    container["lifecycle"] =
+        json!({"preStop": {"httpGet": {"path": "/wait-for-drain", "port": ADMIN, "scheme": "HTTP"}}});
     for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
         if container[probe].is_object() {
             container[probe] = with_port(&container[probe], port);
         }
     }
+    if is_asked_by_proxy(&container["readinessProbe"])
+        && let Some(container) = container.as_object_mut()
+    {
+        container.remove("readinessProbe");
+    }
     container
+}
+
+fn port(revision: &Value) -> u64 {
+    revision["spec"]["containers"][0]["ports"][0]["containerPort"].as_u64().unwrap_or(DEFAULT_PORT)
+}
+
+/// Whether the proxy asks the code what this probe would.
+fn is_asked_by_proxy(probe: &Value) -> bool {
+    probe["httpGet"].is_object() || probe["tcpSocket"].is_object()
+}
+
+/// The proxy beside the code.
+fn proxy(revision: &Value, timeout: u64) -> Value {
+    let (port, probe) = (port(revision), &revision["spec"]["containers"][0]["readinessProbe"]);
+    let probe = if is_asked_by_proxy(probe) { with_port(probe, port).to_string() } else { String::new() };
+    let env = [
+        ("SERVING_NAMESPACE", text(revision, "/metadata/namespace").to_owned()),
+        ("SERVING_SERVICE", label(revision, names::SERVICE)),
+        ("SERVING_CONFIGURATION", label(revision, names::CONFIGURATION)),
+        ("SERVING_REVISION", text(revision, "/metadata/name").to_owned()),
+        ("QUEUE_SERVING_PORT", TRAFFIC.to_string()),
+        ("CONTAINER_CONCURRENCY", count(revision, "/spec/containerConcurrency").to_string()),
+        ("REVISION_TIMEOUT_SECONDS", timeout.to_string()),
+        ("USER_PORT", port.to_string()),
+        ("SERVING_READINESS_PROBE", probe),
+    ];
+    let env = env.map(|(name, value)| json!({"name": name, "value": value}));
+    let ports = [("http-queueadm", ADMIN), ("http-autometric", 9090), ("http-usermetric", 9091), (PROXY_PORT, TRAFFIC)];
+    let ports = ports.map(|(name, port)| json!({"name": name, "containerPort": port, "protocol": "TCP"}));
+    let header = json!({"name": "K-Network-Probe", "value": "queue"});
+    json!({
+        "name": "queue-proxy", "image": QUEUE_PROXY, "resources": {"requests": {"cpu": "25m"}}, "env": env, "ports": ports,
+        "readinessProbe": {"httpGet": {"port": TRAFFIC, "httpHeaders": [header]}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
+            "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    })
 }
 
 fn label(revision: &Value, name: &str) -> String {

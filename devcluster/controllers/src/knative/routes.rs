@@ -20,6 +20,10 @@ pub(super) const ALL_TRAFFIC: &str = "AllTrafficAssigned";
 const CERTIFICATE: &str = "CertificateProvisioned";
 const INGRESS: &str = "IngressReady";
 const FINALIZER: &str = "routes.serving.knative.dev";
+/// Label of Endpoints that are made for the pods of a Service.
+const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+/// How long until one that is being deleted is looked for again.
+const SOON: Duration = Duration::from_millis(100);
 /// How long until an object that is in the way is looked for again: first, and at most.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
@@ -103,6 +107,9 @@ fn in_the_way(client: &Client, route: &Value, conditions: &mut Conditions, it: &
     } else {
         conditions.is_unknown(INGRESS, "IngressNotConfigured", "Ingress has not yet been reconciled.");
     }
+    if *missing == Missing::Leaving {
+        return SOON;
+    }
     let since = conditions.get(INGRESS).map_or("", |condition| text(condition, "/lastTransitionTime"));
     let since: Option<jiff::Timestamp> = since.parse().ok();
     let waited = since.map_or(0, |since| client.now().as_second() - since.as_second());
@@ -182,7 +189,14 @@ fn placeholder(client: &Client, route: &Value, tag: &str, programmed: Option<()>
     let mut labels = labels(route);
     labels.remove(names::VISIBILITY);
     let known = client.get(&Subject::new("services", namespace, &name));
+    let endpoints = client.get(&Subject::new("endpoints", namespace, &name));
+    let foreign = endpoints.filter(|endpoints| !controls(route, endpoints));
     let Some(known) = known else {
+        // Those of a Service that has just been deleted go soon, unless there is another of its name.
+        if let Some(foreign) = foreign {
+            let is_leaving = foreign["metadata"]["labels"][MANAGED_BY] == "endpoint-controller";
+            return Err(failed("Endpoint")(if is_leaving { Missing::Leaving } else { Missing::NotOwned }));
+        }
         let mut desired = children::built(route, "v1", "Service", &name);
         desired["metadata"]["labels"] = labels.into();
         desired["metadata"]["annotations"] = names::annotations(route).into();
@@ -203,8 +217,7 @@ fn placeholder(client: &Client, route: &Value, tag: &str, programmed: Option<()>
     if is_terminating(&known) {
         return Err(failed("Service")(Missing::Leaving));
     }
-    let endpoints = client.get(&Subject::new("endpoints", namespace, &name));
-    if endpoints.is_some_and(|endpoints| !controls(route, &endpoints)) {
+    if foreign.is_some() {
         return Err(failed("Endpoint")(Missing::NotOwned));
     }
     if programmed.is_none() {

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// The body of an answer.
-pub(super) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// The ready endpoints of a port of a Service.
 pub(super) fn addresses(server: &Server, target: &Target) -> Vec<SocketAddr> {

@@ -23,7 +23,6 @@ use super::super::target::Target;
 use super::destination::{is_led, of_service};
 use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{is_terminating, is_true, text};
-use devcluster_apiserver::requests::UnderWay;
 use devcluster_apiserver::server::Server;
 use devcluster_apiserver::store::Key;
 
@@ -106,20 +105,57 @@ pub(in crate::gateway) async fn answer(
         Err(Elapsed { .. }) => return said(StatusCode::GATEWAY_TIMEOUT, "activator request timeout"),
     };
     let (mut parts, body) = request.into_parts();
+    forwarded(&mut parts.headers, &from);
+    strip(&mut parts.headers);
+    let answering = exchange(&mut sender, Request::from_parts(parts, body), under_way);
+    match tokio::time::timeout_at(end, answering).await {
+        Err(Elapsed { .. }) => said(StatusCode::GATEWAY_TIMEOUT, "request timeout"),
+        Ok(mut answer) => {
+            strip(answer.headers_mut());
+            answer
+        }
+    }
+}
+
+/// Answers a request by what listens at an address; `guard` is dropped when the answer has ended.
+pub(crate) async fn relay<G: Send + Unpin + 'static>(
+    address: SocketAddr,
+    request: Request<Incoming>,
+    guard: G,
+) -> Response<Body> {
+    match connect(address).await {
+        Some(mut sender) => exchange(&mut sender, request, guard).await,
+        None => said(StatusCode::BAD_GATEWAY, ""),
+    }
+}
+
+async fn exchange<G: Send + Unpin + 'static>(
+    sender: &mut SendRequest<Incoming>,
+    request: Request<Incoming>,
+    guard: G,
+) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().cloned();
     parts.uri = path.map_or_else(|| Uri::from_static("/"), Uri::from);
     parts.version = Version::HTTP_11;
-    forwarded(&mut parts.headers, &from);
-    strip(&mut parts.headers);
-    match tokio::time::timeout_at(end, sender.send_request(Request::from_parts(parts, body))).await {
-        Err(_) => said(StatusCode::GATEWAY_TIMEOUT, "request timeout"),
-        Ok(Err(_)) => said(StatusCode::BAD_GATEWAY, ""),
-        Ok(Ok(mut answer)) => {
+    remove_hops(&mut parts.headers);
+    match sender.send_request(Request::from_parts(parts, body)).await {
+        Err(_) => said(StatusCode::BAD_GATEWAY, ""),
+        Ok(mut answer) => {
             remove_hops(answer.headers_mut());
-            strip(answer.headers_mut());
-            answer.map(|body| Counted { body, _under_way: under_way }.boxed_unsync())
+            answer.map(|body| Guarded { body, _guard: guard }.boxed_unsync())
         }
     }
+}
+
+async fn connect(address: SocketAddr) -> Option<SendRequest<Incoming>> {
+    let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await.ok()?.ok()?;
+    // Without it small requests wait for acknowledgements.
+    let _ = stream.set_nodelay(true);
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
+    // It ends with the answer, or with whoever reads that.
+    tokio::spawn(connection);
+    Some(sender)
 }
 
 fn strip(headers: &mut HeaderMap) {
@@ -133,14 +169,8 @@ async fn connected(server: &Server, revision: &Key) -> Option<SendRequest<Incomi
     let mut asked: Option<Instant> = None;
     loop {
         for address in pods(server, revision) {
-            if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
-                // Without it small requests wait for acknowledgements.
-                let _ = stream.set_nodelay(true);
-                if let Ok((sender, connection)) = handshake(TokioIo::new(stream)).await {
-                    // It ends with the answer, or with whoever reads that.
-                    tokio::spawn(connection);
-                    return Some(sender);
-                }
+            if let Some(sender) = connect(address).await {
+                return Some(sender);
             }
         }
         if asked.is_none_or(|at| at.elapsed() >= ASK) {
@@ -170,7 +200,7 @@ fn pods(server: &Server, revision: &Key) -> Vec<SocketAddr> {
         let address: IpAddr = text(pod, "/status/podIP").parse().ok().filter(IpAddr::is_loopback)?;
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let mut ports = containers.flat_map(|one| one["ports"].as_array().into_iter().flatten());
-        let port = ports.find(|port| port["name"] == "user-port")?["containerPort"].as_u64()?;
+        let port = ports.find(|port| port["name"] == "queue-port")?["containerPort"].as_u64()?;
         Some(SocketAddr::new(address, u16::try_from(port).ok()?))
     };
     let mut found: Vec<SocketAddr> = all.iter().filter(is_it).filter_map(address).collect();
@@ -178,7 +208,8 @@ fn pods(server: &Server, revision: &Key) -> Vec<SocketAddr> {
     found
 }
 
-fn said(status: StatusCode, text: &str) -> Response<Body> {
+/// An answer with a status and a text.
+pub(crate) fn said(status: StatusCode, text: &str) -> Response<Body> {
     let mut answer = Response::new(whole(text));
     *answer.status_mut() = status;
     answer
@@ -189,13 +220,13 @@ fn whole(text: &str) -> Body {
     Full::new(Bytes::copy_from_slice(text.as_bytes())).map_err(never).boxed_unsync()
 }
 
-/// The body of an answer whose request counts until it has ended.
-struct Counted {
+/// The body of an answer that holds something until it has ended.
+struct Guarded<G> {
     body: Incoming,
-    _under_way: UnderWay,
+    _guard: G,
 }
 
-impl hyper::body::Body for Counted {
+impl<G: Unpin> hyper::body::Body for Guarded<G> {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -11,7 +11,8 @@
 mod activator;
 mod destination;
 
-pub(crate) use activator::serve;
+pub(crate) use super::forward::Body;
 pub(super) use activator::{Asked, answer};
+pub(crate) use activator::{relay, said, serve};
 pub(crate) use destination::is_led;
 pub(super) use destination::of_host;
