@@ -10,6 +10,7 @@ use std::{
 };
 
 const SERVICES: &str = "/apis/serving.knative.dev/v1/namespaces/default/services";
+const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server of the text in `TEXT`; a request for `/slow` takes a while.
@@ -321,7 +322,6 @@ async fn a_service_that_was_in_the_way_and_is_deleted_is_made_by_the_route() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_endpoints_of_a_service_that_is_gone_go_before_the_route_makes_its_own() {
     let machine = machine().await;
-    const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
     let labels = json!({"endpoints.kubernetes.io/managed-by": "endpoint-controller"});
     for (name, labels) in [("late", labels), ("hand", json!({}))] {
         let left = json!({"metadata": {"name": name, "labels": labels}});
