@@ -1,6 +1,7 @@
 //! Services of Knative on the node: from their creation to an answer, and what becomes of them.
 
-use crate::machine::{HOST, Machine, eventually};
+use crate::machine::{HOST, Machine, PODS, eventually};
+use devcluster_apiserver::store::Key;
 use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
@@ -9,6 +10,7 @@ use std::{
 };
 
 const SERVICES: &str = "/apis/serving.knative.dev/v1/namespaces/default/services";
+const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server of the text in `TEXT`; a request for `/slow` takes a while.
@@ -320,7 +322,6 @@ async fn a_service_that_was_in_the_way_and_is_deleted_is_made_by_the_route() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_endpoints_of_a_service_that_is_gone_go_before_the_route_makes_its_own() {
     let machine = machine().await;
-    const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
     let labels = json!({"endpoints.kubernetes.io/managed-by": "endpoint-controller"});
     for (name, labels) in [("late", labels), ("hand", json!({}))] {
         let left = json!({"metadata": {"name": name, "labels": labels}});
@@ -484,4 +485,26 @@ async fn what_knative_refuses_is_refused_in_its_words_and_defaults_are_filled_in
     let path = "/apis/serving.knative.dev/v1/namespaces/default/revisions/hello-00001";
     let refused = machine.world.merge(path, json!({"spec": {"timeoutSeconds": 5}})).await;
     refused.refused(400, "BadRequest", "Immutable fields changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_to_end_answers_what_it_was_asked_before() {
+    let machine = machine().await;
+    let scale = json!({"autoscaling.knative.dev/minScale": "1", "autoscaling.knative.dev/maxScale": "1"});
+    machine.world.post(SERVICES, service("hello", "one", &scale)).await.expect(201);
+    ready(&machine, "hello").await;
+    let pod = machine.world.server.objects("v1", "pods", Some("default")).remove(0);
+    let containers = pod["status"]["containerStatuses"].as_array().unwrap();
+    let names: Vec<_> = containers.iter().map(|one| (one["name"].as_str().unwrap(), one["ready"] == true)).collect();
+    assert_eq!(names, [("user-container", true), ("queue-proxy", true)]);
+    let asked = ask(&machine, "hello", "/slow");
+    let deleted = async {
+        let key = Key::new("default", "hello-00001");
+        let is_asked = || machine.world.server.requests().load(&key, Instant::now()).under_way == 1;
+        eventually("it is asked", is_asked).await;
+        let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
+        machine.world.delete(&path, json!({})).await.expect(200);
+    };
+    let (answer, ()) = tokio::join!(asked, deleted);
+    assert_eq!(answer, "200 one hello-00001");
 }

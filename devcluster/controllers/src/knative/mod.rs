@@ -82,11 +82,13 @@ impl Controller for Knative {
                 // that requests still go to the one before.
                 let is_new = event.change() == Change::Added;
                 let all = if is_new { [Some(route), service] } else { [service, Some(route)] };
-                all.into_iter().flatten().for_each(|subject| queue.add(subject));
+                for subject in all.into_iter().flatten() {
+                    queue.add(subject);
+                }
             }
             REVISIONS => {
                 queue.add(Subject::of(event));
-                labelled(names::CONFIGURATION).into_iter().for_each(|name| queue.add(of(CONFIGURATIONS, name)));
+                add_labelled(event, queue, names::CONFIGURATION, CONFIGURATIONS);
                 if let Some(name) = labelled(names::SERVICE) {
                     queue.add(of(SERVICES, name));
                     queue.add(of(ROUTES, name));
@@ -94,15 +96,15 @@ impl Controller for Knative {
             }
             ROUTES => {
                 queue.add(Subject::of(event));
-                labelled(names::SERVICE).into_iter().for_each(|name| queue.add(of(SERVICES, name)));
+                add_labelled(event, queue, names::SERVICE, SERVICES);
             }
             AUTOSCALERS | SERVERLESS => {
                 queue.add(of(AUTOSCALERS, event.key.name()));
-                labelled(names::REVISION).into_iter().for_each(|name| queue.add(of(REVISIONS, name)));
+                add_labelled(event, queue, names::REVISION, REVISIONS);
             }
             INGRESSES => {
                 queue.add(Subject::of(event));
-                labelled(names::ROUTE).into_iter().for_each(|name| queue.add(of(ROUTES, name)));
+                add_labelled(event, queue, names::ROUTE, ROUTES);
             }
             DEPLOYMENTS => {
                 if let Some(name) = labelled(names::REVISION) {
@@ -127,7 +129,9 @@ impl Controller for Knative {
     }
 
     fn waited_for(&mut self, revisions: &BTreeSet<Key>, queue: &mut Queue<'_>) {
-        revisions.iter().for_each(|revision| queue.add(autoscaler::of(revision)));
+        for revision in revisions {
+            queue.add(autoscaler::of(revision));
+        }
     }
 
     fn reconcile(&mut self, client: &Client, subject: &Subject, queue: &mut Queue<'_>) {
@@ -150,6 +154,13 @@ impl Controller for Knative {
             INGRESSES => ingresses::reconcile(client, subject, &object),
             _ => {}
         }
+    }
+}
+
+/// Adds the object of a storage that a label names.
+fn add_labelled(event: &Event, queue: &mut Queue<'_>, label: &str, storage: &str) {
+    if let Some(name) = event.latest().and_then(|stored| labelled(stored, label)) {
+        queue.add(Subject::new(storage, event.key.namespace(), name));
     }
 }
 

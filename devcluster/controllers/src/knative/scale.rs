@@ -180,14 +180,14 @@ mod tests {
     };
 
     /// The size and the state after so many seconds with so many requests under way.
-    fn after(facts: Facts, seconds: u64, under_way: u64) -> (i64, State) {
+    fn after(facts: Facts, seconds: u32, under_way: u32) -> (i64, State) {
         let start = Instant::now();
         let mut seen = Seen::since(start);
-        let mut load = Load { under_way, seconds: 0.0 };
+        let mut load = Load { under_way: under_way.into(), seconds: 0.0 };
         let mut now = start;
         for second in (0..=seconds).step_by(2) {
-            now = start + Duration::from_secs(second);
-            load.seconds = second as f64 * under_way as f64;
+            now = start + Duration::from_secs(second.into());
+            load.seconds = f64::from(second) * f64::from(under_way);
             seen.observe(now, load, settings().stable_window);
         }
         let scale = decide(&facts, &seen, load, now, &settings());

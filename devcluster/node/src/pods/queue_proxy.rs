@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::container::{Container, Update, stopped};
@@ -60,7 +60,6 @@ struct Shared {
 /// A request that is under way.
 struct UnderWay {
     shared: Arc<Shared>,
-    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for UnderWay {
@@ -106,11 +105,12 @@ impl Shared {
             return serving::said(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, "");
         }
         self.under_way.send_modify(|count| *count += 1);
-        let mut under_way = UnderWay { shared: Arc::clone(&self), _permit: None };
-        if let Some(permits) = &self.permits {
-            under_way._permit = Arc::clone(permits).acquire_owned().await.ok();
-        }
-        serving::relay(SocketAddr::from((self.address, self.port)), request, under_way).await
+        let under_way = UnderWay { shared: Arc::clone(&self) };
+        let permit = match &self.permits {
+            Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
+            None => None,
+        };
+        serving::relay(SocketAddr::from((self.address, self.port)), request, (under_way, permit)).await
     }
 
     /// Answers once no request is under way.

@@ -113,7 +113,7 @@ fn camel(name: &str) -> &str {
 }
 
 fn traffic(object: &Value, found: &mut Findings) {
-    let Some(targets) = object["spec"]["traffic"].as_array() else { return };
+    let targets = object["spec"]["traffic"].as_array().map_or(&[][..], Vec::as_slice);
     let mut sum = 0;
     for (index, target) in targets.iter().enumerate() {
         let percent = target["percent"].as_i64().unwrap_or(0);
@@ -129,7 +129,7 @@ fn traffic(object: &Value, found: &mut Findings) {
             found.add(what, format!("spec.traffic[{index}].latestRevision"));
         }
     }
-    if !targets.is_empty() && sum != 100 {
+    if sum != 100 {
         found.add(format!("Traffic targets sum to {sum}, want 100"), "spec.traffic");
     }
 }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_template_with_a_name_of_its_own_changes_with_its_name_only() {
         let service = |name: &str, image: &str| {
-            json!({"metadata": {"name": "hello"}, "spec": {"template": {
+            json!({"metadata": {"name": "hello"}, "spec": {"traffic": [{"percent": 100}], "template": {
                 "metadata": {"name": name}, "spec": {"containers": [{"image": image}]}}}})
         };
         let of = |new: &Value| check("Service", new, &service("hello-a", "i"), "ada").0.join("\n");
@@ -260,7 +260,7 @@ mod tests {
     fn who_made_it_cannot_be_changed_nor_left_out() {
         let service = |annotations: Value, image: &str| {
             json!({"metadata": {"name": "hello", "annotations": annotations},
-                "spec": {"template": {"spec": {"containers": [{"image": image}]}}}})
+                "spec": {"traffic": [{"percent": 100}], "template": {"spec": {"containers": [{"image": image}]}}}})
         };
         let old = service(json!({names::CREATOR: "ada", names::MODIFIER: "ada"}), "i");
         let of = |new: &Value| check("Service", new, &old, "bob").0.join("\n");
@@ -271,5 +271,12 @@ mod tests {
         let revision = |image: &str| json!({"metadata": {"name": "r"}, "spec": {"containers": [{"image": image}]}});
         let changed = check("Revision", &revision("j"), &revision("i"), "ada").0.join("\n");
         assert_eq!(changed, "Immutable fields changed (-old +new): spec");
+    }
+
+    #[test]
+    fn a_route_has_traffic() {
+        let route = json!({"metadata": {"name": "hello"}});
+        let found = check("Route", &route, &Value::Null, "ada").0.join("\n");
+        assert_eq!(found, "Traffic targets sum to 0, want 100: spec.traffic");
     }
 }
