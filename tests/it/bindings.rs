@@ -406,7 +406,8 @@ async fn a_usage_whose_status_is_refused_is_tried_seldom_whatever_changes() {
     world.function("hello", inline("1"));
     world.runs("hello").await;
     world.levers().fail_next(devcluster::fault_injection::Fault {
-        resource: "servicebindingusages/status".into(),
+        verb: "patch".into(),
+        resource: "servicebindingusages".into(),
         code: 403,
         message: "not today".into(),
         times: 1_000_000,
@@ -414,8 +415,8 @@ async fn a_usage_whose_status_is_refused_is_tried_seldom_whatever_changes() {
     });
     let tried = |w: &World| {
         let counts = w.levers().counts();
-        let is_status = |resource: &str| resource.starts_with("servicebindingusages") && resource.ends_with("/status");
-        let of_usages = counts.iter().filter(|count| is_status(&count.resource));
+        let of_usages =
+            counts.iter().filter(|count| count.verb == "patch" && count.resource.starts_with("servicebindingusages"));
         of_usages.map(|count| count.count).sum::<u64>()
     };
     world.usage("hello", "redis", "hello");

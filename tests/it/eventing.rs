@@ -460,7 +460,7 @@ async fn a_trigger_of_the_newer_version_gets_events_beside_an_older_one() {
 async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
     let events = Events::running().await;
     // The first in the order in which they are written.
-    events.world.levers().fail_next(devcluster::fault_injection::Fault {
+    events.world.server.embedded().faults().fail_next(devcluster::fault_injection::Fault {
         resource: "subscriptions/status".into(),
         name: "a".into(),
         code: 403,
@@ -469,7 +469,7 @@ async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
         ..Default::default()
     });
     let writes = || {
-        let counts = events.world.levers().counts();
+        let counts = events.world.server.embedded().faults().counts();
         let is_status = |resource: &str| resource.starts_with("subscriptions") && resource.ends_with("/status");
         let of_status = counts.iter().filter(|count| is_status(&count.resource));
         of_status.map(|count| count.count).sum::<u64>()
@@ -492,7 +492,7 @@ async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
     // 5 s at least between two attempts.
     let most = begin.elapsed().as_secs() / 5 + 1;
     assert!(refused <= most, "{refused} attempts within {:?}", begin.elapsed());
-    events.world.levers().clear_faults();
+    events.world.server.embedded().faults().clear_faults();
     events.subscription_is("a", true).await;
 }
 
