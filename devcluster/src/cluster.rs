@@ -8,6 +8,9 @@ use std::{ops::Deref, sync::Arc, time::Duration};
 
 use devcluster_apiserver::kinds::table::Converter;
 use devcluster_apiserver::server::{self, Server};
+use devcluster_apiserver::status::Status;
+use devcluster_apiserver::{Action, Call, Caller};
+use devcluster_controllers::knative;
 use devcluster_node::{Node, NodeOptions, Registry, RegistryOptions};
 
 /// How a cluster behaves.
@@ -30,6 +33,8 @@ pub struct Options {
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
+    /// Whether the controllers of Knative Serving run where its definitions ([`crate::knative::DEFINITIONS`]) are applied; false.
+    pub knative: bool,
     /// Converts objects of definitions with the strategy `Webhook`; none.
     pub converter: Option<Converter>,
 }
@@ -37,7 +42,14 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let server::Options {
-            bookmark_interval, watch_timeout, future_wait, most_pods, autoscaler_interval, rbac, ..
+            bookmark_interval,
+            watch_timeout,
+            future_wait,
+            most_pods,
+            autoscaler_interval,
+            rbac,
+            knative,
+            ..
         } = server::Options::default();
         Self {
             bookmark_interval,
@@ -48,6 +60,7 @@ impl Default for Options {
             registry: None,
             node: None,
             rbac,
+            knative,
             converter: None,
         }
     }
@@ -81,6 +94,7 @@ impl Cluster {
             registry,
             node,
             rbac,
+            knative,
             converter,
         } = options;
         let images = registry.map(|options| Arc::new(Registry::new(options)));
@@ -92,6 +106,8 @@ impl Cluster {
             most_pods,
             autoscaler_interval,
             rbac,
+            knative,
+            webhook: knative.then_some(devcluster_controllers::knative::admission::answer),
             service_network: node.as_ref().map(|node| node.services()),
             kubelet: node.clone().map(|node| node as _),
             extension: images.clone().map(|images| images as _),
@@ -106,6 +122,24 @@ impl Cluster {
             node.start(&self.server);
         }
         devcluster_controllers::start(&self.server)
+    }
+
+    /// Installs Knative Serving: its definitions, its settings and what has its webhooks asked. It runs only with [`Options::knative`].
+    ///
+    /// # Errors
+    /// Something of it cannot be created, because it is there already.
+    pub fn install_knative(&self) -> Result<(), Status> {
+        let documents = [knative::DEFINITIONS, knative::SETUP].into_iter().flat_map(|all| all.split("\n---\n"));
+        for document in documents {
+            let object: serde_json::Value =
+                serde_yaml::from_str(document).map_err(|error| Status::new(500, "InternalError", error.to_string()))?;
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            let plural = format!("{}s", text("kind").to_lowercase());
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+            let call = Call::new(&text("apiVersion"), &plural, &namespace, "", Action::Create(object));
+            self.server.call(&Caller::new("knative"), call)?;
+        }
+        Ok(())
     }
 
     /// Where a Service is listened on, a URL per TCP port in the order of its ports; empty without a node.

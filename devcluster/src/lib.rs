@@ -22,5 +22,5 @@ pub use devcluster_apiserver::{
     Action, Call, Caller, Server, Serving, Simulation, Subscription, fault_injection, history, route, service, status,
     verbs,
 };
-pub use devcluster_controllers::service_catalog;
+pub use devcluster_controllers::{knative, service_catalog};
 pub use devcluster_node::{Gateway, HostImage, LOOPBACK, NodeOptions, RegistryOptions, gateway, registry};

@@ -9,8 +9,8 @@
 //!   changed, by whom
 //! - `dry_run`: what an apply would do; `audit`: whether an object is as it is known, by that, and
 //!   `audited`: what became of it; `load`: what a request says about the server
-//! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count; `ignored`: what is
-//!   left to others
+//! - `server_side`: an apply, over what collides with it; `replicas`: the handover of a replica count; `transfer`: that of a
+//!   whole object; `ignored`: what is left to others
 //! - [`FollowUp`]: what the drift loop has to do because of a write
 //!
 //! Invariant: every write to a managed object is made here, one at a time per object.
@@ -38,6 +38,7 @@ mod rerun;
 #[expect(clippy::disallowed_methods, reason = "the latency of reverts is measured")]
 mod revert;
 mod server_side;
+mod transfer;
 mod waiting;
 #[expect(clippy::disallowed_methods, reason = "the clock of all writes is here")]
 mod writer;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what is said of another generation does not count: for a moment after an update, the old Ready=True is there.
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::child_state::{self, ChildIdentity, Condition};
@@ -21,6 +22,12 @@ pub struct KnativeService {
     pub latest_ready: String,
     /// `status.url`.
     pub url: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// The Revisions that requests are led to, with commas.
+    pub routed: String,
+    /// Since when Ready is as it is.
+    pub since: Option<Timestamp>,
     /// Its conditions: Ready, ConfigurationsReady, RoutesReady.
     pub conditions: Vec<Condition>,
 }
@@ -65,6 +72,17 @@ impl KnativeService {
     /// Whether a Revision of it serves, of whatever generation.
     pub fn serves(&self) -> bool {
         !self.identity.terminating && !self.latest_ready.is_empty() && self.is("RoutesReady", "True")
+    }
+
+    /// What decides on its Revisions, once only the newest is needed; `None` before.
+    pub fn settled(&self) -> Option<String> {
+        let is_settled = self.is_ready() && self.latest_created == self.latest_ready;
+        is_settled.then(|| format!("{} {} {} {}", self.identity.uid, self.generation, self.latest_ready, self.routed))
+    }
+
+    /// Whether it has had one Revision only.
+    pub fn is_at_first(&self) -> bool {
+        self.latest_created.ends_with("-00001")
     }
 
     /// What it says.
@@ -118,7 +136,14 @@ pub fn knative_service(live: &Value) -> KnativeService {
     let text = |path: &str| child_state::short(live.pointer(path).and_then(Value::as_str).unwrap_or_default());
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
     let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
+    let conditions: Vec<_> = conditions.into_iter().flatten().take(8).map(child_state::condition).collect();
+    let ready = conditions.iter().find(|condition| condition.kind == "Ready");
+    let targets = live.pointer("/status/traffic").and_then(Value::as_array).into_iter().flatten();
+    let routed: Vec<_> = targets.filter_map(|target| target["revisionName"].as_str()).collect();
     KnativeService {
+        since: ready.and_then(|ready| ready.moved.parse().ok()),
+        generation: number("/metadata/generation").unwrap_or_default(),
+        routed: child_state::short(&routed.join(",")),
         identity: child_state::identity(live),
         image: text("/spec/template/spec/containers/0/image"),
         is_current: number("/metadata/generation").is_some()
@@ -126,7 +151,7 @@ pub fn knative_service(live: &Value) -> KnativeService {
         latest_created: text("/status/latestCreatedRevisionName"),
         latest_ready: text("/status/latestReadyRevisionName"),
         url: text("/status/url"),
-        conditions: conditions.into_iter().flatten().take(8).map(child_state::condition).collect(),
+        conditions,
     }
 }
 

@@ -25,7 +25,7 @@ use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
 use super::children;
 use super::knative_presence::Knative;
 use super::knative_state::KnativeService;
-use crate::api::names::{FUNCTION_CONTROLLER, MANAGED_BY};
+use crate::api::names::{FUNCTION_CONTROLLER, FUNCTION_UID, MANAGED_BY};
 use crate::apply::Writer;
 use crate::cluster::{Kind, Selection, WatchEvent};
 use crate::managed::{AppliedConfiguration, is_added_to};
@@ -179,6 +179,18 @@ impl Cache {
         children.identities(child_kind).any(|identity| identity.name == name && identity.version == version)
     }
 
+    /// Removes an object that has another owner by now.
+    pub(super) fn disown(&self, child_kind: ChildKind, live: &Value) {
+        let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let children = children_key(text("/metadata/namespace"), function_label(live));
+        let gone = child_state::identity(live);
+        let mut inner = self.inner.lock();
+        let is_gone = |identity: &ChildIdentity| identity.name == gone.name && identity.uid == gone.uid;
+        if inner.remove(&children, child_kind, is_gone) {
+            inner.notify(&children);
+        }
+    }
+
     /// Removes a deleted object.
     pub fn remove_object(&self, child_kind: ChildKind, live: &Value) {
         let Some((uid, child)) = read(child_kind, live) else { return };
@@ -289,6 +301,11 @@ impl Inner {
     }
 }
 
+/// The UID of the Function that an object says it is of.
+fn function_label(live: &Value) -> &str {
+    live["metadata"]["labels"][FUNCTION_UID].as_str().unwrap_or_default()
+}
+
 fn name_in_queue(job: &Job) -> JobName {
     (Arc::clone(&job.namespace), job.identity.name.as_str().into())
 }
@@ -314,7 +331,10 @@ pub async fn follow(
             WatchEvent::Begin => present.clear(),
             WatchEvent::Initial(live) => present.extend(cache.upsert_initial(child_kind, live)),
             WatchEvent::Applied(live) => {
-                cache.upsert(child_kind, live);
+                if cache.upsert(child_kind, live).is_none() && child_kind == ChildKind::Service {
+                    // The address of a Function changes hands without being deleted.
+                    cache.disown(child_kind, live);
+                }
                 if child_kind == ChildKind::Job
                     && let Some(owner) = cache.owner_of_ended(live)
                 {

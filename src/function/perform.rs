@@ -4,6 +4,8 @@
 //! created after the observation.
 //! Invariant: a refused write ends the reconcile and is reported in a condition.
 
+mod knative;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +55,16 @@ pub(super) struct Outcome {
     /// An object that has the name of a child and belongs to another owner.
     name_conflict: Option<(Arc<Kind>, Key)>,
     changed: Vec<Type>,
+    /// When to look again at what was not yet as it has to be.
+    again: Option<Duration>,
+    /// Whether there are Revisions that may go.
+    revisions_left: bool,
+}
+
+impl Outcome {
+    fn look_again(&mut self, wait: Duration) {
+        self.again = Some(self.again.map_or(wait, |known| known.min(wait)));
+    }
 }
 
 /// Writes the children of one Function.
@@ -97,7 +109,7 @@ impl Task {
         if !decision.in_queue || outcome.started || outcome.is_cut {
             self.context.cache.withdraw(&self.owner);
         }
-        if let Some(wait) = decision.requeue_after {
+        for wait in [decision.requeue_after, outcome.again].into_iter().flatten() {
             self.requeue_within(wait);
         }
         outcome
@@ -107,6 +119,9 @@ impl Task {
     fn remember(&mut self, decision: &Decision, outcome: &mut Outcome) {
         let before = self.state.refused.take();
         self.state = decision.state.clone();
+        if outcome.is_cut || outcome.revisions_left {
+            self.state.cleaned_up = None;
+        }
         let Some((write, cause, update)) = outcome.refused.take() else {
             // A complete reconcile had no refused write.
             self.state.refused = before.filter(|_| outcome.is_cut);
@@ -160,6 +175,9 @@ impl Performer<'_> {
                 }
                 Step::Delete { child_kind, identity } => self.delete(*child_kind, identity).await,
                 Step::HandOver { deployment, replicas } => self.hand_over(deployment, *replicas).await,
+                Step::GiveAddress { knative, .. } => self.give_address(knative, &mut outcome).await,
+                Step::TakeAddress { document, knative, .. } => self.take_address(document, knative, &mut outcome).await,
+                Step::CleanUp { knative } => self.clean_up(knative, &mut outcome).await,
             };
             if let Err(error) = done {
                 self.refuse(step, &error, &mut outcome);
@@ -181,7 +199,7 @@ impl Performer<'_> {
             Some(refusal(put, chain(error)))
         } else {
             tracing::warn!(function = self.owner.resource().as_str(), why = chain(error), "a step failed");
-            None
+            not_moved(step, error)
         };
         outcome.refused = Write::of(step, self.namespace).map(|write| (write, RefusalCause::of(error), update));
         outcome.is_cut = true;
@@ -254,7 +272,7 @@ impl Performer<'_> {
     fn refuse_foreign(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
         let (kind, name, namespace) = (&put.desired.kind.kind, &put.desired.key.name, self.namespace);
         let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
-        let update = if put.moves && put.child_kind == ChildKind::Service && whose.starts_with(ROUTE) {
+        let update = if put.moves && put.child_kind == ChildKind::Service && whose == format!("{ROUTE}{name}") {
             let status = if put.serves { Status::True } else { Status::Unknown };
             let message = format!("Service {name} still belongs to {whose}, which goes with its Knative Service");
             let update = ConditionUpdate::new(put.condition, status, Reason::DeploymentWaiting, message);
@@ -328,6 +346,15 @@ impl Performer<'_> {
         }
         newest.map(|(_, text)| text)
     }
+}
+
+/// The condition update for an address that cannot change hands.
+fn not_moved(step: &Step, error: &Error) -> Option<ConditionUpdate> {
+    let (Step::GiveAddress { serves, .. } | Step::TakeAddress { serves, .. }) = step else { return None };
+    let status = if *serves { Status::True } else { Status::False };
+    let message = format!("the address of the Function cannot change hands: {}", chain(error));
+    let update = ConditionUpdate::new(Type::Running, status, Reason::ServiceFailed, message);
+    Some(ConditionUpdate { outdated: *serves, ..update })
 }
 
 fn refusal(put: &Put, message: String) -> ConditionUpdate {

@@ -38,6 +38,8 @@ enum Deed {
     Apply(Digest),
     Delete,
     HandOver,
+    Transfer,
+    CleanUp,
 }
 
 impl Write {
@@ -56,6 +58,16 @@ impl Write {
             Step::HandOver { deployment, .. } => {
                 Some(Self { key: ChildKind::Deployment.kind().key(Some(namespace), deployment), deed: Deed::HandOver })
             }
+            Step::GiveAddress { knative, .. } => {
+                Some(Self { key: ChildKind::Service.kind().key(Some(namespace), &knative.name), deed: Deed::Transfer })
+            }
+            Step::TakeAddress { name, .. } => {
+                Some(Self { key: ChildKind::Service.kind().key(Some(namespace), name), deed: Deed::Transfer })
+            }
+            Step::CleanUp { knative } => Some(Self {
+                key: ChildKind::KnativeService.kind().key(Some(namespace), &knative.name),
+                deed: Deed::CleanUp,
+            }),
             Step::SetCondition(_)
             | Step::ConfirmCondition(_)
             | Step::SetConditionUnlessWritten(_)

@@ -122,6 +122,8 @@ pub struct ReconcileState {
     pub failed: Option<(String, String)>,
     /// The last refused write.
     pub refused: Option<RefusedWrite>,
+    /// State of the Knative Service for which no Revision is left that may go.
+    pub cleaned_up: Option<String>,
 }
 
 /// A new state of a condition.
@@ -174,6 +176,29 @@ pub enum Step {
         deployment: String,
         /// Current number of pods.
         replicas: i64,
+    },
+    /// Give the Service of the Function's name to Knative.
+    GiveAddress {
+        /// The Knative Service.
+        knative: ChildIdentity,
+        /// Whether the Function answers meanwhile.
+        serves: bool,
+    },
+    /// Take it back, or delete the Knative Services where that cannot be.
+    TakeAddress {
+        /// Its name.
+        name: String,
+        /// The Service as it is to be.
+        document: Box<Value>,
+        /// The Knative Services.
+        knative: Vec<ChildIdentity>,
+        /// Whether the Function answers meanwhile.
+        serves: bool,
+    },
+    /// Delete the Revisions that nothing needs.
+    CleanUp {
+        /// The Knative Service.
+        knative: ChildIdentity,
     },
 }
 
@@ -265,8 +290,8 @@ const STAGES: [Stage; 7] = [
 ];
 
 /// The stages of a Function that Knative runs, in order.
-const KNATIVE_STAGES: [Stage; 5] =
-    [source::source, build::image, knative::service, knative::leave_deployment, knative::running];
+const KNATIVE_STAGES: [Stage; 6] =
+    [source::source, build::image, knative::service, knative::leave_deployment, knative::running, knative::clean_up];
 
 /// Decides the next steps for a Function.
 pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) -> Decision {
@@ -282,6 +307,7 @@ pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) 
         state: ReconcileState {
             retry_now: observed.state.retry_now.clone(),
             refused: observed.state.refused.clone(),
+            cleaned_up: observed.state.cleaned_up.clone(),
             ..ReconcileState::default()
         },
         ..Decision::default()

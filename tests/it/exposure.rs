@@ -688,6 +688,7 @@ pub(crate) fn label_namespace(world: &World, labels: Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_istio_is_alone_its_proxies_check_tokens() {
     let mut world = world_with(&[SERVICES, AUTHENTICATIONS, POLICIES]).await;
+    label_namespace(&world, json!({"istio-injection": null}));
     world.service(NAMESPACE, "my-function", loopback());
     world.start();
     let jwt = json!({"trusted_issuers": ["https://issuer.example.com"], "required_scope": ["read"]});
@@ -704,9 +705,15 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     label_namespace(&world, json!({"istio-injection": "enabled"}));
     world.rule_is("ERROR OK ERROR", &format!("{why}its Service is not there, or selects no pods")).await;
     assert_eq!((routed(&world), world.all(POLICIES).len()), (1, 0));
+    world.gate.record();
     select(&world, "a");
     world.rule_is(SERVED.0, SERVED.1).await;
     assert_eq!(routed(&world), 2);
+    let written = |w: &World, verb: &str, plural: &str| {
+        let is = |asked: &str| asked.starts_with(verb) && asked.contains(plural);
+        w.gate.heard().iter().position(|heard| is(&heard.asked)).unwrap()
+    };
+    assert!(written(&world, "PATCH", "/authorizationpolicies/") < written(&world, "PATCH", "/virtualservices/"));
     let selects = |w: &World, app: &str| {
         let is = |kind| w.all(kind).iter().all(|one| one["spec"]["selector"] == json!({"matchLabels": {"app": app}}));
         (w.all(AUTHENTICATIONS).len(), w.all(POLICIES).len()) == (1, 1) && is(AUTHENTICATIONS) && is(POLICIES)
@@ -743,10 +750,12 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     world.rule_is(SERVED.0, SERVED.1).await;
 
     // Without proxies nothing is routed that they would have to check.
+    world.gate.record();
     label_namespace(&world, json!({"istio-injection": null}));
     world.rule_is("ERROR OK ERROR", why).await;
     let is_closed = |w: &World| routed(w) == 1 && w.all(POLICIES).is_empty() && w.all(AUTHENTICATIONS).is_empty();
     world.until("only the open path is left", is_closed).await;
+    assert!(written(&world, "PATCH", "/virtualservices/") < written(&world, "DELETE", "/authorizationpolicies/"));
     label_namespace(&world, json!({"istio-injection": "enabled"}));
     world.rule_is(SERVED.0, SERVED.1).await;
     world.delete(API, "apirules", "my-function");

@@ -1,10 +1,14 @@
 //! Functions on Knative Serving, and on their way to it and back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
 
 use crate::support::{
-    functions::{API, DEPLOYMENTS, JOBS, SERVICES, inline},
-    knative::{BREAKS, KNATIVE, is_real},
+    functions::{API, AUTOSCALERS, DEPLOYMENTS, JOBS, SERVICES, inline},
+    knative::{BREAKS, KNATIVE, REVISIONS, ROUTES, is_real},
+    server::TestServer,
     world::{NAMESPACE, World},
 };
 
@@ -43,6 +47,65 @@ fn service(world: &World) -> Value {
     world.get(KNATIVE.0, KNATIVE.1, "hello").map(|service| Value::clone(&service)).unwrap_or_default()
 }
 
+/// The numbers of the Revisions that there are.
+fn revisions(world: &World) -> Vec<String> {
+    let all = world.server.objects(REVISIONS.0, REVISIONS.1, Some(NAMESPACE));
+    let name =
+        |revision: &Value| revision["metadata"]["name"].as_str().unwrap().trim_start_matches("hello-0000").to_owned();
+    let mut all: Vec<_> = all.iter().map(|revision| name(revision)).collect();
+    all.sort();
+    all
+}
+
+/// How often the agent has asked which Revisions there are.
+fn lists_of_revisions(world: &World) -> u64 {
+    let requests = world.requests().into_iter();
+    requests.filter(|(request, _)| request == "list revisions.serving.knative.dev").map(|(_, count)| count).sum()
+}
+
+/// Whether requests to the address of `hello` are answered: by pods of the Deployment, or by a Revision.
+fn answers(world: &TestServer) -> bool {
+    let get = |(version, resource): (&str, &str), name: &str| world.object(version, resource, NAMESPACE, name);
+    let Some(address) = get(SERVICES, "hello") else { return false };
+    match address["metadata"]["ownerReferences"][0]["kind"].as_str() {
+        Some("Function") => {
+            let all = world.objects(DEPLOYMENTS.0, DEPLOYMENTS.1, Some(NAMESPACE));
+            address["spec"]["selector"].is_object()
+                && all.iter().any(|d| d["status"]["availableReplicas"].as_i64() > Some(0))
+        }
+        Some("Route") => {
+            get(KNATIVE, "hello").is_some_and(|service| service["status"]["latestReadyRevisionName"].is_string())
+        }
+        _ => false,
+    }
+}
+
+/// Counts from now on the changes of the embedded cluster after which requests are not answered.
+fn count_unanswered(world: &World) -> Arc<AtomicU32> {
+    let (count, server) = (Arc::new(AtomicU32::new(0)), world.server.clone());
+    let TestServer::Embedded(embedded) = &world.server else { return count };
+    let (counted, mut events) = (Arc::clone(&count), embedded.subscribe());
+    let address = move || server.object(SERVICES.0, SERVICES.1, NAMESPACE, "hello");
+    let server = world.server.clone();
+    tokio::spawn(async move {
+        loop {
+            events.next().await;
+            let before = address();
+            // It may have changed hands while that is found out; then another event follows.
+            let is_unanswered = !answers(&server) && address() == before;
+            counted.fetch_add(u32::from(is_unanswered), Ordering::Relaxed);
+        }
+    });
+    count
+}
+
+/// The UIDs of the Function's own Deployments; those of its Revisions have its labels, too.
+fn deployments(world: &World) -> Vec<Value> {
+    let all = world.children("hello", DEPLOYMENTS);
+    let mine = all.iter().filter(|deployment| deployment["metadata"]["ownerReferences"][0]["kind"] == "Function");
+    mine.map(|deployment| deployment["metadata"]["uid"].clone()).collect()
+}
+
 /// The owner of the Service `hello`, by its kind.
 fn address(world: &World) -> Value {
     let service = world.get(SERVICES.0, SERVICES.1, "hello");
@@ -78,9 +141,13 @@ async fn a_function_is_built_and_becomes_a_knative_service() {
     let container = &template["spec"]["containers"][0];
     assert_eq!(container["name"], "lambda");
     assert!(container["image"].as_str().unwrap().contains("@sha256:"), "{container}");
-    assert_eq!((&container["ports"], &service["spec"]["traffic"]), (&Value::Null, &Value::Null));
+    assert_eq!(container["ports"], Value::Null);
+    if !is_real() {
+        // Its admission says that all of it goes to the latest Revision.
+        assert_eq!(service["spec"]["traffic"], Value::Null);
+    }
     assert_eq!(world.function_status("hello")["serving"], "knative");
-    assert!(world.children("hello", DEPLOYMENTS).is_empty());
+    assert!(deployments(&world).is_empty());
     assert_eq!(address(&world), "Route");
 }
 
@@ -94,7 +161,7 @@ async fn without_knative_it_is_said_and_other_functions_run() {
     choose(&world, "hello", "knative", inline("1"));
     world.says("hello", "Running", "False KnativeNotInstalled").await;
     world.says("hello", "BuildReady", "True JobFinished").await;
-    assert!(world.children("hello", DEPLOYMENTS).is_empty() && !definitions(&world));
+    assert!(deployments(&world).is_empty() && !definitions(&world));
     assert!(world.is_running("plain"));
     // It heals by itself, and says so again when Knative is removed.
     world.knative_is_installed();
@@ -162,11 +229,48 @@ async fn a_variable_makes_a_revision_and_no_build() {
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
     world.until_function("the next Revision", |w| revision(w) == "hello-00002").await;
     world.says("hello", "Running", READY).await;
+    world.until("the first is gone", |w| revisions(w) == ["2"]).await;
     assert_eq!(world.children("hello", JOBS).len(), 1);
     let label = json!({"metadata": {"labels": {"team": "b"}}, "spec": {"env": null}});
     world.edit_function("hello", label);
     world.says("hello", "Running", READY).await;
+    world.until("only the newest is left", |w| revisions(w) == ["3"]).await;
+    world.quiet().await;
+    let asked = lists_of_revisions(&world);
+    assert_ne!(asked, 0);
+    world.edit_function("hello", json!({"metadata": {"labels": {"team": "c"}}}));
+    world.until("its label is there", |w| service(w)["metadata"]["labels"]["team"] == "c").await;
+    world.edit_function("hello", json!({"metadata": {"labels": {"team": "b"}}}));
     world.until("its label is there", |w| service(w)["metadata"]["labels"]["team"] == "b").await;
+    world.quiet().await;
+    assert_eq!(lists_of_revisions(&world), asked, "there is nothing to delete");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_that_is_named_in_traffic_stays_as_long_as_it_is() {
+    let world = serving().await;
+    let traffic = |of_first: Value| json!({"spec": {"traffic": [of_first, {"latestRevision": true, "percent": 50}]}});
+    world.edit(
+        KNATIVE.0,
+        KNATIVE.1,
+        "hello",
+        traffic(json!({"revisionName": "hello-00001", "percent": 50, "tag": "old"})),
+    );
+    for (number, left) in [("2", ["1", "2"]), ("3", ["1", "3"])] {
+        world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": number}]}}));
+        world
+            .until_function("the next Revision", |w| w.said("hello", "Running") == READY && revisions(w) == left)
+            .await;
+    }
+    world.quiet().await;
+    assert_eq!(revisions(&world), ["1", "3"]);
+    let service = service(&world);
+    assert_eq!(service["spec"]["traffic"][0]["tag"], "old");
+    assert_eq!(service["status"]["traffic"][1]["revisionName"], "hello-00003");
+    // One that somebody wants to keep is kept, and the other one goes with the traffic.
+    world.edit(KNATIVE.0, KNATIVE.1, "hello", json!({"spec": {"traffic": [{"latestRevision": true, "percent": 100}]}}));
+    world.until("only the newest is left", |w| revisions(w) == ["3"]).await;
+    world.says("hello", "Running", READY).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,8 +280,11 @@ async fn a_revision_that_fails_says_what_serves() {
     world.says("hello", "Running", "False ServiceFailed: Service hello failed: RevisionFailed: ").await;
     let said = world.said("hello", "Running");
     assert!(said.contains("boom") && said.ends_with("hello-00001 serves"), "{said}");
+    world.quiet().await;
+    assert_eq!(revisions(&world), ["1", "2"], "the one that serves and the one that failed");
     world.edit_function("hello", json!({"spec": {"env": null}}));
     world.says("hello", "Running", READY).await;
+    world.until("only the newest is left", |w| revisions(w) == ["3"]).await;
     assert_eq!(world.children("hello", JOBS).len(), 1);
 }
 
@@ -191,11 +298,17 @@ async fn a_function_moves_to_knative_and_back_without_a_build() {
     spec["maxReplicas"] = json!(3);
     world.function("hello", spec);
     world.runs("hello").await;
+    let uid = world.uid(SERVICES.0, SERVICES.1, "hello");
+    let before = world.get(SERVICES.0, SERVICES.1, "hello").unwrap()["spec"].clone();
+    let unanswered = count_unanswered(&world);
     world.edit_function("hello", json!({"metadata": {"labels": {CHOICE: "knative"}}}));
     world.says("hello", "Running", READY).await;
-    let has_left = |w: &World| w.children("hello", DEPLOYMENTS).is_empty() && address(w) == "Route";
+    let has_left = |w: &World| deployments(w).is_empty() && address(w) == "Route";
     world.until_function("the Deployment is gone", has_left).await;
     assert_eq!(world.function_status("hello")["serving"], "knative");
+    let given = world.get(SERVICES.0, SERVICES.1, "hello").unwrap();
+    assert_eq!((&given["metadata"]["uid"], &given["spec"]["selector"]), (&json!(uid), &Value::Null));
+    assert!(world.children("hello", AUTOSCALERS).is_empty());
     // An agent that was not there when the label was changed finds the Knative Service.
     world.stop().await;
     world.edit_function("hello", json!({"metadata": {"labels": {CHOICE: "deployment"}}}));
@@ -204,6 +317,75 @@ async fn a_function_moves_to_knative_and_back_without_a_build() {
     world.until_function("the Deployment serves", is_back).await;
     world.until_function("nothing is left", |w| w.function_status("hello")["serving"].is_null()).await;
     assert_eq!(world.children("hello", JOBS).len(), 1, "the image is as it was");
+    let taken = world.get(SERVICES.0, SERVICES.1, "hello").unwrap();
+    assert_eq!(taken["metadata"]["uid"], json!(uid), "the address has been there all the time");
+    let labels = taken["metadata"]["labels"].as_object().unwrap();
+    assert!(!labels.keys().any(|key| key.contains("knative")), "{labels:?}");
+    assert_eq!((&taken["spec"]["selector"], &taken["spec"]["ports"]), (&before["selector"], &before["ports"]));
+    assert_eq!(world.children("hello", AUTOSCALERS).len(), 1);
+    assert_eq!(unanswered.load(Ordering::Relaxed), 0, "somebody has served all the time");
+    world.edit(SERVICES.0, SERVICES.1, "hello", json!({"spec": {"selector": {"app": "x"}}}));
+    let is_ours = |w: &World| w.get(SERVICES.0, SERVICES.1, "hello").unwrap()["spec"]["selector"] == before["selector"];
+    world.until("what is changed is put back", is_ours).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_is_undone_wherever_it_is_and_an_agent_that_was_killed_goes_on() {
+    let mut world = World::without_knative().await;
+    world.knative_is_installed();
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    let uids = |w: &World| (w.uid(SERVICES.0, SERVICES.1, "hello"), deployments(w));
+    let (before, unanswered) = (uids(&world), count_unanswered(&world));
+    let choose = |w: &World, flavour| w.edit_function("hello", json!({"metadata": {"labels": {CHOICE: flavour}}}));
+    let is_back =
+        |w: &World| service(w).is_null() && address(w) == "Function" && w.function_status("hello")["serving"].is_null();
+    // Before Knative has done anything.
+    choose(&world, "knative");
+    world.until("the Knative Service is there", |w| !service(w).is_null()).await;
+    choose(&world, "deployment");
+    world.until_function("it is undone", is_back).await;
+    // The agent is killed once a Revision could serve.
+    choose(&world, "knative");
+    world.until("the Knative Service is there", |w| !service(w).is_null()).await;
+    world.stop().await;
+    world.knative_runs();
+    let has_revision = |w: &World| service(w)["status"]["latestReadyRevisionName"].is_string();
+    world.until("a Revision could serve", has_revision).await;
+    // Or as soon as Knative had the address.
+    let route = world.get(ROUTES.0, ROUTES.1, "hello").unwrap();
+    let owner = json!({"apiVersion": ROUTES.0, "kind": "Route", "name": "hello", "uid": route["metadata"]["uid"], "controller": true});
+    let given = json!({"metadata": {"ownerReferences": [owner]}, "spec": {"selector": null}});
+    world.edit(SERVICES.0, SERVICES.1, "hello", given);
+    choose(&world, "deployment");
+    world.start();
+    world.until_function("it is undone", is_back).await;
+    assert_eq!(uids(&world), before);
+    choose(&world, "knative");
+    let has_moved = |w: &World| deployments(w).is_empty() && address(w) == "Route";
+    world.until_function("it has moved", has_moved).await;
+    world.says("hello", "Running", READY).await;
+    assert_eq!(world.children("hello", JOBS).len(), 1, "nothing is built");
+    assert_eq!(unanswered.load(Ordering::Relaxed), 0, "somebody has served all the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_belongs_to_somebody_else_is_not_taken() {
+    let world = serving().await;
+    let traffic = json!([{"configurationName": "theirs", "percent": 100}]);
+    let theirs = json!({
+        "apiVersion": ROUTES.0, "kind": "Route", "metadata": {"name": "theirs", "namespace": NAMESPACE}, "spec": {"traffic": traffic},
+    });
+    let theirs = world.create(ROUTES.0, ROUTES.1, NAMESPACE, theirs);
+    let uid = &theirs["metadata"]["uid"];
+    let owner = json!({"apiVersion": ROUTES.0, "kind": "Route", "name": "theirs", "uid": uid, "controller": true});
+    world.edit(SERVICES.0, SERVICES.1, "hello", json!({"metadata": {"ownerReferences": [owner]}}));
+    let before = world.get(SERVICES.0, SERVICES.1, "hello");
+    world.edit_function("hello", json!({"metadata": {"labels": {CHOICE: "deployment"}}}));
+    let said = "False ServiceFailed: Service mainstay-tests/hello exists already and belongs to Route theirs";
+    world.says("hello", "Running", said).await;
+    assert_eq!(world.get(SERVICES.0, SERVICES.1, "hello"), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,6 +90,8 @@ mod jobs;
 mod kaniko;
 mod kills;
 mod knative;
+mod knative_embedded;
+mod knative_moves;
 mod kustomize;
 mod leader_label;
 mod left_out;

@@ -242,6 +242,16 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     world.until("it is told", told).await;
 }
 
+#[test]
+fn without_its_component_the_agent_has_no_right_that_only_knative_takes() {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let base = read("manifests/rbac.yaml");
+    assert!(!base.contains("knative") && !base.contains("endpoints"));
+    let component = read("manifests/knative/rbac.yaml");
+    assert!(component.contains("serving.knative.dev") && component.contains("endpoints"));
+    assert!(!read("manifests/kustomization.yaml").contains("knative"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_run_on_knative_with_the_rights_of_its_component_and_without_them_it_is_told() {
     let mut world = with_permissions(&["mainstay-applies"]);

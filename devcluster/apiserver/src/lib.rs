@@ -53,6 +53,8 @@ pub mod protobuf;
 pub mod quota;
 #[expect(clippy::disallowed_methods, reason = "a write has a time")]
 mod registration;
+#[expect(clippy::disallowed_methods, reason = "a request ends when its answer is dropped")]
+pub mod requests;
 pub mod route;
 pub mod schema;
 pub mod selector;

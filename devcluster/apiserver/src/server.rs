@@ -14,6 +14,7 @@ use crate::{
     fault_injection::{FaultInjection, Simulation},
     kinds::table::{Converter, Kind, Table},
     kubelet::{self, Kubelet},
+    requests::Requests,
     store::Store,
 };
 use jiff::Timestamp;
@@ -42,6 +43,10 @@ pub struct Options {
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
+    /// Whether the controllers of Knative Serving run; false.
+    pub knative: bool,
+    /// Answers webhooks that are configured with a Service, in this process; none.
+    pub webhook: Option<admission::OwnWebhook>,
     /// Network that the addresses of Services are from; absent: that of a real cluster.
     pub service_network: Option<Ipv4Addr>,
     /// Runs pods; absent: every pod is simulated.
@@ -62,6 +67,8 @@ impl Default for Options {
             most_pods: 2_500,
             autoscaler_interval: Duration::from_secs(15),
             rbac: false,
+            knative: false,
+            webhook: None,
             service_network: None,
             kubelet: None,
             extension: None,
@@ -85,6 +92,7 @@ struct Inner {
     tokens: RwLock<Vec<String>>,
     routes: RwLock<HashMap<(String, String, u16), SocketAddr>>,
     webhooks: admission::Kept,
+    requests: Arc<Requests>,
     options: Options,
 }
 
@@ -102,6 +110,7 @@ impl Server {
             tokens: RwLock::default(),
             routes: RwLock::default(),
             webhooks: admission::Kept::default(),
+            requests: Arc::default(),
             options,
         }))
     }
@@ -119,6 +128,11 @@ impl Server {
     /// The connections to webhooks.
     pub(crate) fn webhooks(&self) -> &admission::Kept {
         &self.0.webhooks
+    }
+
+    /// The requests to Revisions of Knative that are under way.
+    pub fn requests(&self) -> &Arc<Requests> {
+        &self.0.requests
     }
 
     /// Its options.

@@ -6,7 +6,7 @@ use super::controller::{Controller, Queue};
 use super::work_queue::WorkQueue;
 use super::{
     autoscalers, cluster_roles, cron_jobs, daemon_sets, deployments, disruption_budgets, endpoint_mirrors, endpoints,
-    garbage, jobs, namespaces, pods, quotas, replica_sets, service_catalog, stateful_sets, volumes,
+    garbage, jobs, knative, namespaces, pods, quotas, replica_sets, service_catalog, stateful_sets, volumes,
 };
 use devcluster_apiserver::client::Client;
 use devcluster_apiserver::history::Event;
@@ -50,10 +50,14 @@ pub fn start(server: &Server) -> tokio::task::JoinHandle<()> {
 async fn run(server: &Server, mut subscription: devcluster_apiserver::call::Subscription) {
     let client = Client::new(server);
     let mut controllers = all();
+    if server.options().knative {
+        controllers.push(Box::<knative::Knative>::default());
+    }
     let mut queue = WorkQueue::default();
     pods::register_node(&client);
     begin(&client, &mut controllers, &mut queue);
     let mut simulations = server.faults().simulations();
+    let mut waits = server.requests().waits();
     loop {
         let batch = subscription.take();
         // A pod that runs may be simulated to end otherwise now.
@@ -62,7 +66,15 @@ async fn run(server: &Server, mut subscription: devcluster_apiserver::call::Subs
             simulations.mark_unchanged();
             begin(&client, &mut controllers, &mut queue);
         }
-        let idle = batch.events.is_empty() && !batch.missed && !simulated;
+        let waited = waits.has_changed().unwrap_or(false);
+        if waited {
+            waits.mark_unchanged();
+            let revisions = server.requests().take_waited_for();
+            for (number, controller) in controllers.iter_mut().enumerate() {
+                controller.waited_for(&revisions, &mut Queue::of(&mut queue, number));
+            }
+        }
+        let idle = batch.events.is_empty() && !batch.missed && !simulated && !waited;
         for event in batch.events {
             enqueue(&mut controllers, &mut queue, &event);
         }
@@ -85,6 +97,7 @@ async fn run(server: &Server, mut subscription: devcluster_apiserver::call::Subs
         tokio::select! {
             () = subscription.changed() => {}
             Ok(()) = simulations.changed() => simulations.mark_changed(),
+            Ok(()) = waits.changed() => waits.mark_changed(),
             () = sleep(pause) => {}
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::controller::{Controller, Queue};
 use devcluster_apiserver::client::{CONTROLLER, subject};
 use devcluster_apiserver::client::{Client, Subject};
-use devcluster_apiserver::history::Event;
+use devcluster_apiserver::history::{Change, Event};
 use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{conditions, controller_reference, is_terminating, is_true, text};
 use devcluster_apiserver::store::{Key, Stored};
@@ -65,6 +65,10 @@ impl Controller for Endpoints {
             SERVICES => {
                 self.learn(&event.key, event.new.as_ref().map(|stored| stored.value()).as_deref());
                 queue.add(Subject::of(event));
+            }
+            // Its owner is gone, or somebody has deleted it.
+            ENDPOINTS if event.change() == Change::Deleted => {
+                queue.add(Subject { storage: SERVICES.into(), key: event.key.clone() });
             }
             "pods" => {
                 for pod in event.old.iter().chain(&event.new) {

@@ -2,7 +2,7 @@
 //! client's out.
 //!
 //! Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, autoscalers, disruption budgets, endpoints,
-//! quotas, garbage collection, namespaces, volumes and service bindings, as far as they are needed to see a rollout. [`start`] runs all of
+//! quotas, garbage collection, namespaces, volumes, service bindings and Knative Serving, as far as they are needed to see a rollout. [`start`] runs all of
 //! them on an API server of [`devcluster_apiserver`].
 //!
 //! One task reads the event log and lets every controller ([`controller`]) add the objects that an event concerns to
@@ -32,6 +32,7 @@ mod endpoint_mirrors;
 mod endpoints;
 mod garbage;
 mod jobs;
+pub mod knative;
 mod namespaces;
 mod pods;
 mod quotas;

@@ -29,6 +29,14 @@ impl Machine {
 
     /// The same with other options of the node.
     pub(crate) fn with(change: impl FnOnce(&mut NodeOptions)) -> Self {
+        Self::with_options(change, |_| {})
+    }
+
+    /// The same with other options of the cluster, too.
+    pub(crate) fn with_options(
+        change: impl FnOnce(&mut NodeOptions),
+        change_cluster: impl FnOnce(&mut Options),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut node = NodeOptions::new(directory.path().join("node")).host_image(HOST, []);
         node.env.push(("POD_ADDRESS".into(), "{podIP}".into()));
@@ -36,7 +44,9 @@ impl Machine {
         change(&mut node);
         let registry = Some(RegistryOptions { directory: directory.path().join("images") });
         let autoscaler_interval = Duration::from_secs(1);
-        let world = World::with(Options { node: Some(node), registry, autoscaler_interval, ..Options::default() });
+        let mut options = Options { node: Some(node), registry, autoscaler_interval, ..Options::default() };
+        change_cluster(&mut options);
+        let world = World::with(options);
         drop(world.server.start_controllers());
         Self { world, directory }
     }

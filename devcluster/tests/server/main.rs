@@ -13,6 +13,7 @@ mod deletion;
 mod endings;
 mod hostile;
 mod images;
+mod knative;
 mod lists;
 mod logs;
 mod loopback;

@@ -61,13 +61,15 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) pods: PodMode,
     /// Whether RBAC is enforced.
     pub(super) rbac: bool,
+    /// Whether Knative Serving is installed.
+    pub(super) knative: bool,
     /// Directory of pods and images; a temporary one if `None`.
     pub(super) directory: Option<&'a Path>,
 }
 
 /// Serves a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
-    let EmbeddedOptions { listen, gateway, secure, token, kubeconfig, pods, rbac, directory } = arguments;
+    let EmbeddedOptions { listen, gateway, secure, token, kubeconfig, pods, rbac, knative, directory } = arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
@@ -75,7 +77,10 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
         (held.path().to_owned(), Some(held))
     };
     let options = options(&path, pods).map_err(|cause| Error::Write { path, cause })?;
-    let server = devcluster::Cluster::new(Options { rbac, converter: Some(converted), ..options });
+    let server = devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), ..options });
+    if knative {
+        server.install_knative().map_err(|status| Error::Knative(status.message))?;
+    }
     if pods == PodMode::Simulated {
         let message = Some(r#"{"digest":"{digest}"}"#.to_owned());
         let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };

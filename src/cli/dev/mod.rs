@@ -109,6 +109,9 @@ pub(super) struct Arguments {
     /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
     #[arg(long)]
     v1alpha2: bool,
+    /// Have Knative Serving in the embedded cluster, for Functions with the label mainstay.dev/serving=knative
+    #[arg(long)]
+    knative: bool,
     /// Run Functions of a remote repository as local processes; by default their pods are simulated. Functions of a local
     /// repository always run
     #[arg(long, conflicts_with = "cluster_only")]
@@ -149,6 +152,8 @@ pub(super) enum Error {
     },
     #[error(transparent)]
     Events(#[from] eventing::Error),
+    #[error("could not install Knative Serving in the embedded cluster: {0}")]
+    Knative(String),
     #[error("there is no issuer of tokens")]
     Issuer(#[source] issue::Error),
     #[error("could not write the certificate of the gateway")]
@@ -247,6 +252,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         kubeconfig: &kubeconfig,
         pods,
         rbac: arguments.rbac,
+        knative: arguments.knative,
         directory: room.is_some().then(|| place.join("cluster")).as_deref(),
     })
     .await?;

@@ -1,11 +1,12 @@
 //! The serving stages on Knative: the Knative Service, the Running condition, and the ways from a Deployment and back.
 //!
-//! The address of a Function is the Service of its name, which is ours with a Deployment and Knative's without. On the way to Knative
-//! it is deleted as soon as a Revision could serve, and Knative creates its own; on the way back, the Knative Service is deleted as soon as
-//! the Deployment serves, and ours is created once Knative's is gone. Either takes less than a second.
+//! The address of a Function is the Service of its name, which is ours with a Deployment and Knative's without. It changes hands as
+//! soon as the new flavour could serve: to Knative before the Deployment is left, and back before the Knative Service is.
 //!
 //! Invariant: where Knative is not known to be there, nothing is written and nothing is deleted.
 //! Invariant: the old flavour is not touched before the new one could serve.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -19,6 +20,8 @@ use crate::function::knative_presence::Presence;
 use crate::function::knative_state::{KnativeService, Word};
 
 const SUBJECT: Type = Type::Running;
+/// How long the Deployment stays once Knative serves, for clients that still have its address.
+const STAYS: Duration = Duration::from_secs(30);
 
 fn live<'a>(resolved: &Resolved<'_>, observed: &Observed<'a>) -> Option<&'a KnativeService> {
     observed.children.knative_services.iter().find(|service| service.identity.name == resolved.function.name)
@@ -47,7 +50,7 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
 pub(super) fn leave_deployment(
     resolved: &Resolved<'_>,
     observed: &Observed<'_>,
-    _: Timestamp,
+    now: Timestamp,
     decision: &mut Decision,
 ) {
     let Some(live) = live(resolved, observed).filter(|_| decision.image.is_some()) else { return };
@@ -56,10 +59,19 @@ pub(super) fn leave_deployment(
     }
     if live.has_ready_revision() {
         for identity in &observed.children.services {
-            decision.delete(ChildKind::Service, identity);
+            if identity.name == resolved.function.name {
+                let (knative, serves) = (live.identity.clone(), serving::goes_on(resolved, observed));
+                decision.steps.push(Step::GiveAddress { knative, serves });
+            } else {
+                decision.delete(ChildKind::Service, identity);
+            }
         }
     }
-    if live.is_ready() {
+    let children = observed.children;
+    if live.is_ready() && !(children.deployments.is_empty() && children.autoscalers.is_empty()) {
+        if let Some(wait) = live.since.and_then(|since| left_of(STAYS, since, now)) {
+            return decision.requeue_within(wait);
+        }
         for child_kind in [ChildKind::Autoscaler, ChildKind::Deployment] {
             for identity in observed.children.identities(child_kind) {
                 decision.delete(child_kind, identity);
@@ -79,9 +91,40 @@ pub(super) fn leave(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timesta
     {
         return;
     }
-    for service in &observed.children.knative_services {
-        decision.delete(ChildKind::KnativeService, &service.identity);
+    let knative = &observed.children.knative_services;
+    if knative.is_empty() || decision.puts(ChildKind::Service) {
+        return;
     }
+    let name = &resolved.function.name;
+    if observed.children.services.iter().any(|identity| identity.name == *name) {
+        for service in knative {
+            decision.delete(ChildKind::KnativeService, &service.identity);
+        }
+    } else {
+        let knative = knative.iter().map(|service| service.identity.clone()).collect();
+        let document = Box::new(children::service::build(resolved.function));
+        let (name, serves) = (name.clone(), serving::goes_on(resolved, observed));
+        decision.steps.push(Step::TakeAddress { name, document, knative, serves });
+    }
+}
+
+/// Lets the Revisions go that nothing needs, once the newest serves.
+pub(super) fn clean_up(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let live = live(resolved, observed).filter(|_| *observed.knative == Presence::Present);
+    let Some((live, settled)) = live.and_then(|live| Some((live, live.settled()?))) else { return };
+    if decision.puts(ChildKind::KnativeService) || decision.state.cleaned_up.as_ref() == Some(&settled) {
+        return;
+    }
+    if !live.is_at_first() {
+        decision.steps.push(Step::CleanUp { knative: live.identity.clone() });
+    }
+    decision.state.cleaned_up = Some(settled);
+}
+
+/// What is left of a time that began then, and no more than all of it.
+fn left_of(time: Duration, began: Timestamp, now: Timestamp) -> Option<Duration> {
+    let passed = Duration::try_from(now.duration_since(began)).unwrap_or_default();
+    time.checked_sub(passed).filter(|left| !left.is_zero())
 }
 
 /// The Running condition.

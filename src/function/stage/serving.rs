@@ -60,7 +60,8 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     if observed.children.deployments.is_empty() && !decision.puts(ChildKind::Deployment) {
         return;
     }
-    if address::may_have_address(observed) {
+    let is_ours = there.iter().any(|identity| identity.name == resolved.function.name);
+    if address::may_have_address(observed) && !is_ours {
         return;
     }
     let document = children::service::build(resolved.function);
@@ -103,11 +104,14 @@ pub(super) fn goes_on(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool 
     observed.holds(SUBJECT) && (is_available || address::knative_serves(observed))
 }
 
-/// Whether the Deployment is ready as it is wanted now.
+/// Whether the Deployment is ready as it is wanted now, with as many pods as its autoscaler has at least.
 pub(super) fn is_rolled_out(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
     let name = name_of_deployment(resolved, observed);
-    let mut there = observed.children.deployments.iter();
-    there.any(|live| live.identity.name == name && state(live, None, false).reason == Reason::DeploymentReady)
+    let replicas = resolved.function.replicas;
+    let least = if replicas.are_scaled() { replicas.min } else { 0 };
+    let is_ready = |live: &&Deployment| state(live, None, false).reason == Reason::DeploymentReady;
+    let mut there = observed.children.deployments.iter().filter(is_ready);
+    there.any(|live| live.identity.name == name && live.replicas >= least)
 }
 
 /// The Running condition.

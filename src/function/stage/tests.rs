@@ -1,6 +1,7 @@
 //! Tests of the stages: decisions from observations, without a cluster.
 
 mod build;
+mod knative;
 mod serving;
 
 use serde_json::{Value, json};
@@ -52,6 +53,11 @@ impl Case {
 
     /// The decision, with no child managed yet.
     fn decide(&self) -> Decision {
+        self.decide_with(&|_| None)
+    }
+
+    /// The decision, with what is managed already.
+    fn decide_with(&self, kept: &dyn Fn(&Key) -> Option<Digest>) -> Decision {
         let settings = &self.settings;
         let spec = resolve(&self.function, settings, &Credentials::new(settings, [])).unwrap();
         let recipe = tag::recipe(&spec, None, &settings.platform, tag::resolved_since(&spec.base, settings, self.now));
@@ -66,7 +72,7 @@ impl Case {
         let observed = Observed {
             children: &self.children,
             status: &self.status,
-            kept: &|_| None,
+            kept,
             may_rest: &|_| self.may_rest,
             knative: &self.knative,
             admission: self.admission,
@@ -128,6 +134,9 @@ fn words(decision: &Decision) -> Vec<String> {
         Step::Refused(_) => "refused".to_owned(),
         Step::Delete { child_kind, identity } => format!("delete {child_kind:?} {}", identity.name),
         Step::HandOver { replicas, .. } => format!("hand over {replicas}"),
+        Step::GiveAddress { knative, .. } => format!("give {}", knative.name),
+        Step::TakeAddress { name, .. } => format!("take {name}"),
+        Step::CleanUp { knative } => format!("clean up {}", knative.name),
     };
     decision.steps.iter().map(word).collect()
 }

@@ -1,8 +1,8 @@
-//! What of Knative Serving a Function depends on: two definitions, and what its controllers write. On another cluster the
+//! What of Knative Serving a Function depends on: its definitions, and what its controllers write. On another cluster the
 //! definitions are Knative's own, and where it runs, its controllers are, too ([`RUNS`]).
 //!
 //! The schemas here have no more than tests need, and the defaults that Knative's admission sets. Of the controllers there are the states
-//! of a Knative Service in their order, one write each; the Route; and the Service that has the address.
+//! of a Knative Service in their order, one write each; its Configuration, Revisions and Route; and the Service that has the address.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,11 @@ use super::world::{NAMESPACE, World};
 
 /// Knative's Services.
 pub(crate) const KNATIVE: (&str, &str) = ("serving.knative.dev/v1", "services");
-const ROUTES: (&str, &str) = ("serving.knative.dev/v1", "routes");
+/// Knative's Routes.
+pub(crate) const ROUTES: (&str, &str) = ("serving.knative.dev/v1", "routes");
+const CONFIGURATIONS: (&str, &str) = ("serving.knative.dev/v1", "configurations");
+/// Knative's Revisions.
+pub(crate) const REVISIONS: (&str, &str) = ("serving.knative.dev/v1", "revisions");
 const SERVICES: (&str, &str) = ("v1", "services");
 /// Says that Knative's webhook and controllers run in the cluster that is named.
 const RUNS: &str = "MAINSTAY_TEST_KNATIVE";
@@ -68,7 +72,8 @@ impl World {
         if is_real() {
             return;
         }
-        for (kind, plural) in [("Service", "services"), ("Route", "routes")] {
+        let follow = [("Configuration", "configurations"), ("Revision", "revisions"), ("Route", "routes")];
+        for (kind, plural) in follow.into_iter().chain([("Service", "services")]) {
             let own = if External::is_named() { of_project(&format!("{plural}.serving.knative.dev")) } else { None };
             self.define(own.unwrap_or_else(|| definition(kind, plural)));
         }
@@ -144,7 +149,10 @@ impl Controller {
         if *last != template {
             (*last, *number) = (template.clone(), *number + 1);
         }
+        let number = *number;
         let revision = format!("{name}-{number:05}");
+        let configuration = self.configuration(live, name, &template);
+        self.revision(&configuration, &revision, number);
         status["latestCreatedRevisionName"] = revision.as_str().into();
         let variables = template["spec"]["containers"][0]["env"].as_array().into_iter().flatten();
         if variables.clone().any(|variable| variable["name"] == BREAKS) {
@@ -152,44 +160,122 @@ impl Controller {
             let none = format!("Configuration \"{name}\" does not have any ready Revision.");
             let routes = routes(&status).unwrap_or(("False", "RevisionMissing", &none));
             set(&mut status, ("False", "RevisionFailed", &why), routes);
+            self.follow(CONFIGURATIONS, &configuration, &status);
             return status;
         }
         let private = live["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local";
         let domain = if private { "svc.cluster.local" } else { "example.com" };
         status["url"] = format!("http://{name}.{NAMESPACE}.{domain}").into();
         status["latestReadyRevisionName"] = revision.as_str().into();
-        let owned = self.has_address(live, name);
-        let foreign = format!("There is an existing placeholder Service \"{name}\" that we do not own.");
-        set(&mut status, ("True", "", ""), if owned { ("True", "", "") } else { ("False", "NotOwned", &foreign) });
+        set(&mut status, ("True", "", ""), ("True", "", ""));
+        self.follow(CONFIGURATIONS, &configuration, &status);
+        let Some(route) = self.route(live, name) else {
+            set(&mut status, ("True", "", ""), ("False", "NotOwned", "There is an existing Route that we do not own."));
+            return status;
+        };
+        let targets = route["spec"]["traffic"].as_array().cloned().unwrap_or_default();
+        let programmed = targets.into_iter().map(|mut target| {
+            if target["revisionName"].is_null() {
+                target["revisionName"] = revision.as_str().into();
+            }
+            target
+        });
+        let programmed: Vec<_> = programmed.collect();
+        let is_there = |target: &&Value| {
+            let name = target["revisionName"].as_str().unwrap();
+            self.server.object(REVISIONS.0, REVISIONS.1, NAMESPACE, name).is_some()
+        };
+        if let Some(missing) = programmed.iter().find(|target| !is_there(target)) {
+            let text = format!("Revision {} referenced in traffic not found.", missing["revisionName"]);
+            set(&mut status, ("True", "", ""), ("False", "RevisionMissing", &text));
+        } else if self.has_address(live, name, &route) {
+            status["traffic"] = programmed.into();
+        } else {
+            let foreign = format!("There is an existing placeholder Service \"{name}\" that we do not own.");
+            set(&mut status, ("True", "", ""), ("False", "NotOwned", &foreign));
+        }
+        self.follow(ROUTES, &route, &status);
         status
     }
 
-    /// Whether the Service of this name is the Route's, which creates it if there is none.
-    fn has_address(&self, live: &Value, name: &str) -> bool {
-        let owned_by = |version: &str, kind: &str, uid: &Value| {
-            json!({"name": name, "namespace": NAMESPACE, "ownerReferences": [
-                {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true}
-            ]})
-        };
-        let route = self.server.object(ROUTES.0, ROUTES.1, NAMESPACE, name).map_or_else(
-            || {
-                let metadata = owned_by(KNATIVE.0, "Service", &live["metadata"]["uid"]);
-                let route = json!({"apiVersion": ROUTES.0, "kind": "Route", "metadata": metadata});
-                self.call(Call::new(ROUTES.0, ROUTES.1, NAMESPACE, "", Action::Create(route)))
-            },
-            |route| Value::clone(&route),
-        );
-        if route["metadata"]["ownerReferences"][0]["uid"] != live["metadata"]["uid"] {
-            return false;
+    /// The Configuration, with this template.
+    fn configuration(&self, live: &Value, name: &str, template: &Value) -> Value {
+        let metadata = owned_by(name, live);
+        let spec = json!({"template": template});
+        self.put(CONFIGURATIONS, json!({"kind": "Configuration", "metadata": metadata, "spec": spec}))
+    }
+
+    /// The Revision of this name.
+    fn revision(&self, configuration: &Value, name: &str, number: u32) {
+        let mut metadata = owned_by(name, configuration);
+        metadata["labels"] = json!({
+            "serving.knative.dev/service": configuration["metadata"]["name"],
+            "serving.knative.dev/configurationGeneration": number.to_string(),
+        });
+        if self.server.object(REVISIONS.0, REVISIONS.1, NAMESPACE, name).is_none() {
+            self.put(REVISIONS, json!({"kind": "Revision", "metadata": metadata}));
         }
+    }
+
+    /// The Route, if it is of this Knative Service.
+    fn route(&self, live: &Value, name: &str) -> Option<Value> {
+        let there = self.server.object(ROUTES.0, ROUTES.1, NAMESPACE, name);
+        if there.is_some_and(|route| route["metadata"]["ownerReferences"][0]["uid"] != live["metadata"]["uid"]) {
+            return None;
+        }
+        let latest = json!([{"latestRevision": true, "percent": 100}]);
+        let traffic = live["spec"]["traffic"].as_array().map_or(latest, |traffic| json!(traffic));
+        let route = json!({"kind": "Route", "metadata": owned_by(name, live), "spec": {"traffic": traffic}});
+        Some(self.put(ROUTES, route))
+    }
+
+    /// Creates an object, or gives it this spec.
+    fn put(&self, (version, resource): (&str, &str), mut object: Value) -> Value {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let call = match self.server.object(version, resource, NAMESPACE, &name) {
+            None => {
+                object["apiVersion"] = version.into();
+                Call::new(version, resource, NAMESPACE, "", Action::Create(object))
+            }
+            Some(live) if live["spec"] == object["spec"] => return Value::clone(&live),
+            Some(_) => {
+                let patch = json!({"spec": object["spec"]});
+                Call::new(version, resource, NAMESPACE, &name, Action::Patch(Form::Merge, patch))
+            }
+        };
+        self.call(call)
+    }
+
+    /// Says of an object that follows from a Knative Service what the status of that says.
+    fn follow(&self, (version, resource): (&str, &str), object: &Value, of_service: &Value) {
+        let mut status = json!({"observedGeneration": object["metadata"]["generation"]});
+        for field in ["latestReadyRevisionName", "latestCreatedRevisionName", "traffic"] {
+            status[field] = of_service[field].clone();
+        }
+        let kind = if resource == ROUTES.1 { "RoutesReady" } else { "ConfigurationsReady" };
+        let all = of_service["conditions"].as_array().into_iter().flatten();
+        let said = all.filter(|condition| condition["type"] == kind).cloned();
+        let said = said.map(|mut condition| {
+            condition["type"] = "Ready".into();
+            condition
+        });
+        status["conditions"] = said.collect::<Vec<_>>().into();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let patch = Action::Patch(Form::Merge, json!({"status": status}));
+        self.call(Call::new(version, resource, NAMESPACE, name, patch).on("status"));
+    }
+
+    /// Whether the Service of this name is the Route's, which creates it if there is none.
+    fn has_address(&self, live: &Value, name: &str, route: &Value) -> bool {
         let uid = &route["metadata"]["uid"];
         if let Some(service) = self.server.object(SERVICES.0, SERVICES.1, NAMESPACE, name) {
             return service["metadata"]["ownerReferences"][0]["uid"] == *uid;
         }
         let ports = json!([{"name": "http", "port": 80}]);
         let mut service = json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": ports}});
-        service["metadata"] = owned_by(ROUTES.0, "Route", uid);
+        service["metadata"] = owned_by(name, route);
         service["metadata"]["labels"] = live["metadata"]["labels"].clone();
+        service["metadata"]["labels"]["serving.knative.dev/route"] = name.into();
         self.call(Call::new(SERVICES.0, SERVICES.1, NAMESPACE, "", Action::Create(service)));
         true
     }
@@ -198,6 +284,14 @@ impl Controller {
     fn call(&self, call: Call) -> Value {
         self.server.call(&Caller::new("knative"), call).unwrap_or_default()
     }
+}
+
+/// The metadata of an object of this name that follows from another one.
+fn owned_by(name: &str, owner: &Value) -> Value {
+    json!({"name": name, "namespace": NAMESPACE, "ownerReferences": [{
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true,
+    }]})
 }
 
 /// What is said of the routes that serve.

@@ -148,6 +148,7 @@ tutorials! {
     set_environment_variables: Nothing,
     mount_secrets: Nothing,
     scale_a_function: Nothing,
+    run_a_function_on_knative: Nothing,
     follow_traces: Nothing,
     install_private_packages: Packages,
     override_the_runtime_image: Nothing,

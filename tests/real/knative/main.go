@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,7 @@ import (
 	clientset "knative.dev/networking/pkg/client/clientset/versioned"
 )
 
-// The processes, and the port on which each says that it is healthy.
+// The processes. The autoscaler listens on 8080, whatever it is told.
 var processes = []string{"webhook", "controller", "autoscaler"}
 
 func main() {
@@ -39,7 +40,7 @@ func main() {
 
 func run() error {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of an administrator")
-	port := flag.Int("webhook-port", 0, "port of the webhook; the two after it are taken, too")
+	port := flag.Int("webhook-port", 0, "port of the webhook; six after it are taken, too, and 8080")
 	logs := flag.String("logs", "", "directory for what the processes log")
 	flag.Parse()
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
@@ -60,6 +61,9 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	if err := awaitPort(":8080"); err != nil {
+		return err
+	}
 	ended := make(chan error, len(processes))
 	running := 0
 	for at, name := range processes {
@@ -76,7 +80,7 @@ func run() error {
 			return err
 		}
 		running++
-		go func() { ended <- fmt.Errorf("the %s ended: %w; see %s", name, command.Wait(), log.Name()) }()
+		go func() { ended <- fmt.Errorf("the %s ended: %v; see %s", name, command.Wait(), log.Name()) }()
 	}
 	go programIngresses(ctx, client)
 	err = nil
@@ -89,16 +93,31 @@ func run() error {
 	return err
 }
 
+// awaitPort waits until an address can be listened on: the autoscaler goes on without it, and does nothing.
+func awaitPort(address string) error {
+	for tries := 0; ; tries++ {
+		listener, err := net.Listen("tcp", address)
+		if err == nil {
+			return listener.Close()
+		}
+		if tries == 300 {
+			return fmt.Errorf("the autoscaler of Knative needs the port: %w", err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
 func environment(name, kubeconfig string, port, at int) []string {
 	all := []string{
 		"KUBECONFIG=" + kubeconfig,
 		"SYSTEM_NAMESPACE=knative-serving",
 		"POD_NAME=" + name,
-		"POD_IP=127.0.0.1",
+		// In no EndpointSlice may be an address of loopback.
+		"POD_IP=192.0.2.2",
 		"CONFIG_LOGGING_NAME=config-logging",
 		"CONFIG_OBSERVABILITY_NAME=config-observability",
-		// Knative asks for what it was released with or newer.
-		"KNATIVE_HEALTH_PROBES_PORT=" + strconv.Itoa(port+1+at),
+		"KNATIVE_HEALTH_PROBES_PORT=" + strconv.Itoa(port+1+2*at),
+		"PROFILING_PORT=" + strconv.Itoa(port+2+2*at),
 	}
 	if name == "webhook" {
 		all = append(all, "WEBHOOK_NAME=webhook", "WEBHOOK_PORT="+strconv.Itoa(port))

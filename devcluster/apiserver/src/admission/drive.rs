@@ -4,7 +4,7 @@
 //! and blocks the caller's until the answers are there. A webhook that is served by the very runtime thread that is
 //! blocked so can only time out.
 
-use super::{Answer, Stop, WebhookCall, call, hooks, policies};
+use super::{Answer, Response, Stop, WebhookCall, call, hooks, policies};
 use crate::{
     server::Server,
     status::Status,
@@ -44,6 +44,33 @@ impl<'a> Course<'a> {
     }
 
     fn step<T>(&mut self, attempt: &mut impl FnMut(&Settings) -> Result<T, Stop>) -> Next<T> {
+        loop {
+            match self.attempt(attempt) {
+                Next::Ask(webhook_calls) => {
+                    let others = self.answer_here(webhook_calls);
+                    if !others.is_empty() {
+                        return Next::Ask(others);
+                    }
+                }
+                done @ Next::Done(_) => return done,
+            }
+        }
+    }
+
+    /// Answers the calls that are for this process; the others.
+    fn answer_here(&mut self, webhook_calls: Vec<WebhookCall>) -> Vec<WebhookCall> {
+        let Some(own) = self.server.options().webhook else { return webhook_calls };
+        let mut others = Vec::new();
+        for webhook_call in webhook_calls {
+            match own(self.server, &webhook_call.client["service"], &webhook_call.review) {
+                Some(response) => self.learn(vec![webhook_call], vec![Ok(Response::of(&response))]),
+                None => others.push(webhook_call),
+            }
+        }
+        others
+    }
+
+    fn attempt<T>(&mut self, attempt: &mut impl FnMut(&Settings) -> Result<T, Stop>) -> Next<T> {
         self.rounds += 1;
         match attempt(&self.settings) {
             Ok(done) => Next::Done(Ok(done)),

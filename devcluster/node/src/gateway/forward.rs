@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// The body of an answer.
-pub(super) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// The ready endpoints of a port of a Service.
 pub(super) fn addresses(server: &Server, target: &Target) -> Vec<SocketAddr> {
@@ -114,6 +114,16 @@ async fn connect(server: &Server, target: &Target) -> Option<TcpStream> {
 }
 
 fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
+    forwarded(headers, from);
+    if from.is_checked
+        && let Ok(host) = HeaderValue::from_str(&target.host())
+    {
+        headers.insert(HOST, host);
+    }
+}
+
+/// Says for whom a request is led on, and makes it one of this hop.
+pub(super) fn forwarded(headers: &mut HeaderMap, from: &From<'_>) {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
     remove_hops(headers);
@@ -124,9 +134,6 @@ fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
     };
     set(HeaderName::from_static("x-forwarded-host"), from.host);
     set(HeaderName::from_static("x-forwarded-proto"), if from.is_secure { "https" } else { "http" });
-    if from.is_checked {
-        set(HOST, &target.host());
-    }
     let before = headers.get(&FORWARDED_FOR).and_then(|value| value.to_str().ok());
     let all = before.map_or_else(|| from.client.to_string(), |before| format!("{before}, {}", from.client));
     if let Ok(all) = HeaderValue::from_str(&all) {
@@ -140,7 +147,7 @@ fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
 }
 
 /// Removes the headers that are between two neighbours only.
-fn remove_hops(headers: &mut HeaderMap) {
+pub(super) fn remove_hops(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()

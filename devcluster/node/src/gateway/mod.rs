@@ -2,7 +2,7 @@
 //! Oathkeeper say.
 //!
 //! `table` keeps what the objects say, `decide` decides about a request by it, `forward` leads it to a ready
-//! endpoint, and `serve` listens. `definitions.yaml` has the definitions of the three kinds, as far as they are understood here.
+//! endpoint, and `serve` listens. `serving` leads requests to Services of Knative. `definitions.yaml` has the definitions of the three kinds, as far as they are understood here.
 //!
 //! Invariant: what is not understood is not served: a VirtualService or HTTPRoute with a field that is unknown here has no routes,
 //! and a Rule with an unknown handler lets nobody through.
@@ -32,6 +32,7 @@ mod pattern;
 mod rule;
 #[expect(clippy::disallowed_methods, reason = "it listens, with deadlines")]
 mod serve;
+pub(crate) mod serving;
 mod table;
 mod target;
 #[expect(clippy::disallowed_methods, reason = "it has issuers asked, with deadlines")]

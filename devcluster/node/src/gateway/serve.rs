@@ -31,6 +31,7 @@ use super::decide::{Asked, Decision, decide};
 use super::forward::{Body, From, lead};
 use super::issuer::{self, Issuer};
 use super::pattern::Patterns;
+use super::serving;
 use super::table::{KINDS, Table};
 use super::verify::Issuers;
 use devcluster_apiserver::server::Server;
@@ -243,7 +244,13 @@ async fn answer(shared: &Shared, client: SocketAddr, is_secure: bool, request: R
     let id = request.headers().get("x-request-id").cloned();
     let open = |is_checked: bool| From { client: client.ip(), host: &host, is_secure, is_checked };
     let (answered, allowed) = match decision {
-        Decision::Nowhere => (empty(StatusCode::NOT_FOUND), None),
+        Decision::Nowhere => match serving::of_host(&shared.server, &host, fastrand::u64(..100)) {
+            Some(revision) => {
+                let asked = serving::Asked { revision, from: open(false) };
+                (serving::answer(&shared.server, asked, request).await, None)
+            }
+            None => (empty(StatusCode::NOT_FOUND), None),
+        },
         Decision::Ambiguous => (empty(StatusCode::BAD_REQUEST), None),
         Decision::Preflight(allowed) => {
             let mut answer = empty(StatusCode::OK);

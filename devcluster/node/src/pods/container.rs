@@ -25,6 +25,7 @@ use super::probes::seconds;
 use super::probes::{self, Probing, Verdict};
 use super::process::{Group, Program, code, command, run};
 use super::program::{Sandbox, program};
+use super::queue_proxy;
 use super::status::{Ended, State};
 use super::usage::{Fault, Limits};
 use super::volumes::Volume;
@@ -99,6 +100,9 @@ impl Container {
     }
 
     async fn course(&mut self) {
+        if queue_proxy::is_it(&self.spec) {
+            return queue_proxy::live(self).await;
+        }
         let mut restarts = 0;
         let mut delay = Duration::ZERO;
         loop {
@@ -149,12 +153,12 @@ impl Container {
         text(&self.spec, "/name")
     }
 
-    async fn send(&self, update: Update) {
+    pub(super) async fn send(&self, update: Update) {
         // A pod that no longer listens is gone, and this task with it.
         let _ = self.updates.send((self.index, update)).await;
     }
 
-    fn event(&self, kind: &str, reason: &str, message: &str) {
+    pub(super) fn event(&self, kind: &str, reason: &str, message: &str) {
         self.ctx.client.report(&self.pod, "kubelet", kind, reason, message);
     }
 
@@ -367,7 +371,7 @@ fn last_written(path: &Path) -> String {
 }
 
 /// Waits for the pod's end; its grace.
-async fn stopped(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
+pub(super) async fn stopped(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
     match stop.wait_for(Option::is_some).await {
         Ok(grace) => grace.unwrap_or_default(),
         // The pod is gone.

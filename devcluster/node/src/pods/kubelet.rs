@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::registry::Registry;
 use devcluster_apiserver::kubelet::{ContainerLog, ContainerUsage, Kubelet, Process};
+use devcluster_apiserver::requests::QUEUE_PROXY;
 use devcluster_apiserver::store::Key;
 
 use super::exec::{self, Running};
@@ -106,7 +107,7 @@ impl Kubelet for Node {
             pod["spec"][list].as_array().into_iter().flatten().map(|c| c["image"].as_str().unwrap_or_default())
         });
         let mut any = false;
-        for image in images {
+        for image in images.filter(|image| *image != QUEUE_PROXY) {
             any = true;
             let host = image.split('/').next().unwrap_or_default();
             if self.host_image(image).is_none() && !self.registry.as_ref().is_some_and(|images| images.is_at(host)) {

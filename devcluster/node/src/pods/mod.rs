@@ -6,7 +6,7 @@
 //!
 //! [`supervisor`] follows the event log and gives every pod a task ([`pod`]); that one takes its containers from start
 //! to end ([`container`]), with what they are given ([`environment`], [`paths`], [`volumes`], [`image`]), what is asked
-//! of them ([`probes`]), what is run beside them ([`exec`]) and what they say ([`logs`]), and tells the API ([`status`]). [`proxy`] listens for
+//! of them ([`probes`]), what is run beside them ([`exec`]) and what they say ([`logs`]; [`queue_proxy`] is a container without a process), and tells the API ([`status`]). [`proxy`] listens for
 //! Services, and [`names`] has programs find them.
 //!
 //! Invariant: no process outlives the node: a container is a process group that is killed as a whole, and a
@@ -33,6 +33,7 @@ mod probes;
 mod process;
 mod program;
 mod proxy;
+mod queue_proxy;
 mod slot;
 mod status;
 mod supervisor;

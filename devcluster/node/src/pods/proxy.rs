@@ -1,5 +1,5 @@
 //! Services on addresses of this machine: connections go to ready pods, one after the other. One without a selector leads to
-//! the addresses of this machine that its Endpoints name: programs that are no pods.
+//! the addresses of this machine that its Endpoints name: programs that are no pods; one that Knative has made, to where that says.
 //!
 //! A port that may not be listened on is moved up by 8000 (80 to 8080, 443 to 8443); the annotation
 //! `devcluster.dev/url` of the Service then says where it is.
@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::context::Context;
+use crate::gateway::serving;
 use devcluster_apiserver::client::Subject;
 use devcluster_apiserver::kinds::hooks;
 use devcluster_apiserver::object::{is_terminating, is_true, text};
@@ -153,7 +154,7 @@ impl Proxy {
         let spec = &service["spec"];
         let address: Ipv4Addr = text(spec, "/clusterIP").parse().ok()?;
         let network = self.ctx.node().services().octets();
-        let leads_somewhere = has_selector(service) || !self.written(service).is_empty();
+        let leads_somewhere = has_selector(service) || serving::is_led(service) || !self.written(service).is_empty();
         if address.octets()[..2] != network[..2] || is_terminating(service) || !leads_somewhere {
             return None;
         }
@@ -204,6 +205,10 @@ async fn accept(ctx: Context, key: Key, port: u16, listener: TcpListener) {
 
 /// Leads a connection to a pod: to the next one that takes it.
 async fn lead(ctx: &Context, key: &Key, port: u16, mut client: TcpStream, turn: &AtomicUsize) {
+    let service = ctx.server.object("v1", "services", key.namespace(), key.name());
+    if service.is_some_and(|service| serving::is_led(&service)) {
+        return serving::serve(ctx.server.clone(), key.clone(), port, client).await;
+    }
     let mut pods = backends(ctx, key, port);
     if pods.is_empty() {
         return;

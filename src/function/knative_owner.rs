@@ -1,0 +1,139 @@
+//! Who owns what follows from a Knative Service, and how the address of a Function changes hands.
+//!
+//! The address is the Service of the Function's name: one name, and two that may own it. It is never deleted on the way: one
+//! merge patch gives it to the Route, or takes it back.
+//!
+//! Invariant: owners are told by UID: what has only the name or the labels is somebody else's.
+
+use serde_json::{Map, Value, json};
+
+/// API group of Knative Serving.
+const GROUP: &str = "serving.knative.dev";
+/// Keys that Knative gives to labels and annotations of what it owns.
+const KEYS: &str = ".knative.dev";
+
+/// Who has the Service of a Function's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder<'a> {
+    /// The owner with this UID.
+    Function,
+    /// A Route with this UID.
+    Route(&'a str),
+    /// Anybody else.
+    Other,
+}
+
+/// The controller of an object.
+fn controller(object: &Value) -> Option<&Value> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)
+}
+
+/// Whether an object's controller has this UID.
+pub(super) fn is_controlled_by(object: &Value, uid: &Value) -> bool {
+    uid.is_string() && controller(object).is_some_and(|owner| owner["uid"] == *uid)
+}
+
+/// Who has a Service, of the Function with this UID and the Routes of all.
+pub(super) fn holder<'v>(service: &'v Value, function: &str) -> Holder<'v> {
+    let Some(owner) = controller(service) else { return Holder::Other };
+    let group = owner["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
+    match owner["uid"].as_str() {
+        Some(uid) if uid == function => Holder::Function,
+        Some(uid) if group == Some(GROUP) && owner["kind"] == "Route" => Holder::Route(uid),
+        _ => Holder::Other,
+    }
+}
+
+/// The patch of an Endpoints object that gives it to a Route, if it is not yet the Route's.
+pub(super) fn given(object: &Value, route: &Value) -> Option<Value> {
+    let metadata = &route["metadata"];
+    let is_given = is_controlled_by(object, &metadata["uid"]);
+    let owner = json!({
+        "apiVersion": route["apiVersion"], "kind": "Route", "name": metadata["name"], "uid": metadata["uid"],
+        "controller": true
+    });
+    (!is_given).then(|| json!({ "metadata": { "ownerReferences": [owner] } }))
+}
+
+/// The patch of a Service that gives it to a Route: without a selector, Knative says where it leads to.
+pub(super) fn given_service(service: &Value, route: &Value) -> Option<Value> {
+    let mut patch = given(service, route)?;
+    patch["spec"] = json!({ "selector": null });
+    Some(patch)
+}
+
+/// Whether a Service can be taken as it is. One without an address of its own stays so for life.
+pub(super) fn can_be_taken(service: &Value) -> bool {
+    service["spec"]["clusterIP"] != "None"
+}
+
+/// The patch of a Route's Service that makes it the one in `document`, and nothing of Knative's.
+pub(super) fn taken(service: &Value, document: &Value) -> Value {
+    let mut metadata = json!({ "ownerReferences": document["metadata"]["ownerReferences"] });
+    for field in ["labels", "annotations"] {
+        let of_knative = service["metadata"][field].as_object().into_iter().flatten();
+        let mut keys: Map<_, _> = of_knative
+            .filter(|(key, _)| key.split('/').next().is_some_and(|prefix| prefix.ends_with(KEYS)))
+            .map(|(key, _)| (key.clone(), Value::Null))
+            .collect();
+        keys.extend(document["metadata"][field].as_object().cloned().unwrap_or_default());
+        if !keys.is_empty() {
+            metadata[field] = keys.into();
+        }
+    }
+    let mut spec = document["spec"].clone();
+    spec["externalName"] = Value::Null;
+    json!({ "metadata": metadata, "spec": spec })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route() -> Value {
+        let metadata = json!({"name": "hello", "uid": "route"});
+        json!({"apiVersion": "serving.knative.dev/v1", "kind": "Route", "metadata": metadata})
+    }
+
+    fn owned(api_version: &str, kind: &str, uid: &str) -> Value {
+        json!({"metadata": {"ownerReferences": [{"apiVersion": api_version, "kind": kind, "uid": uid, "controller": true}]}})
+    }
+
+    #[test]
+    fn who_has_a_service_is_told_by_its_controller() {
+        let version = "serving.knative.dev/v1";
+        assert_eq!(holder(&owned("serverless.kyma-project.io/v1alpha1", "Function", "1"), "1"), Holder::Function);
+        assert_eq!(holder(&owned(version, "Route", "route"), "1"), Holder::Route("route"));
+        for other in [owned("example.org/v1", "Route", "route"), owned(version, "Service", "x"), json!({})] {
+            assert_eq!(holder(&other, "1"), Holder::Other, "{other}");
+        }
+        assert!(!is_controlled_by(&json!({}), &Value::Null));
+    }
+
+    #[test]
+    fn what_is_given_to_a_route_leads_nowhere_of_ours() {
+        let patch = given_service(&owned("v1", "Function", "1"), &route()).unwrap();
+        assert_eq!(patch["spec"], json!({"selector": null}));
+        let owner = &patch["metadata"]["ownerReferences"];
+        assert_eq!((owner.as_array().unwrap().len(), &owner[0]["uid"]), (1, &json!("route")));
+        let given_already = owned("serving.knative.dev/v1", "Route", "route");
+        assert_eq!(given_service(&given_already, &route()), None);
+    }
+
+    #[test]
+    fn what_is_taken_has_nothing_of_knatives_left() {
+        let service = json!({"metadata": {
+            "labels": {"serving.knative.dev/route": "hello", "networking.knative.dev/visibility": "cluster-local", "team": "a"},
+            "annotations": {"serving.knative.dev/creator": "x", "other": "y"},
+        }, "spec": {"clusterIP": "10.0.0.1"}});
+        let document =
+            json!({"metadata": {"labels": {"team": "b"}, "ownerReferences": [1]}, "spec": {"type": "ClusterIP"}});
+        let patch = taken(&service, &document);
+        let labels = json!({"serving.knative.dev/route": null, "networking.knative.dev/visibility": null, "team": "b"});
+        assert_eq!(patch["metadata"]["labels"], labels);
+        assert_eq!(patch["metadata"]["annotations"], json!({"serving.knative.dev/creator": null}));
+        assert_eq!(patch["spec"], json!({"type": "ClusterIP", "externalName": null}));
+        assert!(can_be_taken(&service) && !can_be_taken(&json!({"spec": {"clusterIP": "None"}})));
+    }
+}

@@ -1,0 +1,171 @@
+//! Which Revisions of a Knative Service nothing needs any more.
+//!
+//! Knative keeps them for days. While one is only created, its Knative Service still says that it is ready: so it is not that
+//! word that counts, but what names a Revision.
+//!
+//! Invariant: a Revision that a Route names or has named, in its spec or its status, stays, whatever its share is; so do the
+//! newest one and the newest ready one.
+//! Invariant: a Revision is told by its owner's UID, never by its labels.
+//!
+//! Deliberately absent: reading and deleting them; that is `perform`.
+
+use std::collections::HashSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::knative_owner::is_controlled_by;
+
+/// Label with the number of the Configuration's template that a Revision is of.
+const NUMBER: &str = "serving.knative.dev/configurationGeneration";
+/// On a Revision that its user wants to keep.
+const KEEP: &str = "serving.knative.dev/no-gc";
+
+/// What Revisions belong to, as it is now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owners<'a> {
+    /// The Knative Service.
+    pub(super) service: &'a Value,
+    /// Its Configuration.
+    pub(super) configuration: &'a Value,
+    /// Its Route.
+    pub(super) route: &'a Value,
+}
+
+/// The Revisions that may go.
+pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> Vec<&'r ObjectMeta> {
+    let Owners { service, configuration, route } = *owners;
+    let all = [service, configuration, route];
+    let uid = &service["metadata"]["uid"];
+    if !all.iter().all(|object| is_ready(object)) || ![configuration, route].iter().all(|o| is_controlled_by(o, uid)) {
+        return Vec::new();
+    }
+    let configuration_uid = configuration["metadata"]["uid"].as_str();
+    let mine: Vec<_> =
+        revisions.iter().filter(|meta| configuration_uid.is_some() && controller(meta) == configuration_uid).collect();
+    let named: HashSet<&str> = all.iter().flat_map(|object| names(object)).collect();
+    let newest = configuration["status"]["latestReadyRevisionName"].as_str();
+    let newest = mine.iter().find(|meta| meta.name.as_deref() == newest).and_then(|meta| number(meta));
+    let Some(newest) = newest else { return Vec::new() };
+    let may_go = |meta: &&ObjectMeta| {
+        meta.name.as_deref().is_some_and(|name| !named.contains(name))
+            && number(meta).is_some_and(|number| number < newest)
+            && meta.deletion_timestamp.is_none()
+            && !is_kept(meta)
+    };
+    mine.into_iter().filter(may_go).collect()
+}
+
+/// Whether it is ready as it is wanted now.
+fn is_ready(object: &Value) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let is_true = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    let generation = object["metadata"]["generation"].as_i64();
+    generation.is_some()
+        && generation == object["status"]["observedGeneration"].as_i64()
+        && conditions.into_iter().flatten().any(is_true)
+}
+
+/// The Revisions that an object names.
+fn names(object: &Value) -> impl Iterator<Item = &str> {
+    let traffic = ["spec", "status"].into_iter().filter_map(|part| object[part]["traffic"].as_array()).flatten();
+    let latest =
+        ["latestReadyRevisionName", "latestCreatedRevisionName"].into_iter().map(|field| &object["status"][field]);
+    traffic.map(|target| &target["revisionName"]).chain(latest).filter_map(Value::as_str)
+}
+
+fn controller(meta: &ObjectMeta) -> Option<&str> {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true) && owner.kind == "Configuration").map(|owner| &*owner.uid)
+}
+
+fn number(meta: &ObjectMeta) -> Option<i64> {
+    meta.labels.as_ref()?.get(NUMBER)?.parse().ok()
+}
+
+fn is_kept(meta: &ObjectMeta) -> bool {
+    let says = |all: &Option<std::collections::BTreeMap<String, String>>| {
+        all.as_ref().and_then(|all| all.get(KEEP)).is_some_and(|value| value == "true")
+    };
+    says(&meta.annotations) || says(&meta.labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NEWEST: &str = "hello-00004";
+
+    /// An object of the Knative Service, ready at its generation.
+    fn object(kind: &str, spec: Value, status: &Value) -> Value {
+        let owner =
+            json!([{"apiVersion": "serving.knative.dev/v1", "kind": "Service", "uid": "Service", "controller": true}]);
+        let mut all = json!({"observedGeneration": 7, "conditions": [{"type": "Ready", "status": "True"}],
+            "latestReadyRevisionName": NEWEST, "latestCreatedRevisionName": NEWEST});
+        for (key, value) in status.as_object().unwrap() {
+            all[key] = value.clone();
+        }
+        json!({"metadata": {"uid": kind, "generation": 7, "ownerReferences": owner}, "spec": spec, "status": all})
+    }
+
+    fn revision(number: &str, owner: &str, annotations: &Value) -> ObjectMeta {
+        let owner = json!([{"apiVersion": "serving.knative.dev/v1", "kind": "Configuration", "name": "hello", "uid": owner, "controller": true}]);
+        let meta = json!({"name": format!("hello-{number:0>5}"), "labels": {NUMBER: number}, "ownerReferences": owner, "annotations": annotations});
+        serde_json::from_value(meta).unwrap()
+    }
+
+    /// The names of what may go, of four Revisions and whatever else there is.
+    fn gone(service: &Value, configuration: &Value, route: &Value, more: &[ObjectMeta]) -> Vec<String> {
+        let mut all: Vec<_> = ["1", "2", "3", "4"].map(|n| revision(n, "Configuration", &json!({}))).into();
+        all.extend_from_slice(more);
+        let owners = Owners { service, configuration, route };
+        unneeded(&owners, &all).into_iter().filter_map(|meta| meta.name.clone()).collect()
+    }
+
+    #[test]
+    fn only_the_one_that_serves_is_left() {
+        let [service, configuration, route] =
+            ["Service", "Configuration", "Route"].map(|k| object(k, json!({}), &json!({})));
+        let old = ["hello-00001", "hello-00002", "hello-00003"];
+        assert_eq!(gone(&service, &configuration, &route, &[]), old);
+        let kept = revision("3", "Configuration", &json!({KEEP: "true"}));
+        let others = [revision("1", "another", &json!({})), revision("x", "Configuration", &json!({})), kept];
+        assert_eq!(gone(&service, &configuration, &route, &others), old, "of others, unnumbered, or kept");
+    }
+
+    #[test]
+    fn what_a_route_names_stays() {
+        let plain = |kind: &str| object(kind, json!({}), &json!({}));
+        let pinned =
+            json!({"traffic": [{"revisionName": "hello-00002", "percent": 0, "tag": "old"}, {"latestRevision": true}]});
+        for part in ["spec", "status"] {
+            let of = |kind| match part {
+                "spec" => object(kind, pinned.clone(), &json!({})),
+                _ => object(kind, json!({}), &pinned),
+            };
+            let left = ["hello-00001", "hello-00003"];
+            assert_eq!(gone(&of("Service"), &plain("Configuration"), &plain("Route"), &[]), left, "{part}");
+            assert_eq!(gone(&plain("Service"), &plain("Configuration"), &of("Route"), &[]), left, "{part}");
+        }
+    }
+
+    #[test]
+    fn none_goes_while_anything_is_not_as_it_is_wanted() {
+        let plain = |kind: &str| object(kind, json!({}), &json!({}));
+        let none = [""; 0];
+        let failed =
+            json!({"conditions": [{"type": "Ready", "status": "False"}], "latestCreatedRevisionName": "hello-00005"});
+        for status in [json!({"observedGeneration": 6}), failed, json!({"latestReadyRevisionName": "hello-00009"})] {
+            let of = |kind| object(kind, json!({}), &status);
+            assert_eq!(gone(&plain("Service"), &of("Configuration"), &plain("Route"), &[]), none, "{status}");
+        }
+        let late = json!({"observedGeneration": 6});
+        assert_eq!(gone(&object("Service", json!({}), &late), &plain("Configuration"), &plain("Route"), &[]), none);
+        assert_eq!(gone(&plain("Service"), &plain("Configuration"), &object("Route", json!({}), &late), &[]), none);
+        let mut of_another = plain("Route");
+        of_another["metadata"]["ownerReferences"][0]["uid"] = json!("another");
+        assert_eq!(gone(&plain("Service"), &plain("Configuration"), &of_another, &[]), none);
+    }
+}
