@@ -1,6 +1,6 @@
 //! Writes what is said of usages: the condition, and the binding as the owner.
 //!
-//! Invariant: what is refused is tried again later and later, and is woken by whatever changes.
+//! Invariant: what is refused is tried again later and later. Whatever changes wakes it, but not more often than every few seconds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ use crate::failure::{Backoff, caught, chain};
 
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(120));
 const FAR: Duration = Duration::from_secs(86_400);
+/// The least time between two attempts at what is refused, if it is woken.
+const LEAST: Duration = Duration::from_secs(5);
 
 /// Reconciles usages until `stop`.
 pub async fn run(bindings: Arc<Bindings>, cluster: Cluster, stop: CancellationToken) {
@@ -31,8 +33,8 @@ pub async fn run(bindings: Arc<Bindings>, cluster: Cluster, stop: CancellationTo
 struct Running {
     bindings: Arc<Bindings>,
     cluster: Cluster,
-    /// Failures in a row.
-    failures: HashMap<Name, u32>,
+    /// Failures in a row, and when the last one was.
+    failures: HashMap<Name, (u32, Instant)>,
     /// When to look again.
     due: HashMap<Name, Instant>,
 }
@@ -43,6 +45,7 @@ impl Running {
         loop {
             let now = Instant::now();
             let mut names = bindings.take_dirty();
+            names.retain(|name| self.is_ripe(name, now));
             names.extend(self.due.iter().filter(|(_, due)| **due <= now).map(|(name, _)| name.clone()));
             if names.is_empty() {
                 let next = self.due.values().min().copied().unwrap_or(now + FAR);
@@ -85,11 +88,22 @@ impl Running {
         }
     }
 
+    /// Whether a usage that may be another one now can be looked at. Otherwise that is due soon.
+    fn is_ripe(&mut self, name: &Name, now: Instant) -> bool {
+        let Some(soon) = self.failures.get(name).map(|(_, last)| *last + LEAST).filter(|soon| *soon > now) else {
+            return true;
+        };
+        let due = self.due.entry(name.clone()).or_insert(soon);
+        *due = soon.min(*due);
+        false
+    }
+
     fn retry(&mut self, name: Name, at_least: Option<Duration>) {
-        let failures = self.failures.entry(name.clone()).or_default();
-        *failures = failures.saturating_add(1);
-        let wait = RETRY.jittered(*failures, fastrand::f64()).max(at_least.unwrap_or_default());
-        self.due.insert(name, Instant::now() + wait);
+        let now = Instant::now();
+        let failures = self.failures.get(&name).map_or(1, |(failures, _)| failures.saturating_add(1));
+        let wait = RETRY.jittered(failures, fastrand::f64()).max(at_least.unwrap_or_default());
+        self.failures.insert(name.clone(), (failures, now));
+        self.due.insert(name, now + wait);
     }
 
     /// Reconciles a usage. When to look at it again at the latest.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::{DeadLetter, DeadLetters};
-use super::journal::{Journal, Queued};
+use super::journal::{Journal, Kept, OVER, Queued};
 use super::retry::{Next, Outcome, next};
 use super::send::{Sender, Sent};
 use super::subscriber::{Subscriber, SubscriberId};
@@ -42,8 +42,10 @@ pub(super) struct Delivery {
 /// The task of a subscriber.
 struct Worker {
     queue: mpsc::UnboundedSender<Waiting>,
+    /// Events that are not delivered to it: too many wait already.
+    over: mpsc::UnboundedSender<u64>,
     subscriber: watch::Sender<Arc<Subscriber>>,
-    task: AbortHandle,
+    tasks: [AbortHandle; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +76,7 @@ pub(super) async fn deliver(
                 let Some(all) = table.borrow_and_update().clone() else { continue };
                 for id in workers.keys().filter(|id| !all.0.contains_key(*id)).cloned().collect::<Vec<_>>() {
                     if let Some(worker) = workers.remove(&id) {
-                        worker.task.abort();
+                        worker.tasks.iter().for_each(AbortHandle::abort);
                     }
                     forget(&delivery, &id).await;
                 }
@@ -97,7 +99,8 @@ pub(super) async fn deliver(
             received = queued.recv() => {
                 let Some(Queued { number, to, attempts }) = received else { return Ok(()) };
                 match workers.get(&to) {
-                    // Its task ends with this one only.
+                    // Its tasks end with this one only.
+                    Some(worker) if attempts == OVER => drop(worker.over.send(number)),
                     Some(worker) => drop(worker.queue.send(Waiting { number, attempts })),
                     // It went while the event came.
                     None => delivery.journal.ended(vec![number], &to).await,
@@ -119,8 +122,41 @@ async fn forget(delivery: &Delivery, id: &SubscriberId) {
 fn begin(delivery: &Arc<Delivery>, subscriber: &Arc<Subscriber>, tasks: &mut JoinSet<()>) -> Worker {
     let (queue, received) = mpsc::unbounded_channel();
     let (sender, watched) = watch::channel(Arc::clone(subscriber));
+    let (over, turned_away) = mpsc::unbounded_channel();
+    let turning = tasks.spawn(turn_away(Arc::clone(delivery), watched.clone(), turned_away));
     let task = tasks.spawn(work(Arc::clone(delivery), watched, received));
-    Worker { queue, subscriber: sender, task }
+    Worker { queue, over, subscriber: sender, tasks: [task, turning] }
+}
+
+/// Makes dead letters of what a subscriber has no room for.
+async fn turn_away(
+    delivery: Arc<Delivery>,
+    subscriber: watch::Receiver<Arc<Subscriber>>,
+    mut numbers: mpsc::UnboundedReceiver<u64>,
+) {
+    while let Some(number) = numbers.recv().await {
+        loop {
+            let to = Arc::clone(&subscriber.borrow());
+            let turning = async {
+                let kept = match delivery.journal.read(number).await {
+                    Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                        Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() }
+                    }
+                    Err(error) => return Err(error),
+                    Ok(None) => return Ok(()),
+                    Ok(Some(kept)) => kept,
+                };
+                give_up(&delivery, &to, number, &kept, "too many events wait for the subscriber", 0).await
+            };
+            match turning.await {
+                Ok(()) => break,
+                Err(error) => {
+                    tracing::error!(subscriber = %to.id, %error, "a dead letter could not be written");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
 }
 
 async fn work(
@@ -186,6 +222,9 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
         Ok(Some(kept)) => kept,
         // Somebody has ended it meanwhile.
         Ok(None) => return (one, Next::Done),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            return (one, lose(delivery, to, one.number).await);
+        }
         Err(error) => {
             tracing::error!(subscriber = %to.id, %error, "an event could not be read from the journal");
             return (one, Next::Again(AGAIN));
@@ -218,18 +257,43 @@ async fn try_once(delivery: &Delivery, to: &Subscriber, one: Waiting, pauses: u3
             (one, next)
         }
         Next::GiveUp(why) => {
-            let letter = DeadLetter::new(&to.id, &kept.event, why, tried.attempts, Timestamp::now());
-            let (letters, id, written) = (Arc::clone(&delivery.letters), to.id.clone(), letter.clone());
-            let written = tokio::task::spawn_blocking(move || letters.append(&id, &written)).await;
-            if let Err(error) = written.map_err(std::io::Error::other).flatten() {
+            if let Err(error) = give_up(delivery, to, one.number, &kept, why, tried.attempts).await {
                 tracing::error!(subscriber = %to.id, %error, "a dead letter could not be written");
                 return (one, Next::Again(AGAIN));
             }
-            delivery.journal.ended(vec![one.number], &to.id).await;
-            (delivery.failed)(to, &letter);
             (tried, next)
         }
     }
+}
+
+/// An event cannot be read any more: that is all that its dead letter says.
+async fn lose(delivery: &Delivery, to: &Subscriber, number: u64) -> Next {
+    let nothing = Kept { event: super::cloud_event::CloudEvent::default(), published: Timestamp::now() };
+    match give_up(delivery, to, number, &nothing, "its record in the journal is damaged", 0).await {
+        Ok(()) => Next::Done,
+        Err(error) => {
+            tracing::error!(subscriber = %to.id, %error, "a dead letter could not be written");
+            Next::Again(AGAIN)
+        }
+    }
+}
+
+/// Makes a dead letter of an event.
+async fn give_up(
+    delivery: &Delivery,
+    to: &Subscriber,
+    number: u64,
+    kept: &Kept,
+    why: &str,
+    attempts: u32,
+) -> std::io::Result<()> {
+    let letter = DeadLetter::new(&to.id, &kept.event, why, attempts, Timestamp::now());
+    let (letters, id, written) = (Arc::clone(&delivery.letters), to.id.clone(), letter.clone());
+    let written = tokio::task::spawn_blocking(move || letters.append(&id, &written)).await;
+    written.map_err(std::io::Error::other).flatten()?;
+    delivery.journal.ended(vec![number], &to.id).await;
+    (delivery.failed)(to, &letter);
+    Ok(())
 }
 
 /// The answer of a Trigger's subscriber goes to its Broker.

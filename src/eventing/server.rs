@@ -13,6 +13,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::cloud_event::CloudEvent;
 use super::journal::{Journal, Refused};
@@ -120,7 +121,7 @@ impl Server {
     }
 
     async fn legacy(&self, table: &Table, application: &str, body: &[u8]) -> legacy::Answer {
-        let event = match legacy::parse(application, body, &new_id()) {
+        let event = match legacy::parse(application, body, &Uuid::new_v4().to_string()) {
             Ok(event) => event,
             Err(answer) => return answer,
         };
@@ -153,14 +154,6 @@ impl Server {
 }
 
 /// A new UUID.
-fn new_id() -> String {
-    let bits = fastrand::u128(..);
-    // Version 4, variant 1.
-    let bits = bits & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let digits = format!("{bits:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
-}
-
 async fn read(body: Incoming) -> Result<Bytes, NoBody> {
     match tokio::time::timeout(BODY, Limited::new(body, LONGEST).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
@@ -187,16 +180,4 @@ fn json_of(status: u16, body: String) -> Answer {
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_id_is_a_uuid_of_version_4() {
-        let id = new_id();
-        assert_eq!((id.len(), &id[14..15]), (36, "4"));
-        assert!(matches!(&id[19..20], "8" | "9" | "a" | "b") && id != new_id(), "{id}");
-    }
 }

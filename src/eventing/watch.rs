@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::SelectAll;
@@ -10,6 +9,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::seen::{Name, Seen, Watched, Write};
@@ -20,9 +20,6 @@ use crate::failure::chain;
 
 /// The label of namespaces that want a Broker.
 const INJECTION: (&str, &str) = ("knative-eventing-injection", "enabled");
-/// The pause after a write that has failed.
-const AGAIN: Duration = Duration::from_secs(3);
-
 /// What is to be written, the newest for each object.
 type Writes = Mutex<BTreeMap<(Watched, Name, u8), Write>>;
 
@@ -102,30 +99,51 @@ fn sort(write: &Write) -> u8 {
     }
 }
 
+/// Performs the writes. One that is refused waits longer each time, and holds up no other.
 async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
+    let mut refused: BTreeMap<(Watched, Name, u8), Refused> = BTreeMap::new();
     loop {
-        let next = writes.lock().pop_first();
-        let Some(((watched, name, sort), one)) = next else {
-            notify.notified().await;
+        let now = Instant::now();
+        let next = {
+            let mut writes = writes.lock();
+            refused.retain(|key, _| writes.contains_key(key));
+            let is_due = |key: &&(Watched, Name, u8)| refused.get(*key).is_none_or(|refused| refused.until <= now);
+            let due = writes.keys().find(is_due).cloned();
+            due.and_then(|key| writes.remove_entry(&key))
+        };
+        let Some((key, one)) = next else {
+            // Whatever is left has to wait.
+            match refused.values().map(|refused| refused.until).min() {
+                Some(until) => drop(tokio::time::timeout_at(until, notify.notified()).await),
+                None => notify.notified().await,
+            }
             continue;
         };
-        match perform(cluster, watched, &name, &one).await {
-            Ok(_) => {}
+        match perform(cluster, key.0, &key.1, &one).await {
+            Ok(_) => drop(refused.remove(&key)),
             // It is gone, or somebody else was faster: the watch says so.
             Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
             Err(error) => {
-                let (namespace, object) = (&name.0, &name.1);
-                tracing::warn!(
-                    namespace,
-                    name = object,
-                    why = chain(&error),
-                    "could not write about what subscribes to events"
-                );
-                writes.lock().entry((watched, name, sort)).or_insert(one);
-                tokio::time::sleep(AGAIN).await;
+                let failures = refused.get(&key).map_or(1, |known| known.failures.saturating_add(1));
+                let wait = error.class().status_delay(failures, error.retry_after(), fastrand::f64());
+                if failures == 1 {
+                    let (why, (namespace, name)) = (chain(&error), &key.1);
+                    tracing::warn!(namespace, name, why, "could not write about what subscribes to events");
+                }
+                refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
+                // Unless there is a newer one.
+                writes.lock().entry(key).or_insert(one);
             }
         }
     }
+}
+
+/// A write that was refused.
+struct Refused {
+    /// How often in a row.
+    failures: u32,
+    /// When it is tried again.
+    until: Instant,
 }
 
 async fn perform(cluster: &Cluster, watched: Watched, (namespace, name): &Name, write: &Write) -> Result<Value, Error> {

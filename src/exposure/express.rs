@@ -96,6 +96,9 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
     let why = match token::token(rule) {
         Err(why) => why,
         Ok(_) if resolved.host.contains('*') => "a host with * is checked for no token",
+        Ok(token) if !goes_with_others(resolved, &token) => {
+            "an issuer has its keys (jwks_urls) and its tokens (token_from) at one place"
+        }
         Ok(_) if !workloads.have_proxies => {
             "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"
         }
@@ -103,6 +106,12 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
         Ok(_) => return Ok(Guard::Token),
     };
     Err(format!(": {why}"))
+}
+
+/// Whether the tokens of all other paths can be asked for beside those of one.
+fn goes_with_others(resolved: &Resolved, token: &token::Token) -> bool {
+    let asking = resolved.rules.iter().filter(|rule| token::is_wanted(rule));
+    asking.filter_map(|rule| token::token(rule).ok()).all(|other| token::go_together(token, &other))
 }
 
 /// Whether a routed path may take requests of one that must not be routed.
@@ -162,6 +171,9 @@ mod tests {
             said(&bare).strip_prefix(says).unwrap().split(" (").next(),
             Some("pods of this namespace get no proxy of Istio")
         );
+        let mut forged = path("/other", &["GET"], "jwt");
+        forged["accessStrategies"][0]["config"]["jwks_urls"] = json!(["https://keys.example.com"]);
+        check(&[closed.clone(), forged], Means::IstioPolicies, "- -");
         let gone = Workloads { labels: Default::default(), ..workloads() };
         assert_eq!(said(&gone).strip_prefix(says), Some("its Service is not there, or selects no pods"));
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what is written or deleted is this APIRule's, or was there under its name for nobody else.
 //! Invariant: while an APIRule is not valid, or its host is somebody else's, the last valid version stays as it is.
+//! Invariant: a path is not routed while a policy that guards it is not there, whatever keeps it away.
 //! Invariant: what somebody keeps changing is put back less and less often.
 //! Invariant: what is refused is tried again when its time has come, whatever is said of it, and is said once.
 
@@ -157,6 +158,11 @@ impl Attempt {
     fn of(outcome: Outcome) -> Self {
         Self { outcome, wait: FAR }
     }
+
+    /// The same, and not later than this.
+    fn within(self, wait: Duration) -> Self {
+        Self { wait: self.wait.min(wait), ..self }
+    }
 }
 
 impl Task {
@@ -273,31 +279,27 @@ impl Task {
         let Routes { mut children, problem } = build(good, means, served.features, &workloads);
         self.guard_as_long_as_routed(good, served, &mut children);
         self.refused.retain(|refused| refused.write.is_of(&children));
-        let mut wait = FAR;
-        let (routes, access_rules): (Vec<&Child>, Vec<&Child>) =
-            children.iter().partition(|child| child.kind != ChildKind::AccessRule);
-        for child in routes {
-            match self.put(good, child).await {
-                Ok(later) => wait = wait.min(later.unwrap_or(FAR)),
-                Err(failed) => return failed.with(&self.old_rules(&good.identity)).into(),
-            }
-        }
-        // Before the new Rules, so that no old one answers for one of them that is refused.
-        let pruned = self.prune(&good.identity, &children).await;
-        for child in access_rules {
-            match self.put(good, child).await {
-                Ok(later) => wait = wait.min(later.unwrap_or(FAR)),
-                Err(failed) => return failed.into(),
-            }
-        }
-        if let Err(failed) = pruned {
-            return failed.into();
-        }
-        self.context.keep_only(&self.owner, Some(&good.host));
-        self.failures = 0;
-        self.refused.clear();
         let services: BTreeSet<String> = good.rules.iter().map(|rule| rule.service.clone()).collect();
         let missing = self.context.missing_services(&self.owner, services);
+        let guarded = self.guard(good, &children).await;
+        if guarded.is_err() {
+            // As where no proxy makes the checks. Policies that are there stay.
+            let bare = build(good, means, served.features, &Workloads::default()).children;
+            children.retain(|child| child.kind.guards());
+            children.extend(bare);
+        }
+        let wait = match (self.route(good, &children).await, &guarded) {
+            (Ok(wait), _) => wait,
+            (Err(failed), Ok(())) => return failed.into(),
+            (Err(failed), Err(unguarded)) => return Attempt::from(failed).within(unguarded.wait()),
+        };
+        self.context.keep_only(&self.owner, Some(&good.host));
+        if let Err(unguarded) = guarded {
+            let failed = unguarded.with("; until then, no path that asks for a token is routed");
+            return Attempt::from(failed).within(wait);
+        }
+        self.failures = 0;
+        self.refused.clear();
         let verdict = self.verdict(good, &children);
         let outcome = match (problem, verdict) {
             (Some(problem), _) => Outcome::AuthNotSupported(problem),
@@ -307,6 +309,38 @@ impl Task {
             (None, Verdict::Accepted) => Outcome::Served(good.host.clone()),
         };
         Attempt { outcome, wait }
+    }
+
+    /// Makes what guards routes be there; otherwise, why it is not.
+    async fn guard(&mut self, good: &Resolved, children: &[Child]) -> Result<(), NotPut> {
+        for child in children.iter().filter(|child| child.kind.guards()) {
+            let what = format!("{} {}", child.kind.names().1, child.name);
+            if let Some(wait) = self.put(good, child).await? {
+                let why = format!("{what} is changed or deleted again and again, and is put back later");
+                return Err(NotPut::Refused { why, wait });
+            }
+            if self.context.seen(&place(good, child)).is_none_or(|seen| seen.is_terminating) {
+                return Err(NotPut::Refused { why: format!("{what} is being deleted"), wait: FAR });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what routes be there, and deletes what is not wanted any more; how long what is put back has to wait.
+    async fn route(&mut self, good: &Resolved, children: &[Child]) -> Result<Duration, NotPut> {
+        let mut wait = FAR;
+        let (routes, access_rules): (Vec<&Child>, Vec<&Child>) =
+            children.iter().filter(|child| !child.kind.guards()).partition(|child| child.kind != ChildKind::AccessRule);
+        for child in routes {
+            let later = self.put(good, child).await.map_err(|failed| failed.with(&self.old_rules(&good.identity)))?;
+            wait = wait.min(later.unwrap_or(FAR));
+        }
+        // Before the new Rules, so that no old one answers for one of them that is refused.
+        let pruned = self.prune(&good.identity, children).await;
+        for child in access_rules {
+            wait = wait.min(self.put(good, child).await?.unwrap_or(FAR));
+        }
+        pruned.map(|()| wait)
     }
 
     /// What Istio's policies need to know of the pods; nothing where there are none.

@@ -398,6 +398,46 @@ async fn usages_cost_nothing_where_they_are_not_used_or_do_not_change() {
     assert_eq!(world.usage_says("of-a-deployment"), Value::Null);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_usage_whose_status_is_refused_is_tried_seldom_whatever_changes() {
+    const EDITS: u64 = 40;
+    let mut world = world().await;
+    world.start();
+    world.function("hello", inline("1"));
+    world.runs("hello").await;
+    world.levers().fail_next(devcluster::fault_injection::Fault {
+        verb: "patch".into(),
+        resource: "servicebindingusages".into(),
+        code: 403,
+        message: "not today".into(),
+        times: 1_000_000,
+        ..Default::default()
+    });
+    let tried = |w: &World| {
+        let counts = w.levers().counts();
+        let of_usages =
+            counts.iter().filter(|count| count.verb == "patch" && count.resource.starts_with("servicebindingusages"));
+        of_usages.map(|count| count.count).sum::<u64>()
+    };
+    world.usage("hello", "redis", "hello");
+    world.until("it is tried", |w| tried(w) > 0).await;
+    let (begin, before) = (std::time::Instant::now(), tried(&world));
+    for number in 0..EDITS {
+        // Another binding each time: what is said of the usage is another text.
+        world.edit(USAGES.0, USAGES.1, "hello", json!({"spec": {"serviceBindingRef": {"name": format!("b{number}")}}}));
+        world.quiet().await;
+    }
+    // The first ones come soon after each other: 200 ms, twice that, and so on; then 5 s at least.
+    let most = 6 + begin.elapsed().as_secs() / 5;
+    let own = tried(&world) - before;
+    assert!(own <= most, "{own} attempts within {:?}", begin.elapsed());
+    world.levers().clear_faults();
+    world.instance("redis");
+    world.binding("redis", json!({}));
+    world.edit(USAGES.0, USAGES.1, "hello", json!({"spec": {"serviceBindingRef": {"name": "redis"}}}));
+    world.is_bound("hello").await;
+}
+
 /// The later form needs no usage: the Function names the Secret itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_names_the_secret_of_a_later_binding_and_another_value_restarts_it() {

@@ -439,6 +439,64 @@ async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trigger_of_the_newer_version_gets_events_beside_an_older_one() {
+    const NEWER: &str = "eventing.knative.dev/v1";
+    let events = Events::running().await;
+    events.trigger("older", json!({"type": "t"}));
+    let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "sink"}, "uri": "/newer"});
+    let spec = json!({"broker": "default", "filter": {"attributes": {"type": "t"}}, "subscriber": subscriber});
+    events.create(NEWER, "Trigger", "triggers", "newer", spec);
+    for name in ["older", "newer"] {
+        events.trigger_is_ready(name).await;
+    }
+    assert!((200..300).contains(&events.publish("1", "t", "x").await));
+    events.seen(2).await;
+    assert_eq!(events.sink.headers("ce-id"), ["1", "1"]);
+    let uri = events.status(NEWER, "triggers", "newer")["subscriberURI"].clone();
+    assert!(uri.as_str().unwrap().ends_with("svc.cluster.local/newer"), "{uri}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
+    let events = Events::running().await;
+    // The first in the order in which they are written.
+    events.world.server.embedded().faults().fail_next(devcluster::fault_injection::Fault {
+        resource: "subscriptions/status".into(),
+        name: "a".into(),
+        code: 403,
+        message: "not today".into(),
+        times: 1_000_000,
+        ..Default::default()
+    });
+    let writes = || {
+        let counts = events.world.server.embedded().faults().counts();
+        let is_status = |resource: &str| resource.starts_with("subscriptions") && resource.ends_with("/status");
+        let of_status = counts.iter().filter(|count| is_status(&count.resource));
+        of_status.map(|count| count.count).sum::<u64>()
+    };
+    events.subscription("a", &own_sink());
+    until("the first is tried", || writes() > 0).await;
+    for name in ["b", "c", "d"] {
+        events.subscription(name, &own_sink());
+        events.subscription_is(name, true).await;
+    }
+    let begin = Instant::now();
+    let before = writes();
+    // Whatever else changes is no reason to try it again.
+    for ready in (0..20).map(|number| number % 2 == 1) {
+        let sink = if ready { own_sink() } else { "nowhere".to_owned() };
+        events.world.edit(KYMA, "subscriptions", "b", json!({"spec": {"sink": sink}}));
+        events.subscription_is("b", ready).await;
+    }
+    let refused = (writes() - before).saturating_sub(20);
+    // 5 s at least between two attempts.
+    let most = begin.elapsed().as_secs() / 5 + 1;
+    assert!(refused <= most, "{refused} attempts within {:?}", begin.elapsed());
+    events.world.server.embedded().faults().clear_faults();
+    events.subscription_is("a", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_accepted_is_delivered_by_the_next_process() {
     let mut events = Events::stopped().await;
     events.start().await;

@@ -120,7 +120,7 @@ fn defines((version, plural): (&str, &str)) -> String {
 }
 
 /// The definition of a kind.
-fn definition(kind: (&str, &str)) -> Value {
+pub(crate) fn definition(kind: (&str, &str)) -> Value {
     let all = format!("{}\n---\n{POLICY_DEFINITIONS}", gateway::DEFINITIONS);
     definitions::definition(&defines(kind), &all)
 }
@@ -761,6 +761,53 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     world.delete(API, "apirules", "my-function");
     let is_gone = |w: &World| routed(w) == 0 && w.all(POLICIES).is_empty() && w.all(AUTHENTICATIONS).is_empty();
     world.until("all of it goes with the APIRule", is_gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_whose_policy_is_away_is_not_routed_until_it_is_back() {
+    let mut world = world_with(&[SERVICES, AUTHENTICATIONS, POLICIES]).await;
+    world.service(NAMESPACE, "my-function", loopback());
+    select(&world, "a");
+    label_namespace(&world, json!({"istio-injection": "enabled"}));
+    world.start();
+    let jwt = json!({"trusted_issuers": ["https://issuer.example.com"]});
+    let rules =
+        |closed: &str| json!([path("/open", &["GET"], "noop", json!({})), path(closed, &["GET"], "jwt", jwt.clone())]);
+    world.api_rule(with_rules(rules("/closed")));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    let routed = |w: &World| w.all(SERVICES)[0]["spec"]["http"].as_array().unwrap().len();
+    assert_eq!(routed(&world), 2);
+
+    // Putting it back is refused.
+    refuse(&world, "apply", POLICIES.1, 403);
+    world.delete(POLICIES.0, POLICIES.1, &name(&world.all(POLICIES)[0]));
+    world.until("only the open path is routed", |w| routed(w) == 1).await;
+    world.rule_is("ERROR ERROR ERROR", "False ApplyFailed").await;
+    let said = world.rule_said(NAMESPACE, "my-function").1;
+    assert!(said.contains("; until then, no path that asks for a token is routed"), "{said}");
+    let within = std::time::Duration::from_secs(10);
+    let is_quiet = tokio::time::timeout(within, world.quiet()).await.is_ok();
+    assert!(is_quiet, "it is tried again and again: {:?}", world.requests());
+    world.levers().clear_faults();
+    world.change_rule(json!({"rules": rules("/other")}));
+    world.rule_is(SERVED.0, SERVED.1).await;
+    assert_eq!((routed(&world), world.all(POLICIES).len()), (2, 1));
+
+    // Somebody deletes it again and again, so that it is put back later and later.
+    let mut was_held = false;
+    for _ in 0..30 {
+        world.until("it is there", |w| w.all(POLICIES).len() == 1).await;
+        world.delete(POLICIES.0, POLICIES.1, &name(&world.all(POLICIES)[0]));
+        world.until("it is back, or its path is not routed", |w| w.all(POLICIES).len() == 1 || routed(w) == 1).await;
+        was_held |= world.all(POLICIES).is_empty() && routed(&world) == 1;
+        if was_held {
+            break;
+        }
+    }
+    assert!(was_held, "putting it back was never put off");
+    // Its status of before may still be there.
+    world.until("it is back, and its path is routed", |w| w.all(POLICIES).len() == 1 && routed(w) == 2).await;
+    world.rule_is(SERVED.0, SERVED.1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

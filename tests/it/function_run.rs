@@ -78,7 +78,9 @@ impl Running {
 
     fn listening(&mut self) {
         let line = self.line("Listening on");
-        line.trim().rsplit(' ').next().unwrap().clone_into(&mut self.port);
+        let port = line.trim().rsplit(' ').next().unwrap();
+        assert!(self.port.is_empty() || self.port == port, "it is found where it was: {} and {port}", self.port);
+        port.clone_into(&mut self.port);
     }
 
     fn get(&self) -> String {

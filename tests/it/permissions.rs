@@ -207,6 +207,23 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
         .await;
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
+    // The same with Istio's policies for the checks.
+    let kinds = [crate::exposure::AUTHENTICATIONS, crate::exposure::POLICIES];
+    for kind in kinds {
+        world.define(crate::exposure::definition(kind));
+    }
+    world.undefine("rules.oathkeeper.ory.sh");
+    crate::exposure::label_namespace(&world, json!({"istio-injection": "enabled"}));
+    world.create("v1", "services", NAMESPACE, json!({"metadata": {"name": "web", "namespace": NAMESPACE}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}));
+    let config = json!({"trusted_issuers": ["https://issuer.example.com"]});
+    let closed = json!([{"path": "/", "methods": ["GET"], "accessStrategies": [{"handler": "jwt", "config": config}]}]);
+    let count = |w: &World, n: usize| kinds.iter().all(|kind| w.server.objects(kind.0, kind.1, None).len() == n);
+    world.edit(API, "apirules", "web", json!({"spec": {"rules": closed}}));
+    world.until("policies check it", |w| count(w, 1) && code(w) == Some(json!("OK"))).await;
+    world.edit(API, "apirules", "web", json!({"spec": {"rules": open}}));
+    world.until("they are gone", |w| count(w, 0)).await;
+    assert_eq!(world.gate.forbidden(), [""; 0]);
+
     // Without the right to write them.
     let role = json!([
         {"op": "replace", "path": "/rules/2/verbs", "value": ["get", "list", "watch"]},

@@ -57,6 +57,8 @@ pub(in crate::cli) enum Error {
         #[source]
         cause: notify::Error,
     },
+    #[error("no port of 127.0.0.1 is free")]
+    Port(#[source] io::Error),
     #[error("{what} does not exist")]
     Missing { what: String },
 }

@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     /// Directory of the handler and the dependency file; by default source.sourcePath, or that of the configuration
     #[arg(short = 'd', long, value_name = "DIR")]
     source_dir: Option<PathBuf>,
-    /// Port on 127.0.0.1; 0 is any that is free
+    /// Port on 127.0.0.1; 0 is one that is free, the same until the command ends
     #[arg(short, long, default_value_t = 8080)]
     port: u16,
     /// Let a debugger attach: at 127.0.0.1:9229 (the inspector of Node.js) or 127.0.0.1:5678 (debugpy, which is fetched)
@@ -55,7 +55,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     let room = tempfile::tempdir().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
     let cluster = arguments.values.cluster().await?;
     let first = read(arguments, cluster.as_ref()).await?;
-    let mut machine = Machine::new(room.path(), arguments.port, arguments.debug);
+    let port = if arguments.port == 0 { free_port()? } else { arguments.port };
+    let mut machine = Machine::new(room.path(), port, arguments.debug);
     machine.server(first.runtime).await?;
     let (changes, mut changed) = mpsc::unbounded_channel();
     let _watcher = watch(&first.directories, arguments.env_file.as_ref(), changes)?;
@@ -90,6 +91,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
             Err(error) => output::note(&format!("! {}\n", chain(&error))),
         }
     }
+}
+
+/// A port that is free now. The Function asks for it each time that it starts, so that it is found where it was.
+fn free_port() -> Result<u16, Error> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    Ok(listener.map_err(Error::Port)?.port())
 }
 
 /// The project as it is now, with what the cluster has of it.

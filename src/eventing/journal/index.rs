@@ -1,6 +1,6 @@
 //! Which events somebody still has to get, and where in the journal they are. Their data stays on disk.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::super::subscriber::SubscriberId;
 
@@ -37,6 +37,8 @@ struct Segment {
 pub(super) struct Index {
     entries: BTreeMap<u64, Entry>,
     segments: BTreeMap<u64, Segment>,
+    /// What each subscriber still has to get: events, and their bytes.
+    waiting: HashMap<SubscriberId, (usize, u64)>,
 }
 
 impl Index {
@@ -50,16 +52,38 @@ impl Index {
     /// An event is there, or has moved.
     pub(super) fn insert(&mut self, number: u64, entry: Entry) {
         self.remove(number);
-        self.segments.entry(entry.place.segment).or_default().live += entry.place.length as u64;
+        let length = entry.place.length as u64;
+        self.segments.entry(entry.place.segment).or_default().live += length;
+        for (id, _) in &entry.to {
+            let waiting = self.waiting.entry(id.clone()).or_default();
+            *waiting = (waiting.0 + 1, waiting.1 + length);
+        }
         self.entries.insert(number, entry);
     }
 
     fn remove(&mut self, number: u64) {
-        if let Some(old) = self.entries.remove(&number)
-            && let Some(segment) = self.segments.get_mut(&old.place.segment)
-        {
-            segment.live = segment.live.saturating_sub(old.place.length as u64);
+        let Some(old) = self.entries.remove(&number) else { return };
+        let length = old.place.length as u64;
+        if let Some(segment) = self.segments.get_mut(&old.place.segment) {
+            segment.live = segment.live.saturating_sub(length);
         }
+        for (id, _) in &old.to {
+            self.got(id, length);
+        }
+    }
+
+    /// A subscriber has an event of so many bytes.
+    fn got(&mut self, id: &SubscriberId, length: u64) {
+        let Some(waiting) = self.waiting.get_mut(id) else { return };
+        *waiting = (waiting.0.saturating_sub(1), waiting.1.saturating_sub(length));
+        if waiting.0 == 0 {
+            self.waiting.remove(id);
+        }
+    }
+
+    /// What a subscriber still has to get: events, and their bytes.
+    pub(super) fn waiting(&self, id: &SubscriberId) -> (usize, u64) {
+        self.waiting.get(id).copied().unwrap_or_default()
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Entry> {
@@ -69,10 +93,13 @@ impl Index {
     /// A subscriber has it, or never will. Whether that was not known.
     pub(super) fn end(&mut self, number: u64, to: &SubscriberId) -> bool {
         let Some(entry) = self.entries.get_mut(&number) else { return false };
-        let before = entry.to.len();
+        let (before, length) = (entry.to.len(), entry.place.length as u64);
         entry.to.retain(|(id, _)| id != to);
-        let is_new = entry.to.len() < before;
-        if entry.to.is_empty() {
+        let (is_new, is_last) = (entry.to.len() < before, entry.to.is_empty());
+        if is_new {
+            self.got(to, length);
+        }
+        if is_last {
             self.remove(number);
         }
         is_new
@@ -141,6 +168,23 @@ mod tests {
     fn entry(segment: u64, to: &[&str]) -> Entry {
         let place = Place { segment, offset: 0, length: 10 };
         Entry { place, published: 0, to: to.iter().map(|name| (id(name), 0)).collect() }
+    }
+
+    #[test]
+    fn what_each_subscriber_waits_for_is_counted() {
+        let mut index = Index::default();
+        index.insert(1, entry(1, &["a", "b"]));
+        index.insert(2, entry(1, &["a"]));
+        // It moves.
+        index.insert(1, entry(2, &["a", "b"]));
+        assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), ((2, 20), (1, 10)));
+        for _ in 0..2 {
+            index.end(1, &id("a"));
+        }
+        assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), ((1, 10), (1, 10)));
+        index.end(1, &id("b"));
+        index.end(2, &id("a"));
+        assert_eq!((index.waiting(&id("a")), index.waiting.len()), ((0, 0), 0));
     }
 
     #[test]

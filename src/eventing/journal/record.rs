@@ -73,6 +73,13 @@ pub(super) fn decode(bytes: &[u8]) -> Option<(Head, &[u8], usize)> {
     Some((serde_json::from_slice(head).ok()?, data, 12 + length))
 }
 
+/// Where the record after one that is damaged begins, as its length says; `None` if there is none that is whole.
+pub(super) fn after_damaged(bytes: &[u8]) -> Option<usize> {
+    let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+    let next = 12 + length;
+    (length <= LONGEST && decode(bytes.get(next..)?).is_some()).then_some(next)
+}
+
 /// The event of a record.
 pub(super) fn event(bytes: &[u8]) -> Option<CloudEvent> {
     let (head, data, _) = decode(bytes)?;
@@ -123,5 +130,9 @@ mod tests {
             assert_eq!(decode(&changed), None, "byte {at}");
         }
         assert_eq!(decode(&[0xff; 64]), None);
+        let mut changed = bytes.clone();
+        changed[20] ^= 1;
+        assert_eq!((after_damaged(&changed), after_damaged(&changed[..length])), (Some(length), None));
+        assert_eq!((after_damaged(&[0xff; 64]), after_damaged(&[]), after_damaged(&[0; 12])), (None, None, None));
     }
 }

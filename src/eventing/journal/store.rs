@@ -88,7 +88,13 @@ impl Store {
         for number in &numbers {
             let path = path(directory, *number);
             let bytes = fs::read(&path).map_err(failed(&path))?;
-            let read = replay(*number, &bytes, now, &mut index, &mut recent, &mut last);
+            let (read, damaged) = replay(*number, &bytes, now, &mut index, &mut recent, &mut last);
+            if damaged > 0 {
+                tracing::error!(
+                    segment = %path.display(), records = damaged,
+                    "records of the journal are damaged, and are left out: what they had is lost, or is delivered again"
+                );
+            }
             if read < bytes.len() {
                 tracing::warn!(
                     segment = %path.display(), bytes = bytes.len() - read,
@@ -99,10 +105,10 @@ impl Store {
             files.insert(*number, Arc::new(File::open(&path).map_err(failed(&path))?));
         }
         // A new one, so that nothing follows an end that is not whole.
-        let number = numbers.last().map_or(1, |last| last + 1);
+        let number = numbers.last().map_or(1, |last| last.saturating_add(1));
         let current = Current::create(directory, number).map_err(failed(directory))?;
         files.insert(number, Arc::clone(&current.file));
-        let next = last.max(index.last()) + 1;
+        let next = last.max(index.last()).saturating_add(1);
         let store = Self { directory: directory.to_owned(), current, _lock: lock };
         Ok(Found { store, index, recent, files, next })
     }
@@ -167,10 +173,24 @@ pub(super) fn read(file: &File, place: &Place) -> io::Result<CloudEvent> {
     record::event(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the record is damaged"))
 }
 
-/// Reads a segment; how many of its bytes are whole records.
-fn replay(segment: u64, bytes: &[u8], now: i64, index: &mut Index, recent: &mut Recent, last: &mut u64) -> usize {
-    let mut at = 0;
-    while let Some((head, _, length)) = record::decode(&bytes[at..]) {
+/// Reads a segment; how many of its bytes are records, and how many of these are damaged. What is damaged has others after it,
+/// unlike an end that is not whole.
+fn replay(
+    segment: u64,
+    bytes: &[u8],
+    now: i64,
+    index: &mut Index,
+    recent: &mut Recent,
+    last: &mut u64,
+) -> (usize, usize) {
+    let (mut at, mut damaged) = (0, 0);
+    loop {
+        let Some((head, _, length)) = record::decode(&bytes[at..]) else {
+            let Some(next) = record::after_damaged(&bytes[at..]) else { return (at, damaged) };
+            damaged += 1;
+            at += next;
+            continue;
+        };
         match head {
             Head::Event { number, published, to, attributes } => {
                 let text = |name: &str| attributes.get(name).map(String::as_str).unwrap_or_default();
@@ -199,7 +219,6 @@ fn replay(segment: u64, bytes: &[u8], now: i64, index: &mut Index, recent: &mut 
         }
         at += length;
     }
-    at
 }
 
 fn segments(directory: &Path) -> io::Result<Vec<u64>> {

@@ -1,83 +1,37 @@
 //! The task that writes the journal: what comes at the same time is written and synced together.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::cloud_event::CloudEvent;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
-use super::index::{Entry, Index, Place};
-use super::recent::{MEMORY, Recent};
+use super::handle::{Command, OVER, Queued, Refused, Shared};
+use super::index::{Entry, Place};
+use super::recent::Recent;
 use super::record::{self, Head, Recipient};
-use super::store::{self, Files, Found, OpenError, Store};
+use super::store::Store;
 
 /// Commands that wait to be written; more wait outside.
-const WAITING: usize = 256;
+pub(super) const WAITING: usize = 256;
 /// Events that somebody still has to get; each takes about 200 bytes of memory.
 const MOST_EVENTS: usize = 100_000;
+/// What one subscriber may leave of the journal to the others: one part of so many, in events and in bytes.
+const SHARE: usize = 2;
 /// How long what was delivered may be on its way to the disk. If the machine dies within it, it is delivered again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Why an event is not kept.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::eventing) enum Refused {
-    #[error("the journal is full: subscribers have not taken what was published before")]
-    Full,
-    #[error("the journal cannot be written")]
-    Io(#[source] Arc<io::Error>),
-    #[error("it is ending")]
-    Ending,
-}
-
-/// An event that a subscriber has to get.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::eventing) struct Queued {
-    pub(in crate::eventing) number: u64,
-    pub(in crate::eventing) to: SubscriberId,
-    /// How often it was delivered in vain.
-    pub(in crate::eventing) attempts: u32,
-}
-
-/// An event of the journal.
-#[derive(Clone, Debug)]
-pub(in crate::eventing) struct Kept {
-    pub(in crate::eventing) event: CloudEvent,
-    pub(in crate::eventing) published: Timestamp,
-}
-
-enum Command {
-    Publish { routed: Vec<Routed>, is_replay: bool, reply: oneshot::Sender<Result<(), Refused>> },
-    Ended { numbers: Vec<u64>, to: SubscriberId, reply: oneshot::Sender<()> },
-    Tried { number: u64, to: SubscriberId, attempts: u32 },
-}
-
-#[derive(Debug)]
-struct Shared {
-    index: Mutex<Index>,
-    files: Mutex<Files>,
-}
-
-/// The journal. Clones are the same one.
-#[derive(Clone, Debug)]
-pub(in crate::eventing) struct Journal {
-    commands: mpsc::Sender<Command>,
-    shared: Arc<Shared>,
-}
-
 /// The task's own.
-struct Writer {
-    store: Store,
+pub(super) struct Writer {
+    pub(super) store: Store,
     recent: Recent,
     next: u64,
-    budget: u64,
-    shared: Arc<Shared>,
+    pub(super) budget: u64,
+    pub(super) shared: Arc<Shared>,
     queue: mpsc::UnboundedSender<Queued>,
     /// Something was written and not synced.
     is_dirty: bool,
@@ -85,103 +39,8 @@ struct Writer {
     is_broken: bool,
 }
 
-impl Journal {
-    /// Opens the journal of a directory, of at most so many bytes, and the task that writes it, which ends with the last clone.
-    /// What is to be delivered, from earlier on and from now on, is queued.
-    pub(in crate::eventing) fn open(
-        directory: &Path,
-        budget: u64,
-    ) -> Result<(Self, mpsc::UnboundedReceiver<Queued>, impl Future<Output = ()> + Send + use<>), OpenError> {
-        let Found { store, index, recent, files, next } = Store::open(directory, now())?;
-        let (queue, queued) = mpsc::unbounded_channel();
-        for (number, entry) in index.entries() {
-            for (to, attempts) in &entry.to {
-                // Its other end is below.
-                let _ = queue.send(Queued { number, to: to.clone(), attempts: *attempts });
-            }
-        }
-        let shared = Arc::new(Shared { index: Mutex::new(index), files: Mutex::new(files) });
-        let (commands, received) = mpsc::channel(WAITING);
-        let writer = Writer {
-            store,
-            recent,
-            next,
-            budget,
-            shared: Arc::clone(&shared),
-            queue,
-            is_dirty: false,
-            is_broken: false,
-        };
-        Ok((Self { commands, shared }, queued, run(writer, received)))
-    }
-
-    /// Keeps events for their subscribers. When this returns they are on disk.
-    pub(in crate::eventing) async fn publish(&self, routed: Vec<Routed>) -> Result<(), Refused> {
-        self.keep(routed, false).await
-    }
-
-    /// The same, although they may have been published just now.
-    pub(in crate::eventing) async fn publish_again(&self, routed: Vec<Routed>) -> Result<(), Refused> {
-        self.keep(routed, true).await
-    }
-
-    async fn keep(&self, routed: Vec<Routed>, is_replay: bool) -> Result<(), Refused> {
-        let (reply, answer) = oneshot::channel();
-        let sent = self.commands.send(Command::Publish { routed, is_replay, reply }).await;
-        sent.map_err(|_| Refused::Ending)?;
-        answer.await.unwrap_or(Err(Refused::Ending))
-    }
-
-    /// A subscriber has events, or never will. When this returns that is written, so that a process that is killed delivers no
-    /// more of them again than are under way.
-    pub(in crate::eventing) async fn ended(&self, numbers: Vec<u64>, to: &SubscriberId) {
-        let (reply, written) = oneshot::channel();
-        // If the task is gone, so is this process in a moment, and the events are delivered again.
-        let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), reply }).await;
-        let _ = written.await;
-    }
-
-    /// An event was delivered in vain so often.
-    pub(in crate::eventing) async fn tried(&self, number: u64, to: &SubscriberId, attempts: u32) {
-        let _ = self.commands.send(Command::Tried { number, to: to.clone(), attempts }).await;
-    }
-
-    /// An event, if it still has to be delivered to somebody.
-    pub(in crate::eventing) async fn read(&self, number: u64) -> io::Result<Option<Kept>> {
-        let shared = Arc::clone(&self.shared);
-        let reading = move || {
-            // It may move between the two.
-            for _ in 0..3 {
-                let Some((place, published)) =
-                    shared.index.lock().get(number).map(|entry| (entry.place, entry.published))
-                else {
-                    return Ok(None);
-                };
-                let file = shared.files.lock().get(&place.segment).cloned();
-                let Some(file) = file else { continue };
-                let published = Timestamp::from_millisecond(published).unwrap_or(Timestamp::UNIX_EPOCH);
-                return store::read(&file, &place).map(|event| Some(Kept { event, published }));
-            }
-            Err(io::Error::new(io::ErrorKind::NotFound, "its segment is gone"))
-        };
-        tokio::task::spawn_blocking(reading).await.map_err(io::Error::other)?
-    }
-
-    /// The events that a subscriber still has to get.
-    pub(in crate::eventing) fn pending_of(&self, to: &SubscriberId) -> Vec<u64> {
-        let index = self.shared.index.lock();
-        let of_this = index.entries().filter(|(_, entry)| entry.to.iter().any(|(id, _)| id == to));
-        of_this.map(|(number, _)| number).collect()
-    }
-
-    /// Events that somebody still has to get, and bytes on disk.
-    pub(in crate::eventing) fn size(&self) -> (usize, u64) {
-        let index = self.shared.index.lock();
-        (index.len(), index.bytes())
-    }
-}
-
-async fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command>) {
+/// Writes what is asked for, until nobody asks any more.
+pub(super) async fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command>) {
     let mut batch = Vec::new();
     let mut tick = Instant::now() + TICK;
     loop {
@@ -229,6 +88,17 @@ struct Pending {
 }
 
 impl Writer {
+    pub(super) fn new(
+        store: Store,
+        recent: Recent,
+        next: u64,
+        budget: u64,
+        shared: Arc<Shared>,
+        queue: mpsc::UnboundedSender<Queued>,
+    ) -> Self {
+        Self { store, recent, next, budget, shared, queue, is_dirty: false, is_broken: false }
+    }
+
     /// Whether a tick has something to do.
     fn has_work(&self) -> bool {
         self.is_dirty || self.is_broken || self.shared.index.lock().removable(self.store.current(), i64::MAX).is_some()
@@ -244,7 +114,10 @@ impl Writer {
             match command {
                 Command::Publish { routed, is_replay, reply } => {
                     let from = (bytes.len(), pending.len());
-                    let mut kept = Ok(());
+                    // Of those who would get it somebody has to have room.
+                    let is_over =
+                        !routed.is_empty() && routed.iter().flat_map(|one| &one.to).all(|to| self.is_over(to));
+                    let mut kept = if is_over { Err(Refused::Full) } else { Ok(()) };
                     for one in routed {
                         kept = kept
                             .and_then(|()| self.add(one, is_replay, now, (segment, begin), &mut bytes, &mut pending));
@@ -327,7 +200,12 @@ impl Writer {
         if to.is_empty() {
             return Ok(());
         }
-        let recipients = to.iter().map(|id| Recipient { id: id.to_string(), attempts: 0 }).collect();
+        // Too many wait for some of them: these get a dead letter.
+        let attempts = |id: &SubscriberId| if self.is_over(id) { OVER } else { 0 };
+        let to: Vec<(SubscriberId, u32)> =
+            to.into_iter().map(|id| (attempts(&id), id)).map(|(n, id)| (id, n)).collect();
+        let recipients =
+            to.iter().map(|(id, attempts)| Recipient { id: id.to_string(), attempts: *attempts }).collect();
         let number = self.next;
         self.next += 1;
         let head = Head::Event { number, published: now, to: recipients, attributes: event.attributes };
@@ -335,7 +213,7 @@ impl Writer {
         let encoded = record::encode(&head, &event.data, bytes);
         let length = bytes.len() - from;
         let place = Place { segment, offset: begin + from as u64, length };
-        let entry = Entry { place, published: now, to: to.into_iter().map(|id| (id, 0)).collect() };
+        let entry = Entry { place, published: now, to };
         pending.push(Pending { number, entry, source, id });
         match encoded {
             Ok(()) if record::is_readable(length) => Ok(()),
@@ -350,6 +228,13 @@ impl Writer {
         if record::encode(head, &[], bytes).is_err() {
             bytes.truncate(from);
         }
+    }
+
+    /// Whether so much waits for a subscriber that the rest of the journal is for others; what came together with the event
+    /// does not count yet.
+    fn is_over(&self, id: &SubscriberId) -> bool {
+        let (events, bytes) = self.shared.index.lock().waiting(id);
+        events >= MOST_EVENTS / SHARE || bytes >= self.budget / SHARE as u64
     }
 
     /// Bytes and events that fit.
@@ -405,204 +290,11 @@ impl Writer {
         self.is_dirty = false;
         self.remove_old(now());
     }
-
-    /// Removes what nobody needs any more, and moves the rest of an old segment where space is short.
-    fn remove_old(&mut self, now: i64) {
-        let is_short = self.shared.index.lock().bytes() > self.budget / 2;
-        let since = if is_short { i64::MAX } else { now - MEMORY };
-        loop {
-            let removable = self.shared.index.lock().removable(self.store.current(), since);
-            let Some(number) = removable else { break };
-            if !self.remove(number) {
-                return;
-            }
-        }
-        if is_short {
-            let sparse = self.shared.index.lock().sparse(self.store.current());
-            if let Some((number, events)) = sparse
-                && let Err(error) = self.rewrite(&events, now)
-            {
-                tracing::warn!(segment = number, %error, "a segment of the journal could not be made smaller");
-            }
-        }
-    }
-
-    fn remove(&self, number: u64) -> bool {
-        if let Err(error) = self.store.remove(number) {
-            tracing::warn!(segment = number, %error, "a segment of the journal could not be removed");
-            return false;
-        }
-        self.shared.files.lock().remove(&number);
-        self.shared.index.lock().forget(number);
-        true
-    }
-
-    /// Writes events again, at the end, for those who still have to get them. Their segment can go then.
-    fn rewrite(&mut self, events: &[u64], now: i64) -> io::Result<()> {
-        let (segment, begin) = self.store.end();
-        let (mut bytes, mut moved) = (Vec::new(), Vec::new());
-        for number in events {
-            let entry = self.shared.index.lock().get(*number).cloned();
-            let Some(mut entry) = entry else { continue };
-            let file = self.shared.files.lock().get(&entry.place.segment).cloned();
-            let file = file.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-            let event = store::read(&file, &entry.place)?;
-            let to = entry.to.iter().map(|(id, attempts)| Recipient { id: id.to_string(), attempts: *attempts });
-            let (published, to) = (entry.published, to.collect());
-            let from = bytes.len();
-            let head = Head::Event { number: *number, published, to, attributes: event.attributes };
-            record::encode(&head, &event.data, &mut bytes)?;
-            entry.place = Place { segment, offset: begin + from as u64, length: bytes.len() - from };
-            moved.push((*number, entry));
-        }
-        self.store.append(&bytes)?;
-        self.store.sync()?;
-        let mut index = self.shared.index.lock();
-        index.wrote(segment, bytes.len() as u64, now);
-        for (number, entry) in moved {
-            index.insert(number, entry);
-        }
-        Ok(())
-    }
 }
 
 fn refused(error: &Arc<io::Error>) -> Refused {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Refused::Full,
         _ => Refused::Io(Arc::clone(error)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::subscriber::SubscriberKind;
-    use super::*;
-
-    fn id(name: &str) -> SubscriberId {
-        SubscriberId::new(SubscriberKind::Trigger, "default", name)
-    }
-
-    fn event(number: usize, data: &str, to: &[&str]) -> Vec<Routed> {
-        let attributes = [("id", number.to_string()), ("source", "s".to_owned()), ("type", "t".to_owned())];
-        let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
-        let event = CloudEvent { attributes, data: data.to_owned().into() };
-        vec![Routed { event, to: to.iter().map(|name| id(name)).collect() }]
-    }
-
-    struct Opened {
-        journal: Journal,
-        queued: mpsc::UnboundedReceiver<Queued>,
-        task: tokio::task::JoinHandle<()>,
-    }
-
-    impl Opened {
-        fn at(directory: &Path, budget: u64) -> Self {
-            let (journal, queued, task) = Journal::open(directory, budget).unwrap();
-            Self { journal, queued, task: tokio::spawn(task) }
-        }
-
-        /// Everything that is queued now, as `number name attempts`.
-        fn all(&mut self) -> Vec<String> {
-            let mut all = Vec::new();
-            while let Ok(Queued { number, to, attempts }) = self.queued.try_recv() {
-                all.push(format!("{number} {} {attempts}", to.parts().2));
-            }
-            all
-        }
-
-        async fn close(self) {
-            drop(self.journal);
-            self.task.await.unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn what_was_not_delivered_is_queued_again() {
-        let room = tempfile::tempdir().unwrap();
-        let mut opened = Opened::at(room.path(), 1 << 20);
-        opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
-        opened.journal.publish(event(2, "two", &["a"])).await.unwrap();
-        assert_eq!(opened.all(), ["1 a 0", "1 b 0", "2 a 0"]);
-        opened.journal.ended(vec![1], &id("a")).await;
-        opened.journal.tried(2, &id("a"), 3).await;
-        opened.close().await;
-        let mut opened = Opened::at(room.path(), 1 << 20);
-        assert_eq!(opened.all(), ["1 b 0", "2 a 3"]);
-        assert_eq!(opened.journal.read(2).await.unwrap().unwrap().event.data, "two");
-        opened.journal.ended(vec![2], &id("a")).await;
-        opened.journal.publish(event(3, "three", &["a"])).await.unwrap();
-        assert_eq!(opened.all(), ["3 a 0"], "numbers go on");
-        assert!(opened.journal.read(2).await.unwrap().is_none());
-    }
-
-    #[tokio::test]
-    async fn an_event_that_comes_again_is_queued_once_for_each_subscriber() {
-        let room = tempfile::tempdir().unwrap();
-        let mut opened = Opened::at(room.path(), 1 << 20);
-        for to in [&["a"][..], &["a", "b"]] {
-            opened.journal.publish(event(1, "one", to)).await.unwrap();
-        }
-        assert_eq!(opened.all(), ["1 a 0", "2 b 0"]);
-        opened.close().await;
-        let mut opened = Opened::at(room.path(), 1 << 20);
-        opened.all();
-        opened.journal.publish(event(1, "one", &["a"])).await.unwrap();
-        assert_eq!(opened.all(), [""; 0], "also after a restart");
-        opened.journal.publish_again(event(1, "one", &["a"])).await.unwrap();
-        assert_eq!(opened.all(), ["3 a 0"]);
-    }
-
-    #[tokio::test]
-    async fn a_torn_end_is_left_out_and_what_follows_is_kept() {
-        let room = tempfile::tempdir().unwrap();
-        let opened = Opened::at(room.path(), 1 << 20);
-        opened.journal.publish(event(1, "one", &["a"])).await.unwrap();
-        opened.journal.publish(event(2, "two", &["a"])).await.unwrap();
-        opened.close().await;
-        let path = room.path().join("000000000001.segment");
-        let whole = std::fs::read(&path).unwrap();
-        std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
-        let mut opened = Opened::at(room.path(), 1 << 20);
-        assert_eq!(opened.all(), ["1 a 0"]);
-        opened.journal.publish(event(3, "three", &["a"])).await.unwrap();
-        opened.close().await;
-        assert_eq!(Opened::at(room.path(), 1 << 20).all(), ["1 a 0", "2 a 0"]);
-    }
-
-    #[tokio::test]
-    async fn it_is_full_until_something_is_delivered() {
-        let (room, large) = (tempfile::tempdir().unwrap(), "x".repeat(60_000));
-        let mut opened = Opened::at(room.path(), 10 << 20);
-        let mut kept = 0;
-        let refused = loop {
-            match opened.journal.publish(event(kept, &large, &["a"])).await {
-                Ok(()) => kept += 1,
-                Err(refused) => break refused,
-            }
-        };
-        assert!(matches!(refused, Refused::Full) && (150..180).contains(&kept), "{kept}: {refused}");
-        assert_eq!(opened.all().len(), kept);
-        // One of each ten stays: what is left of old segments moves, so that they can go.
-        for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
-            opened.journal.ended(vec![number], &id("a")).await;
-        }
-        let publishing = async {
-            while opened.journal.publish(event(kept, &large, &["a"])).await.is_err() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), publishing).await.unwrap();
-        let (events, bytes) = opened.journal.size();
-        assert!(events == kept / 10 + 1 && bytes < 10 << 20, "{events} events, {bytes} bytes");
-        for number in (1..=kept as u64).filter(|number| number % 10 == 0) {
-            assert_eq!(opened.journal.read(number).await.unwrap().unwrap().event.data, large, "{number}");
-        }
-    }
-
-    #[tokio::test]
-    async fn only_one_process_writes() {
-        let room = tempfile::tempdir().unwrap();
-        let _opened = Opened::at(room.path(), 1 << 20);
-        assert!(matches!(Journal::open(room.path(), 1 << 20).map(drop), Err(OpenError::InUse { .. })));
     }
 }
