@@ -45,8 +45,13 @@ pub(super) fn holder<'v>(service: &'v Value, function: &str) -> Holder<'v> {
     }
 }
 
-/// The patch of an Endpoints object that gives it to a Route, if it is not yet the Route's.
-pub(super) fn given(object: &Value, route: &Value) -> Option<Value> {
+/// The patch of Endpoints that gives them to a Route, if they are nobody's.
+pub(super) fn given_endpoints(endpoints: &Value, route: &Value) -> Option<Value> {
+    controller(endpoints).map_or_else(|| given(endpoints, route), |_| None)
+}
+
+/// The patch of an object that gives it to a Route, if it is not yet the Route's.
+fn given(object: &Value, route: &Value) -> Option<Value> {
     let metadata = &route["metadata"];
     let is_given = is_controlled_by(object, &metadata["uid"]);
     let owner = json!({
@@ -119,6 +124,8 @@ mod tests {
         assert_eq!((owner.as_array().unwrap().len(), &owner[0]["uid"]), (1, &json!("route")));
         let given_already = owned("serving.knative.dev/v1", "Route", "route");
         assert_eq!(given_service(&given_already, &route()), None);
+        assert_eq!(given_endpoints(&owned("example.org/v1", "Mirror", "m"), &route()), None, "they are somebody's");
+        assert!(given_endpoints(&json!({}), &route()).is_some());
     }
 
     #[test]

@@ -27,6 +27,10 @@ use std::{
     time::Duration,
 };
 
+/// Answers a webhook that is configured with a Service: from `clientConfig.service` and the AdmissionReview without its uid, the
+/// `response`, whose `patch` is the list itself. `None`: it is not for this one.
+pub type OwnWebhook = fn(&Server, &Value, &Value) -> Option<Value>;
+
 /// How a cluster behaves.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -46,7 +50,7 @@ pub struct Options {
     /// Whether the controllers of Knative Serving run; false.
     pub knative: bool,
     /// Answers webhooks that are configured with a Service, in this process; none.
-    pub webhook: Option<admission::OwnWebhook>,
+    pub webhook: Option<OwnWebhook>,
     /// Network that the addresses of Services are from; absent: that of a real cluster.
     pub service_network: Option<Ipv4Addr>,
     /// Runs pods; absent: every pod is simulated.

@@ -491,7 +491,11 @@ async fn what_knative_refuses_is_refused_in_its_words_and_defaults_are_filled_in
 async fn a_pod_that_is_to_end_answers_what_it_was_asked_before() {
     let machine = machine().await;
     let scale = json!({"autoscaling.knative.dev/minScale": "1", "autoscaling.knative.dev/maxScale": "1"});
-    machine.world.post(SERVICES, service("hello", "one", &scale)).await.expect(201);
+    let mut hasty = service("hello", "one", &scale);
+    // It ends at once when it is told to.
+    let code = WEB.lines().filter(|line| !line.starts_with("signal.")).collect::<Vec<_>>().join("\n");
+    hasty["spec"]["template"]["spec"]["containers"][0]["command"] = json!(["python3", "-c", code]);
+    machine.world.post(SERVICES, hasty).await.expect(201);
     ready(&machine, "hello").await;
     let pod = machine.world.server.objects("v1", "pods", Some("default")).remove(0);
     let containers = pod["status"]["containerStatuses"].as_array().unwrap();

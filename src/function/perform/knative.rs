@@ -15,7 +15,9 @@ use crate::apply::Version;
 use crate::cluster::{Error, Kind, Part, Scope, Selection};
 use crate::function::child_kind::ChildKind;
 use crate::function::child_state::ChildIdentity;
-use crate::function::knative_owner::{Holder, can_be_taken, given, given_service, holder, is_controlled_by, taken};
+use crate::function::knative_owner::{
+    Holder, can_be_taken, given_endpoints, given_service, holder, is_controlled_by, taken,
+};
 use crate::function::knative_revisions::{Owners, unneeded};
 
 const VERSION: &str = "serving.knative.dev/v1";
@@ -60,15 +62,15 @@ impl Performer<'_> {
             outcome.look_again(WITHOUT_ROUTE);
             return Ok(());
         };
-        // Knative looks at the owner of both.
-        let endpoints = endpoints();
-        if let Some(patch) = self.read(&endpoints, name).await?.and_then(|live| given(&live, &route)) {
-            writer.cluster().patch_merge(&endpoints, Some(self.namespace), name, Part::Main, &patch).await?;
-        }
         let Some(live) = self.read(&services, name).await? else { return Ok(()) };
         if holder(&live, self.uid) == Holder::Function
             && let Some(patch) = given_service(&live, &route)
         {
+            // Knative looks at the owner of both.
+            let endpoints = endpoints();
+            if let Some(patch) = self.read(&endpoints, name).await?.and_then(|live| given_endpoints(&live, &route)) {
+                writer.cluster().patch_merge(&endpoints, Some(self.namespace), name, Part::Main, &patch).await?;
+            }
             let key = services.key(Some(self.namespace), name);
             match writer.transfer(self.owner, &services, &key, &version(&live), patch).await {
                 Err(error) if error.is_conflict() => {

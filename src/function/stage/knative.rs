@@ -5,6 +5,7 @@
 //!
 //! Invariant: where Knative is not known to be there, nothing is written and nothing is deleted.
 //! Invariant: the old flavour is not touched before the new one could serve.
+//! Invariant: `status.serving` is written before there is a Knative Service: an agent that was killed finds it by that.
 
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::function::knative_state::{KnativeService, Word};
 const SUBJECT: Type = Type::Running;
 /// How long the Deployment stays once Knative serves, for clients that still have its address.
 const STAYS: Duration = Duration::from_secs(30);
+/// When is looked for what the status records. As a rule that is a change of the Function, which is seen before.
+const RECORDED: Duration = Duration::from_secs(1);
 
 fn live<'a>(resolved: &Resolved<'_>, observed: &Observed<'a>) -> Option<&'a KnativeService> {
     observed.children.knative_services.iter().find(|service| service.identity.name == resolved.function.name)
@@ -38,12 +41,15 @@ pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         decision.delete(ChildKind::KnativeService, other);
     }
     let Some(image) = decision.image.clone() else { return };
+    decision.record.has_knative_service = true;
+    if there.is_empty() && observed.status.serving.is_none() {
+        return decision.requeue_within(RECORDED);
+    }
     let (secret, has_address) = (&resolved.repository.secret, observed.children.services.is_empty());
     let document =
         children::knative_service::build(resolved.function, &image.name, secret, has_address, resolved.settings);
     let update = (SUBJECT, [Reason::ServiceCreated, Reason::ServiceUpdated]);
     put(decision, observed, resolved, ChildKind::KnativeService, &document, &there, update);
-    decision.record.has_knative_service = true;
 }
 
 /// Leaves the Deployment once Knative serves.

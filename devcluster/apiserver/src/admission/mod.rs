@@ -29,7 +29,7 @@ mod trust;
 
 pub(crate) use kept::Kept;
 
-use crate::{server::Server, status::Status};
+use crate::status::Status;
 use serde_json::Value;
 use std::{collections::HashMap, sync::Arc};
 
@@ -75,10 +75,6 @@ impl Response {
         }
     }
 }
-
-/// Answers a webhook that is configured with a Service: from `clientConfig.service` and the AdmissionReview without its uid, the
-/// `response`, whose `patch` is the list itself. `None`: it is not for this one.
-pub type OwnWebhook = fn(&Server, &Value, &Value) -> Option<Value>;
 
 /// The result of a webhook call; a failure is a message in the words of a real server.
 pub(crate) type Answer = Result<Response, String>;

@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use super::children;
 use super::conditions::Conditions;
+use super::kinds::{AUTOSCALERS, DEPLOYMENTS, MANAGER, SERVERLESS};
 use super::revisions::{INITIALIZED, first_replicas};
 use super::scale::{self, Facts, Reach, Scale, Seen, State};
 use super::settings::Settings;
-use super::{AUTOSCALERS, DEPLOYMENTS, MANAGER, Queue, SERVERLESS, names, pod};
+use super::{names, pod};
+use crate::controller::Queue;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{count, is_terminating, text};
 
@@ -30,7 +32,7 @@ pub(super) fn reconcile(
     seen: &mut Seen,
     queue: &mut Queue<'_>,
 ) {
-    let (namespace, name) = super::place(autoscaler);
+    let (namespace, name) = super::kinds::place(autoscaler);
     let target = Subject::new(DEPLOYMENTS, namespace, text(autoscaler, "/spec/scaleTargetRef/name"));
     if is_terminating(autoscaler) {
         return;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::MANAGER;
+use super::kinds::MANAGER;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{controller, controller_reference, is_terminating, text};
 
@@ -66,7 +66,7 @@ pub(super) fn ensure(
     if next == *known {
         return Ok(Child { object: known, is_new: false });
     }
-    let (namespace, name) = super::place(&known);
+    let (namespace, name) = super::kinds::place(&known);
     let subject = Subject::new(storage, namespace, name);
     client.update(MANAGER, &subject, next);
     let object = client.get(&subject).ok_or(Missing::Leaving)?;

@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::children::{self, Missing};
 use super::conditions::{Conditions, READY, ready};
+use super::kinds::{MANAGER, REVISIONS};
 use super::settings::Settings;
-use super::{MANAGER, REVISIONS, gc, names};
+use super::{gc, names};
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{is_terminating, text};
 
@@ -100,8 +101,8 @@ fn observe(
 
 /// The newest Revision that is ready, while the newest of all is not.
 fn older(client: &Client, configuration: &Value, status: &mut Map<String, Value>) {
-    let (namespace, _) = super::place(configuration);
-    let generation = |revision: &Value| number(revision);
+    let (namespace, _) = super::kinds::place(configuration);
+    let generation = |revision: &Value| names::number(revision);
     let all = client.controlled(REVISIONS, namespace, configuration);
     let is_ready = |revision: &Value| ready(revision).is_some_and(|ready| ready["status"] == "True");
     let known = text(configuration, "/status/latestReadyRevisionName");
@@ -110,11 +111,6 @@ fn older(client: &Client, configuration: &Value, status: &mut Map<String, Value>
     if let Some(newest) = newest {
         status.insert("latestReadyRevisionName".to_owned(), newest["metadata"]["name"].clone());
     }
-}
-
-/// The generation of the Configuration that a Revision is of.
-pub(super) fn number(revision: &Value) -> i64 {
-    revision["metadata"]["labels"][names::GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn revision_name(configuration: &Value) -> String {

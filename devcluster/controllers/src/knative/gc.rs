@@ -7,9 +7,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::configurations::number;
+use super::kinds::REVISIONS;
+use super::names;
+use super::names::number;
 use super::settings::Retention;
-use super::{REVISIONS, names};
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{is_terminating, text};
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::MANAGER;
 use super::conditions::Conditions;
+use super::kinds::MANAGER;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::is_terminating;
 

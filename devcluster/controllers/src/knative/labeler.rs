@@ -4,14 +4,15 @@
 
 use serde_json::{Value, json};
 
+use super::kinds::{CONFIGURATIONS, MANAGER, REVISIONS};
+use super::names;
 use super::traffic::Target;
-use super::{CONFIGURATIONS, MANAGER, REVISIONS, names};
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::text;
 
 /// Labels the Revisions of a Route by its targets.
 pub(super) fn label(client: &Client, route: &Value, targets: &[Target]) {
-    let (namespace, name) = super::place(route);
+    let (namespace, name) = super::kinds::place(route);
     let is_routed = |revision: &str| targets.iter().any(|target| target.revision == revision);
     let mut configurations = Vec::new();
     for revision in client.list(REVISIONS, namespace) {

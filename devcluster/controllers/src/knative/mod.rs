@@ -18,6 +18,7 @@ mod conditions;
 mod configurations;
 mod gc;
 mod ingresses;
+mod kinds;
 mod labeler;
 mod names;
 mod pod;
@@ -31,10 +32,10 @@ mod traffic;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
+use self::kinds::{AUTOSCALERS, CONFIGURATIONS, DEPLOYMENTS, INGRESSES, REVISIONS, ROUTES, SERVERLESS, SERVICES};
 use super::controller::{Controller, Queue};
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
-use devcluster_apiserver::object::text;
 use devcluster_apiserver::store::{Key, Stored};
 
 /// The definitions of the kinds, as a stream of YAML documents.
@@ -43,21 +44,6 @@ pub const DEFINITIONS: &str = include_str!("definitions.yaml");
 /// What else an installation has, as a stream of YAML documents: the namespace of its settings, those, and the configurations of its
 /// webhooks, which [`admission::answer`] answers.
 pub const SETUP: &str = include_str!("setup.yaml");
-
-/// The namespace of the settings.
-const NAMESPACE: &str = "knative-serving";
-/// The manager of what is written here.
-const MANAGER: &str = "controller";
-
-const SERVICES: &str = "services.serving.knative.dev";
-const CONFIGURATIONS: &str = "configurations.serving.knative.dev";
-const REVISIONS: &str = "revisions.serving.knative.dev";
-const ROUTES: &str = "routes.serving.knative.dev";
-const AUTOSCALERS: &str = "podautoscalers.autoscaling.internal.knative.dev";
-const SERVERLESS: &str = "serverlessservices.networking.internal.knative.dev";
-const INGRESSES: &str = "ingresses.networking.internal.knative.dev";
-const IMAGES: &str = "images.caching.internal.knative.dev";
-const DEPLOYMENTS: &str = "deployments.apps";
 
 /// The controllers of Knative Serving.
 #[derive(Default)]
@@ -166,9 +152,4 @@ fn add_labelled(event: &Event, queue: &mut Queue<'_>, label: &str, storage: &str
 
 fn labelled<'s>(stored: &'s Stored, label: &str) -> Option<&'s str> {
     stored.labels.iter().find(|(name, _)| name == label).map(|(_, value)| &**value)
-}
-
-/// The namespace and the name of an object.
-fn place(object: &serde_json::Value) -> (&str, &str) {
-    (text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }

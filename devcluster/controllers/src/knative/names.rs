@@ -69,6 +69,11 @@ pub(super) fn of_revision(revision: &Value) -> Map<String, Value> {
     labels
 }
 
+/// The generation of the Configuration that a Revision is of.
+pub(super) fn number(revision: &Value) -> i64 {
+    revision["metadata"]["labels"][GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 /// A setting of the autoscaler, in the spelling of now or that of before.
 pub(super) fn autoscaling<'o>(object: &'o Value, name: &str) -> Option<&'o str> {
     let mut camel = String::new();

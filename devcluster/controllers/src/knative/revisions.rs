@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::children::{self, Missing};
 use super::conditions::{Conditions, READY, ready};
+use super::kinds::{AUTOSCALERS, DEPLOYMENTS, IMAGES, MANAGER};
 use super::settings::Settings;
-use super::{AUTOSCALERS, DEPLOYMENTS, IMAGES, MANAGER, names, pod};
+use super::{names, pod};
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::kubelet::image_id;
 use devcluster_apiserver::object::{conditions as conditions_of, count, is_terminating, text};

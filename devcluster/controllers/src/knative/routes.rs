@@ -9,9 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::children::{self, Missing, controls};
 use super::conditions::{Conditions, is_current, ready};
+use super::kinds::{CONFIGURATIONS, INGRESSES, MANAGER, REVISIONS};
 use super::settings::Settings;
 use super::traffic::{self, Target};
-use super::{CONFIGURATIONS, INGRESSES, MANAGER, Queue, REVISIONS, labeler, names};
+use super::{labeler, names};
+use crate::controller::Queue;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{finalizers_without, has_finalizer, is_terminating, text};
 
@@ -75,7 +77,7 @@ fn assign(client: &Client, subject: &Subject, route: &Value, queue: &mut Queue<'
                 again = Some(in_the_way(client, route, &mut conditions, &missing));
             }
             if again.is_none() {
-                status.insert("traffic".to_owned(), traffic::told(&targets, &|tag| url(route, tag, &settings)));
+                status.insert("traffic".to_owned(), traffic::reported(&targets, &|tag| url(route, tag, &settings)));
                 labeler::label(client, route, &targets);
             }
             if let Some(delay) = again {
@@ -252,7 +254,7 @@ fn forget_tags(client: &Client, route: &Value, tags: &[&str]) {
 
 /// The Ingress of a Route.
 fn ingress(route: &Value, targets: &[Target], settings: &Settings) -> Value {
-    let (namespace, name) = super::place(route);
+    let (namespace, name) = super::kinds::place(route);
     let mut object = children::built(route, "networking.internal.knative.dev/v1alpha1", "Ingress", name);
     let mut labels = labels(route);
     labels.insert(names::ROUTE_NAMESPACE.to_owned(), namespace.into());

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::children::{self, Child, Missing};
 use super::conditions::{Conditions, is_current, ready};
-use super::{CONFIGURATIONS, MANAGER, ROUTES, names};
+use super::kinds::{CONFIGURATIONS, MANAGER, ROUTES};
+use super::names;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::object::{is_terminating, text};
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::NAMESPACE;
+use super::kinds::NAMESPACE;
 use devcluster_apiserver::client::{Client, Subject};
 
 /// The settings.

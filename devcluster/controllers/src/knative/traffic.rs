@@ -86,16 +86,16 @@ fn latest(name: &str, configuration: Lookup<'_>) -> Result<String, Blocked> {
 }
 
 /// The targets as a Route's status says them.
-pub(super) fn told(targets: &[Target], url_of: &dyn Fn(&str) -> String) -> Value {
+pub(super) fn reported(targets: &[Target], url_of: &dyn Fn(&str) -> String) -> Value {
     let one = |target: &Target| {
-        let mut told = json!({
+        let mut reported = json!({
             "revisionName": target.revision, "percent": target.percent, "latestRevision": target.is_latest,
         });
         if !target.tag.is_empty() {
-            told["tag"] = target.tag.as_str().into();
-            told["url"] = url_of(&target.tag).into();
+            reported["tag"] = target.tag.as_str().into();
+            reported["url"] = url_of(&target.tag).into();
         }
-        told
+        reported
     };
     targets.iter().map(one).collect()
 }

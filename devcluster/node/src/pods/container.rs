@@ -25,7 +25,6 @@ use super::probes::seconds;
 use super::probes::{self, Probing, Verdict};
 use super::process::{Group, Program, code, command, run};
 use super::program::{Sandbox, program};
-use super::queue_proxy;
 use super::status::{Ended, State};
 use super::usage::{Fault, Limits};
 use super::volumes::Volume;
@@ -100,9 +99,6 @@ impl Container {
     }
 
     async fn course(&mut self) {
-        if queue_proxy::is_it(&self.spec) {
-            return queue_proxy::live(self).await;
-        }
         let mut restarts = 0;
         let mut delay = Duration::ZERO;
         loop {

@@ -20,6 +20,7 @@ use super::context::Context;
 use super::environment::ValueSources;
 use super::probes::seconds;
 use super::program::Sandbox;
+use super::queue_proxy;
 use super::status::{self, State, View};
 use super::tokens::Tokens;
 use super::volumes::{self, Volume};
@@ -421,7 +422,11 @@ impl Life {
             objects: self.objects.clone(),
             image: None,
         };
-        self.tasks.spawn(container.run());
+        if queue_proxy::is_it(&container.spec) {
+            self.tasks.spawn(queue_proxy::run(container));
+        } else {
+            self.tasks.spawn(container.run());
+        }
     }
 
     /// Writes the status.

@@ -122,7 +122,12 @@ impl Shared {
 }
 
 /// Lives through the container until its pod is to end and its requests have ended.
-pub(super) async fn live(container: &mut Container) {
+pub(super) async fn run(mut container: Container) {
+    live(&mut container).await;
+    container.send(Update::Over).await;
+}
+
+async fn live(container: &mut Container) {
     let begun = Timestamp::now();
     let id = format!("devcluster://{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
     let (uid, name) = (text(&container.pod, "/metadata/uid").to_owned(), text(&container.spec, "/name").to_owned());

@@ -112,3 +112,14 @@ fn revisions_are_looked_at_once_for_each_state_of_their_knative_service() {
     live.latest_ready = "hello-00001".to_owned();
     assert_eq!(case.steps(), [""; 0], "there is no older one");
 }
+
+#[test]
+fn the_status_says_that_there_is_a_knative_service_before_there_is_one() {
+    let mut case = case("knative");
+    let word = "put KnativeService".to_owned();
+    let first = case.decide();
+    assert!(first.record.has_knative_service && !words(&first).contains(&word), "{:?}", words(&first));
+    assert!(first.requeue_after.is_some());
+    case.status.serving = Some("knative".to_owned());
+    assert!(words(&case.decide()).contains(&word));
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::Findings;
+use super::findings::Findings;
 use devcluster_apiserver::object::text;
 
 /// Variables that Knative sets.

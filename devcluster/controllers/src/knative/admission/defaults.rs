@@ -4,7 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::knative::{NAMESPACE, names};
+use crate::knative::kinds::NAMESPACE;
+use crate::knative::names;
 use devcluster_apiserver::object::controller;
 use devcluster_apiserver::server::Server;
 

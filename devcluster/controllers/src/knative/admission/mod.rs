@@ -7,11 +7,12 @@
 
 mod container;
 mod defaults;
+mod findings;
 mod object;
 
 use serde_json::{Value, json};
 
-use super::NAMESPACE;
+use crate::knative::kinds::NAMESPACE;
 use devcluster_apiserver::object::text;
 use devcluster_apiserver::server::Server;
 
@@ -19,16 +20,6 @@ use devcluster_apiserver::server::Server;
 const SERVICE: &str = "webhook";
 const DEFAULTING: &str = "/defaulting";
 const VALIDATION: &str = "/resource-validation";
-
-/// What is wrong with an object: what, and the field.
-#[derive(Debug, Default)]
-pub(super) struct Findings(Vec<String>);
-
-impl Findings {
-    fn add(&mut self, what: impl std::fmt::Display, field: impl std::fmt::Display) {
-        self.0.push(format!("{what}: {field}"));
-    }
-}
 
 /// The answer of the webhook behind a Service, as the `response` of an AdmissionReview whose patch is not encoded; `None`: it is not one
 /// of these.

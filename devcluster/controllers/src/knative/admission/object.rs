@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Findings, container};
+use super::container;
+use super::findings::Findings;
 use crate::knative::names;
 use devcluster_apiserver::object::{controller, is_terminating, text};
 
