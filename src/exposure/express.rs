@@ -174,7 +174,7 @@ mod tests {
         let mut forged = path("/other", &["GET"], "jwt");
         forged["accessStrategies"][0]["config"]["jwks_urls"] = json!(["https://keys.example.com"]);
         check(&[closed.clone(), forged], Means::IstioPolicies, "- -");
-        let gone = Workloads { labels: Default::default(), ..workloads() };
+        let gone = Workloads { have_proxies: true, ..Workloads::default() };
         assert_eq!(said(&gone).strip_prefix(says), Some("its Service is not there, or selects no pods"));
     }
 
