@@ -224,6 +224,7 @@ const ACTING: &[&str] = &[
     "src/eventing/dead_letters.rs",
     "src/eventing/deliver.rs",
     "src/eventing/journal/handle.rs",
+    "src/eventing/journal/room.rs",
     "src/eventing/journal/store.rs",
     "src/eventing/journal/writer.rs",
     "src/eventing/run.rs",

@@ -11,6 +11,7 @@
 //! Invariant: one subscriber occupies half of it at most. What is for others as well is a dead letter for it then.
 //! Invariant: one process writes.
 
+mod command;
 #[expect(clippy::disallowed_methods, reason = "it reads the clock and files")]
 mod handle;
 mod index;
@@ -22,5 +23,6 @@ mod store;
 #[expect(clippy::disallowed_methods, reason = "it is a task, and reads the clock")]
 mod writer;
 
-pub(super) use handle::{Journal, Kept, OVER, Queued, Refused};
+pub(super) use command::{OVER, Queued, Refused};
+pub(super) use handle::{Journal, Kept};
 pub use store::OpenError;

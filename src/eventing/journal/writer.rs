@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
-use super::handle::{Command, OVER, Queued, Refused, Shared};
+use super::command::{Command, OVER, Queued, Refused, Shared};
 use super::index::{Entry, Place};
 use super::recent::Recent;
 use super::record::{self, Head, Recipient};
