@@ -169,16 +169,16 @@ async fn istio_alone_keeps_what_checks_tokens() {
         "trusted_issuers": ["https://issuer.example.com"], "jwks_urls": ["https://issuer.example.com/keys"],
         "required_scope": ["read", "write"], "target_audience": ["us"],
     });
-    let elsewhere = |place: Value| {
+    let elsewhere = |issuer: &str, place: Value| {
         let mut other = jwt.clone();
-        other["token_from"] = place;
+        (other["trusted_issuers"], other["token_from"]) = (json!([issuer]), place);
         other
     };
     let rules = [
         path("/open", &["GET"], "allow", Value::Null),
         path("/one", &METHODS, "jwt", jwt.clone()),
-        path("/below/.*", &["GET"], "jwt", elsewhere(json!({"header": "X-Token"}))),
-        path("/parameter", &["GET"], "jwt", elsewhere(json!({"query_parameter": "token"}))),
+        path("/below/.*", &["GET"], "jwt", elsewhere("https://b.example.com", json!({"header": "X-Token"}))),
+        path("/parameter", &["GET"], "jwt", elsewhere("https://c.example.com", json!({"query_parameter": "token"}))),
     ];
     world.api_rule(with_rules(json!(rules)));
     world.rule_is_said("True Served").await;
