@@ -138,7 +138,7 @@ tutorials! {
     expose_a_function: Nothing,
     bind_a_service_instance: Nothing,
     functions_from_the_command_line: Nothing,
-    debug_a_function: Nothing,
+    debug_a_function: Debugger,
     keep_functions_in_git: Nothing,
     keep_triggers_in_git: Nothing,
     trigger_a_function_with_an_event: Nothing,

@@ -3,6 +3,7 @@
 use std::{any::Any, fs, path::Path};
 
 use crate::support::{
+    debuggers,
     git_server::GitServer,
     npm_registry,
     registry::{DockerRegistry, PASSWORD, Served, USER},
@@ -14,6 +15,8 @@ use crate::support::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
+    /// The ports that debuggers attach to.
+    Debugger,
     /// `REPOSITORY`, which everyone may read.
     PublicRepository,
     /// `REPOSITORY` over SSH, on `GIT_HOST` and `GIT_PORT`, for who has the key in the file `SSH_KEY`.
@@ -39,6 +42,10 @@ impl Need {
         let provided = |variables, servers| Provided { variables, _servers: servers };
         match self {
             Self::Nothing => provided(Vec::new(), Box::new(())),
+            Self::Debugger => {
+                let ports = tokio::task::spawn_blocking(debuggers::ports).await.unwrap();
+                provided(Vec::new(), Box::new(ports))
+            }
             Self::PublicRepository => {
                 let remote = Remote::new();
                 let server = GitServer::start(remote.root()).await;
