@@ -27,6 +27,8 @@ mod resolve;
 mod routes;
 mod seen;
 mod served;
+#[expect(clippy::disallowed_methods, reason = "it waits a little more or less")]
+mod services;
 mod status;
 mod token;
 mod virtual_service;

@@ -24,15 +24,15 @@ use super::resolve::{Failure, Identity, Resolved, identity, resolve, text};
 use super::routes::{Routes, build};
 use super::seen::{Seen, Verdict};
 use super::served::{Means, Served};
+use super::services::{Services, Unread};
 use super::status::{self, Elsewhere, Outcome};
-use super::token::is_wanted;
-use super::workload::{Workloads, labels};
+use super::workload::Workloads;
 use crate::api::ApiRule;
 use crate::api::api_rule::ApiRuleStatus;
 use crate::api::conditions::{self, Type};
 use crate::api::names::EXPOSURE_MANAGER;
 use crate::apply::Version;
-use crate::cluster::{Apply, Error, Kind, Part, Scope};
+use crate::cluster::{Apply, Error, Kind, Part};
 use crate::failure::{Class, caught, chain};
 use crate::managed::attempts::Ground;
 use crate::managed::revert_backoff::RevertBackoff;
@@ -64,7 +64,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         elsewhere: None,
         applied: HashMap::new(),
         good: None,
-        services: HashMap::new(),
+        services: Services::default(),
         reverts: RevertBackoff::default(),
         held_until: 0.0,
         refused: Vec::new(),
@@ -110,8 +110,8 @@ struct Task {
     applied: HashMap<(ChildKind, String), Applied>,
     /// The last valid version.
     good: Option<Resolved>,
-    /// The Services that policies are for: the version that was read, and the labels that it selects pods by.
-    services: HashMap<String, (Box<str>, Option<Value>)>,
+    /// The Services that policies are for.
+    services: Services,
     reverts: RevertBackoff,
     /// Nothing is put back before this time of the task's clock.
     held_until: f64,
@@ -272,9 +272,10 @@ impl Task {
 
     /// Makes the objects be as they should.
     async fn serve(&mut self, good: &Resolved, means: Means, served: &Served) -> Attempt {
-        let workloads = match self.workloads(good, means).await {
+        let now = self.clock();
+        let workloads = match self.services.workloads(&self.context, good, means, now).await {
             Ok(workloads) => workloads,
-            Err(failed) => return failed,
+            Err(Unread { why, wait }) => return Attempt { outcome: Outcome::Unreadable(why), wait },
         };
         let Routes { mut children, problem } = build(good, means, served.features, &workloads);
         self.guard_as_long_as_routed(good, served, &mut children);
@@ -341,40 +342,6 @@ impl Task {
             wait = wait.min(self.put(good, child).await?.unwrap_or(FAR));
         }
         pruned.map(|()| wait)
-    }
-
-    /// What Istio's policies need to know of the pods; nothing where there are none.
-    async fn workloads(&mut self, good: &Resolved, means: Means) -> Result<Workloads, Attempt> {
-        let mut workloads = Workloads::default();
-        let asking = good.rules.iter().filter(|rule| means == Means::IstioPolicies && is_wanted(rule));
-        let services: BTreeSet<&String> = asking.map(|rule| &rule.service).collect();
-        if services.is_empty() {
-            self.services.clear();
-            return Ok(workloads);
-        }
-        let namespace = &good.identity.namespace;
-        workloads.have_proxies = self.context.have_proxies(namespace);
-        for name in services {
-            let Some(version) = self.context.service_version(namespace, name) else { continue };
-            let known = self.services.get(name).filter(|(known, _)| *known == version);
-            let labels = if let Some((_, labels)) = known {
-                labels.clone()
-            } else {
-                let kind = Kind::fixed("v1", "Service", "services", Scope::Namespaced);
-                let found = self.context.writer.cluster().get(&kind, Some(namespace), name).await;
-                let found = found.map_err(|error| {
-                    self.failures += 1;
-                    Attempt { outcome: Outcome::Unreadable(explain(&error)), wait: delay(self.failures, &error) }
-                })?;
-                let labels = found.as_ref().and_then(labels);
-                self.services.insert(name.clone(), (version, labels.clone()));
-                labels
-            };
-            if let Some(labels) = labels {
-                workloads.labels.insert(name.clone(), labels);
-            }
-        }
-        Ok(workloads)
     }
 
     /// What guards a route goes after it, when the garbage collector deletes both.

@@ -7,9 +7,8 @@ use devcluster::verbs::patch::Form;
 use devcluster::{Action, Call};
 use serde_json::{Value, json};
 
-use crate::exposure::{
-    AUTHENTICATIONS, POLICIES, ROUTES, RULES, SERVICES, label_namespace, path, with_rules, world_with,
-};
+use crate::exposure::istio::{AUTHENTICATIONS, POLICIES, label_namespace};
+use crate::exposure::{ROUTES, RULES, SERVICES, path, with_rules, world_with};
 use crate::support::definitions::{definition, of_stream};
 use crate::support::functions::{API, inline};
 use crate::support::knative::{KNATIVE, is_real};

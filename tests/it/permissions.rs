@@ -208,12 +208,12 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     assert_eq!(world.gate.forbidden(), [""; 0]);
 
     // The same with Istio's policies for the checks.
-    let kinds = [crate::exposure::AUTHENTICATIONS, crate::exposure::POLICIES];
+    let kinds = [crate::exposure::istio::AUTHENTICATIONS, crate::exposure::istio::POLICIES];
     for kind in kinds {
         world.define(crate::exposure::definition(kind));
     }
     world.undefine("rules.oathkeeper.ory.sh");
-    crate::exposure::label_namespace(&world, json!({"istio-injection": "enabled"}));
+    crate::exposure::istio::label_namespace(&world, json!({"istio-injection": "enabled"}));
     world.create("v1", "services", NAMESPACE, json!({"metadata": {"name": "web", "namespace": NAMESPACE}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}));
     let config = json!({"trusted_issuers": ["https://issuer.example.com"]});
     let closed = json!([{"path": "/", "methods": ["GET"], "accessStrategies": [{"handler": "jwt", "config": config}]}]);

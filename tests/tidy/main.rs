@@ -232,6 +232,7 @@ const ACTING: &[&str] = &[
     "src/eventing/server.rs",
     "src/eventing/watch.rs",
     "src/exposure/reconcile.rs",
+    "src/exposure/services.rs",
     "src/exposure/watch.rs",
     "src/bindings/context.rs",
     "src/bindings/reconcile.rs",
