@@ -252,7 +252,7 @@ async fn deliver(
     let was = send_all(registries, parts, config, Trust::Registry).await?;
     let reused = was == Was::There && known(again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest));
     match again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
-        // It claimed to have blobs that it has lost.
+        // It claimed to have blobs that it has lost, or whose links are empty.
         Err(Error::Registry(error)) if error.fault.lacks_parts() => {
             send_all(registries, parts, config, Trust::Nothing).await?;
             again(|| own.push_manifest(tag, MANIFEST, manifest)).await?;

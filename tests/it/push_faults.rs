@@ -113,6 +113,28 @@ async fn lost_blobs_are_pushed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn links_to_blobs_that_are_empty_are_waited_for_and_then_written_again() {
+    let place = Place::new().await;
+    assert!(place.push().await.starts_with("sha256:"));
+    place.build.write("workspace/src/handler.js", "another");
+    place.front.take_seen();
+    let patches = |place: &Place| place.front.take_seen().iter().filter(|seen| seen.line.starts_with("PATCH")).count();
+    // Another build writes them at this moment.
+    place.front.fail(Method::PUT, "/manifests/", Fault::Code(400, "DIGEST_INVALID"), 2);
+    assert!(place.push().await.starts_with("sha256:"));
+    assert_eq!(patches(&place), 2, "what changed");
+    // A kill has left them so.
+    place.build.write("workspace/src/handler.js", "a third");
+    place.front.fail(Method::PUT, "/manifests/", Fault::Code(400, "DIGEST_INVALID"), 3);
+    assert!(place.push().await.starts_with("sha256:"));
+    assert_eq!(patches(&place), 2 + 4, "what changed, and then everything");
+    place.build.write("workspace/src/handler.js", "a fourth");
+    place.front.fail(Method::PUT, "/manifests/", Fault::Code(400, "DIGEST_INVALID"), 1000);
+    let ended = place.push().await;
+    assert!(ended.starts_with("Registry, again: ") && ended.contains("cannot read which parts"), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn credentials_stay_with_their_host() {
     let place = Place::new().await;
     place.front.want_tokens();

@@ -74,6 +74,12 @@ pub enum Fault {
         /// The blob or manifest that was read or stored.
         what: &'static str,
     },
+    /// The registry cannot read what it has noted of the image's parts.
+    #[error("it cannot read which parts of the image it has (it answered {status} DIGEST_INVALID)")]
+    Parts {
+        /// Status.
+        status: u16,
+    },
     /// An answer is too large.
     #[error("{what} is longer than {limit} bytes")]
     TooLarge {
@@ -127,6 +133,7 @@ impl Fault {
             | Self::Timeout { .. }
             | Self::Digest { .. }
             | Self::Full { .. }
+            | Self::Parts { .. }
             | Self::Content(_) => Class::Unavailable,
             Self::Status { status, code } => match status {
                 429 | 500.. => Class::Unavailable,
@@ -141,7 +148,7 @@ impl Fault {
     /// Whether the same request may succeed soon: a full volume stays full, and gets no emptier by what each attempt leaves
     /// there; a forgotten blob has to be pushed again.
     pub fn may_pass(&self) -> bool {
-        !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.lacks_parts()
+        !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.has_forgotten()
     }
 
     /// Whether the registry says that the bytes do not match the digest.
@@ -158,8 +165,12 @@ impl Fault {
         matches!(self, Self::Status { code: Some(code), .. } if is_lost_upload(code))
     }
 
-    /// Whether the registry lacks a blob of the manifest.
+    /// Whether the registry lacks a blob of the manifest, or cannot tell that it has it.
     pub fn lacks_parts(&self) -> bool {
+        matches!(self, Self::Parts { .. }) || self.has_forgotten()
+    }
+
+    fn has_forgotten(&self) -> bool {
         matches!(self, Self::Status { code: Some(code), .. } if forgotten(code))
     }
 }

@@ -68,7 +68,7 @@ impl Client {
         let content = Content::Bytes(bytes);
         let mut ask = Ask { body: Some(&content), ..Ask::new(Method::PUT) };
         ask.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-        let put = self.ask(&ask, &self.address("manifests", tag)).await?;
+        let put = self.ask(&ask, &self.address("manifests", tag)).await.map_err(about_parts)?;
         self.same_digest(&put, &digest, "the image that it keeps")?;
         // Its bytes are read: Docker's registry that was killed while it wrote them keeps what it has, and names the digest.
         let kept = self.address("manifests", digest.as_str());
@@ -78,5 +78,15 @@ impl Client {
             return Err(Fault::Digest { what: "the image that it keeps" });
         }
         Ok(digest)
+    }
+}
+
+/// A manifest is put under a tag, so a digest that is invalid is none of the request. Docker's registry (2.8 and 3) says it of the
+/// link to a blob of the image that is empty: it empties a link, and then writes it anew, whenever the blob is pushed once more.
+/// A kill in between leaves it empty.
+fn about_parts(fault: Fault) -> Fault {
+    match fault {
+        Fault::Status { status, code: Some(code) } if code == "DIGEST_INVALID" => Fault::Parts { status },
+        other => other,
     }
 }
