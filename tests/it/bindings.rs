@@ -143,7 +143,8 @@ impl World {
     /// Waits until a usage is in use and the pods of `hello` have it.
     async fn is_bound(&self, usage: &str) {
         self.until("the usage is Ready", |w| w.usage_says(usage)["status"] == "True").await;
-        self.until_function("its pods get the Secret", |w| !w.sources().is_null() && w.is_running("hello")).await;
+        let has_it = |w: &World| !w.sources().is_null() && w.is_rolled_out("hello") && w.is_running("hello");
+        self.until_function("its pods get the Secret", has_it).await;
     }
 
     /// Waits until a usage fails so.

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use devcluster::{Cluster as EmbeddedCluster, Options, fault_injection::Simulation};
@@ -239,16 +239,36 @@ impl World {
     }
 
     /// Waits until nothing has been asked of the server for a while, in which this thread got its turns: on a machine that
-    /// has too much to do, time alone says nothing.
+    /// has too much to do, time alone says nothing. A turn that comes late does not count, for a while.
     pub(crate) async fn quiet(&self) {
         const TURNS: u32 = 6;
+        const TURN: Duration = Duration::from_millis(50);
+        const PATIENCE: Duration = Duration::from_secs(3);
         let (mut before, mut turns) = (self.requests(), 0);
+        let began = Instant::now();
         while turns < TURNS {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let now = self.requests();
-            turns = if now == before { turns + 1 } else { 0 };
+            let asked = Instant::now();
+            tokio::time::sleep(TURN).await;
+            let (is_late, now) = (asked.elapsed() > TURN * 3 / 2, self.requests());
+            turns = match now == before {
+                true if is_late && began.elapsed() < PATIENCE => turns,
+                true => turns + 1,
+                false => 0,
+            };
             before = now;
         }
+    }
+
+    /// Whether the pods of a Function are those that its Deployment is to have.
+    pub(crate) fn is_rolled_out(&self, function: &str) -> bool {
+        self.children(function, DEPLOYMENTS).iter().all(|deployment| {
+            let (spec, status) = (&deployment["spec"], &deployment["status"]);
+            let has_all = |field: &str| status[field] == spec["replicas"];
+            status["observedGeneration"] == deployment["metadata"]["generation"]
+                && has_all("replicas")
+                && has_all("updatedReplicas")
+                && has_all("availableReplicas")
+        })
     }
 
     /// What builds there are from now on.
