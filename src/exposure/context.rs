@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use super::child::ChildKind;
+use super::child::{ChildKind, Place};
 use super::host_conflict::Hosts;
 use super::resolve::Settings;
 use super::seen::Seen;
@@ -24,8 +24,6 @@ use crate::object::Owner;
 /// Objects that are written at the same time.
 const AT_ONCE: usize = 8;
 
-/// Where an object is: its kind, namespace and name.
-pub(super) type Place = (ChildKind, String, String);
 type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
 
 /// What all APIRules of an agent share.
