@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::checks::{Failure, text};
 use super::child::{Child, ChildKind, Place};
-use super::resolve::{Failure, text};
 use super::seen::{Seen, Verdict};
 use super::status::Outcome;
 use crate::api::names::EXPOSURE_MANAGER;

@@ -2,8 +2,8 @@
 //!
 //! [`run`] is the task of one APIRule, [`watch`] follows what all of them need: what the cluster serves, the routes that are there,
 //! and the Services. A reconcile goes through `resolve`, `services` (reads), `routes`, `perform` (writes) and `report` (writes the status);
-//! `decide` says what is to be done about each object, and `refusals` when what the API server refuses is tried again.
-//! `resolve` validates (`anchored` what a path may match), `express` decides how each path is guarded (`token` what a token must have where Istio
+//! `known` remembers what is watched (`index` the objects, `listed` which lists have come), `decide` says what is to be done about each object, and `refusals` when what the API server refuses is tried again.
+//! `resolve` validates (by `checks`, and `anchored` what a path may match), `express` decides how each path is guarded (`token` what a token must have where Istio
 //! checks it, `workload` what is known of the pods), `routes` builds the objects (one file per kind), and `host_conflict` says whose host it is.
 //!
 //! Invariant: a path with a check is never routed without it. Where the cluster cannot make the check there is no route for the
@@ -15,12 +15,16 @@
 
 mod access_rule;
 mod anchored;
+mod checks;
 mod child;
 mod context;
 mod decide;
 mod express;
 mod host_conflict;
 mod http_route;
+mod index;
+mod known;
+mod listed;
 mod paths;
 #[expect(clippy::disallowed_methods, reason = "it writes, and waits a little more or less")]
 mod perform;
@@ -37,6 +41,7 @@ mod seen;
 mod served;
 #[expect(clippy::disallowed_methods, reason = "it waits a little more or less")]
 mod services;
+mod settings;
 mod status;
 mod token;
 mod virtual_service;
@@ -46,7 +51,7 @@ mod workload;
 pub use context::Context;
 pub use reconcile::{Input, run};
 pub use report::api_rules;
-pub use resolve::{NotADomain, Settings};
+pub use settings::{NotADomain, Settings};
 pub use watch::watch;
 
 #[cfg(test)]

@@ -9,12 +9,14 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Context, Facts};
+use super::checks::Failure;
+use super::context::Context;
 use super::decide::{guard_as_long_as_routed, made_elsewhere, not_served, outcome, virtual_service, worst};
+use super::known::Facts;
 use super::perform::{Objects, place};
 use super::refusals::{FAR, NotDone};
 use super::report::Reporter;
-use super::resolve::{Failure, Identity, Resolved, identity, resolve};
+use super::resolve::{Identity, Resolved, identity, resolve};
 use super::routes::{Routes, build};
 use super::served::{Means, Served};
 use super::services::Services;
