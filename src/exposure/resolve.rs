@@ -158,6 +158,17 @@ mod tests {
     }
 
     #[test]
+    fn an_api_rule_has_a_host() {
+        let why = "no host is given; write one here, or in spec.host";
+        let expected = format!("Validation error: Attribute \".spec.service.host\": {why}");
+        check(json!({"service": {"host": null}}), &expected);
+        let of_path = json!({"name": "web", "port": 80});
+        let mut rule = path("/", &["GET"], "noop");
+        rule["service"] = of_path;
+        check(json!({"service": null, "rules": [rule]}), &expected);
+    }
+
+    #[test]
     fn says_what_kymas_controller_says() {
         let strategy =
             |strategy: Value| json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": [strategy]}]});

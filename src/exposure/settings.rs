@@ -36,6 +36,9 @@ impl Settings {
 
     /// The whole host; otherwise, why it may not be served.
     pub(super) fn host(&self, written: &str) -> Result<String, &'static str> {
+        if written.is_empty() {
+            return Err("no host is given; write one here, or in spec.host");
+        }
         if !written.contains('.') {
             let none = "Host does not contain a domain name and no default domain name is configured";
             return self.default_domain.as_ref().map(|domain| format!("{written}.{domain}")).ok_or(none);
