@@ -178,7 +178,7 @@ impl Task {
         let route = virtual_service(&children).and_then(|route| self.context.seen(&place(good, route)));
         let whose = (&self.owner, good.identity.uid.as_str());
         guard_as_long_as_routed(&mut children, route.as_ref(), whose, &served.kind.api_version());
-        self.objects.refusals.keep(&children);
+        self.objects.refusals.keep(|request| request.is_of(&children));
         let services = good.rules.iter().map(|rule| rule.service.clone()).collect();
         let missing = self.context.missing_services(&self.owner, services);
         let guarded = self.objects.guard(good, &children).await;

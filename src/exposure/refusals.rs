@@ -39,8 +39,8 @@ impl NotDone {
 /// A request for one APIRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// To read the Services.
-    Read,
+    /// To read a Service.
+    Read(String),
     /// To make an object be as this digest says.
     Apply(ChildKind, String, Digest),
     /// To delete an object.
@@ -48,19 +48,23 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// What is written.
-    fn object(&self) -> Option<(ChildKind, &str)> {
-        match self {
-            Self::Read => None,
-            Self::Apply(kind, name, _) | Self::Delete(kind, name) => Some((*kind, name)),
+    /// Whether it takes the place of another one.
+    fn replaces(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Read(name), Self::Read(known)) => name == known,
+            (
+                Self::Apply(kind, name, _) | Self::Delete(kind, name),
+                Self::Apply(known_kind, known, _) | Self::Delete(known_kind, known),
+            ) => kind == known_kind && name == known,
+            _ => false,
         }
     }
 
-    /// Whether it still counts, where these are wanted.
-    fn is_of(&self, wanted: &[Child]) -> bool {
+    /// Whether a write still counts, where these are wanted.
+    pub(super) fn is_of(&self, wanted: &[Child]) -> bool {
         match self {
             Self::Apply(kind, name, _) => wanted.iter().any(|child| child.kind == *kind && child.name == *name),
-            Self::Read | Self::Delete(..) => true,
+            Self::Read(_) | Self::Delete(..) => true,
         }
     }
 }
@@ -119,14 +123,20 @@ impl Refusals {
         let (wait, ground) = (self.failures.add_error(error, chance), Ground::of(error));
         let known = self.refused.iter().find(|known| known.request == request && known.ground == ground);
         let why = known.map_or_else(|| explain(error), |known| known.why.clone());
-        self.refused.retain(|known| known.request.object() != request.object());
+        self.refused.retain(|known| !request.replaces(&known.request));
         self.refused.push(Refused { request, until: now + wait.as_secs_f64(), ground, why: why.clone() });
         NotDone { why, wait }
     }
 
-    /// Forgets what is not to be written any more.
-    pub(super) fn keep(&mut self, wanted: &[Child]) {
-        self.refused.retain(|refused| refused.request.is_of(wanted));
+    /// Forgets what is not to be asked for any more.
+    pub(super) fn keep(&mut self, counts: impl Fn(&Request) -> bool) {
+        self.refused.retain(|refused| counts(&refused.request));
+    }
+
+    /// This one went well.
+    pub(super) fn succeeded(&mut self, request: &Request) {
+        self.refused.retain(|refused| refused.request != *request);
+        self.failures.reset();
     }
 
     /// Everything went well.
@@ -161,7 +171,7 @@ mod tests {
     #[test]
     fn what_was_refused_waits_for_its_time_and_is_said_in_its_first_words() {
         let mut refusals = Refusals::default();
-        for request in [Request::Read, apply("a")] {
+        for request in [Request::Read("web".to_owned()), apply("a")] {
             assert_eq!(refusals.may_try(&request, 0.0), Ok(()));
             let first = refusals.refuse(request.clone(), &timed_out(1), 100.0, 0.5);
             let held = refusals.may_try(&request, 101.0).unwrap_err();
@@ -190,8 +200,20 @@ mod tests {
         for request in [&applied, &deleted] {
             refusals.refuse(request.clone(), &timed_out(1), 0.0, 0.5);
         }
-        refusals.keep(&[]);
+        refusals.keep(|request| request.is_of(&[]));
         assert_eq!(refusals.may_try(&applied, 0.0), Ok(()));
         assert!(refusals.may_try(&deleted, 0.0).is_err());
+    }
+
+    #[test]
+    fn a_read_that_goes_well_does_not_free_another_one() {
+        let (mut refusals, [web, api]) =
+            (Refusals::default(), ["web", "api"].map(|name| Request::Read(name.to_owned())));
+        let first = refusals.refuse(web.clone(), &timed_out(1), 0.0, 0.5);
+        assert_eq!(refusals.may_try(&api, 0.0), Ok(()));
+        assert_ne!(refusals.refuse(api.clone(), &timed_out(2), 0.0, 0.5).why, first.why);
+        refusals.succeeded(&api);
+        assert_eq!(refusals.may_try(&api, 0.0), Ok(()));
+        assert!(refusals.may_try(&web, 0.0).is_err());
     }
 }

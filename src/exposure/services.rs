@@ -33,6 +33,7 @@ impl Services {
         let asking = good.rules.iter().filter(|rule| means == Means::IstioPolicies && is_wanted(rule));
         let names: BTreeSet<&String> = asking.map(|rule| &rule.service).collect();
         self.known.retain(|name, _| names.contains(name));
+        self.refusals.keep(|request| matches!(request, Request::Read(name) if names.contains(name)));
         if names.is_empty() {
             return Ok(workloads);
         }
@@ -62,11 +63,16 @@ impl Services {
         name: &str,
         now: f64,
     ) -> Result<Option<Value>, NotDone> {
-        self.refusals.may_try(&Request::Read, now)?;
+        let request = Request::Read(name.to_owned());
+        self.refusals.may_try(&request, now)?;
         let kind = Kind::fixed("v1", "Service", "services", Scope::Namespaced);
         let found = context.writer.cluster().get(&kind, Some(namespace), name).await;
-        let found = found.map_err(|error| self.refusals.refuse(Request::Read, &error, now, fastrand::f64()))?;
-        self.refusals.clear();
-        Ok(found)
+        match found {
+            Ok(found) => {
+                self.refusals.succeeded(&request);
+                Ok(found)
+            }
+            Err(error) => Err(self.refusals.refuse(request, &error, now, fastrand::f64())),
+        }
     }
 }
