@@ -11,9 +11,11 @@ use serde_json::json;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Bindings, Name, Task};
+use super::bound::Name;
+use super::context::Bindings;
 use super::decide::Failure;
 use super::status;
+use super::task::Task;
 use super::usage::Usage;
 use crate::api::names::BINDINGS_MANAGER;
 use crate::cluster::{Apply, Cluster, Error, Kind, Part};

@@ -8,7 +8,8 @@ use futures::stream::{BoxStream, SelectAll};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::context::{Bindings, Defined, Watched};
+use super::context::Bindings;
+use super::listed::{Defined, Watched};
 use crate::cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 use crate::failure::{Class, chain};
 use crate::object::is_established;

@@ -14,6 +14,9 @@ pub(super) const API_VERSION: &str = "gateway.kyma-project.io/v1alpha1";
 const NAME: usize = 253;
 const LABEL: usize = 63;
 
+/// Where an object is: its kind, namespace and name.
+pub(super) type Place = (ChildKind, String, String);
+
 /// A kind of children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ChildKind {

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a path with a check that cannot be made is not routed, nor is one that may lead to the same requests.
 
+use super::checks::is_empty;
 use super::paths::may_overlap;
-use super::resolve::{Resolved, Rule, is_empty};
+use super::resolve::{Resolved, Rule};
 use super::served::Means;
 use super::token;
 use super::workload::Workloads;

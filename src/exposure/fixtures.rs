@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::resolve::{Resolved, Settings, resolve, text};
+use super::checks::text;
+use super::resolve::{Resolved, resolve};
+use super::settings::Settings;
 use crate::api::ApiRule;
 
 /// An APIRule of the namespace `shop`, with the spec of the tutorial merged over.

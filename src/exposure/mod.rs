@@ -1,7 +1,9 @@
 //! Exposure: an APIRule becomes the objects by which others route requests to a Service.
 //!
 //! [`run`] is the task of one APIRule, [`watch`] follows what all of them need: what the cluster serves, the routes that are there,
-//! and the Services. `resolve` validates (`anchored` what a path may match), `express` decides how each path is guarded (`token` what a token must have where Istio
+//! and the Services. A reconcile goes through `resolve`, `services` (reads), `routes`, `perform` (writes) and `report` (writes the status);
+//! `known` remembers what is watched (`index` the objects, `listed` which lists have come), `decide` says what is to be done about each object, and `refusals` when what the API server refuses is tried again.
+//! `resolve` validates (by `checks`, and `anchored` what a path may match), `express` decides how each path is guarded (`token` what a token must have where Istio
 //! checks it, `workload` what is known of the pods), `routes` builds the objects (one file per kind), and `host_conflict` says whose host it is.
 //!
 //! Invariant: a path with a check is never routed without it. Where the cluster cannot make the check there is no route for the
@@ -13,22 +15,33 @@
 
 mod access_rule;
 mod anchored;
+mod checks;
 mod child;
 mod context;
-mod denied;
+mod decide;
 mod express;
 mod host_conflict;
 mod http_route;
+mod index;
+mod known;
+mod listed;
 mod paths;
+#[expect(clippy::disallowed_methods, reason = "it writes, and waits a little more or less")]
+mod perform;
 mod policies;
-#[expect(clippy::disallowed_methods, reason = "it writes, and waits until that can be tried again")]
+#[expect(clippy::disallowed_methods, reason = "it waits until something can be tried again")]
 mod reconcile;
+mod refusals;
+#[expect(clippy::disallowed_methods, reason = "it writes the status, with the time")]
+mod report;
+mod reported;
 mod resolve;
 mod routes;
 mod seen;
 mod served;
 #[expect(clippy::disallowed_methods, reason = "it waits a little more or less")]
 mod services;
+mod settings;
 mod status;
 mod token;
 mod virtual_service;
@@ -36,8 +49,9 @@ mod watch;
 mod workload;
 
 pub use context::Context;
-pub use reconcile::{Input, api_rules, run};
-pub use resolve::{NotADomain, Settings};
+pub use reconcile::{Input, run};
+pub use report::api_rules;
+pub use settings::{NotADomain, Settings};
 pub use watch::watch;
 
 #[cfg(test)]

@@ -1,71 +1,15 @@
 //! An APIRule becomes what is to be served, or all reasons why not: the checks and the words of Kyma's controller, in its order.
-//!
-//! A domain is allowed if the host ends with a dot and the domain; Kyma's looks for the text only, so that `evilkyma.local` passed.
-//!
-//! Invariant: no text has a value of a strategy's configuration in it.
-
-use std::fmt;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::anchored;
+use super::checks::{Failure, check_duplicates, check_service, check_strategies, host_attribute};
+use super::settings::Settings;
 use crate::api::ApiRule;
-use crate::api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
+use crate::api::api_rule::ApiRuleHandler;
 
-/// The strategies that Kyma knows.
-const STRATEGIES: [&str; 8] = [
-    "allow",
-    "noop",
-    "unauthorized",
-    "anonymous",
-    "cookie_session",
-    "oauth2_client_credentials",
-    "oauth2_introspection",
-    "jwt",
-];
-/// Those of them that have no configuration.
-const PLAIN: usize = 5;
-/// Services that nobody may expose: the API server, and what guards the others.
-const BLOCKED: [(&str, &str); 3] =
-    [("default", "kubernetes"), ("kyma-system", "apiserver-proxy"), ("kyma-system", "apiserver-proxy-ssl")];
-/// Namespace of which nobody may expose any Service.
-const BLOCKED_NAMESPACE: &str = "istio-system";
 /// Paths of one APIRule: each may become an object.
 const MOST_RULES: usize = 500;
-/// Failures that are shown.
-const SHOWN: usize = 3;
-
-/// What the operator of the agent decides about hosts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// What follows a host without a dot; `None`: such hosts are not valid.
-    pub default_domain: Option<String>,
-    /// The domains in which hosts may be; with none, all are.
-    pub allowed_domains: Vec<String>,
-}
-
-/// Why a text is no domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotADomain;
-
-impl fmt::Display for NotADomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write a domain such as example.com: lower case letters, digits, - and dots between them")
-    }
-}
-
-impl std::error::Error for NotADomain {}
-
-impl Settings {
-    /// Reads a domain, which may be one word.
-    ///
-    /// # Errors
-    /// It is none.
-    pub fn domain(text: &str) -> Result<String, NotADomain> {
-        if crate::object::syntax::subdomain(text).is_none() { Ok(text.to_owned()) } else { Err(NotADomain) }
-    }
-}
 
 /// What is to be served.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,45 +46,6 @@ pub(super) struct Rule {
     pub(super) mutators: Vec<ApiRuleHandler>,
 }
 
-/// A check that an APIRule did not pass.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    attribute: String,
-    message: String,
-}
-
-impl Failure {
-    fn new(attribute: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { attribute: attribute.into(), message: message.into() }
-    }
-
-    /// The host is served for another APIRule or by somebody else.
-    pub(super) fn occupied(is_newer: bool) -> Self {
-        Self::new(host_attribute(is_newer), "This host is occupied by another Virtual Service")
-    }
-}
-
-fn host_attribute(is_newer: bool) -> &'static str {
-    if is_newer { ".spec.host" } else { ".spec.service.host" }
-}
-
-/// Failures as one text.
-pub(super) fn text(failures: &[Failure]) -> String {
-    let line = |failure: &Failure| format!("Attribute \"{}\": {}", failure.attribute, failure.message);
-    if let [one] = failures {
-        return format!("Validation error: {}", line(one));
-    }
-    let mut text = "Multiple validation errors: ".to_owned();
-    for failure in failures.iter().take(SHOWN) {
-        text.push('\n');
-        text.push_str(&line(failure));
-    }
-    if failures.len() > SHOWN {
-        text.push_str(&format!("\n{} more error(s)...", failures.len() - SHOWN));
-    }
-    text
-}
-
 /// Who an APIRule is.
 pub(super) fn identity(rule: &ApiRule) -> Identity {
     let metadata = &rule.metadata;
@@ -162,14 +67,14 @@ pub(super) fn resolve(
     let (spec, identity) = (&rule.spec, identity(rule));
     let mut failures = Vec::new();
     let written = spec.host.as_deref().or_else(|| spec.service.as_ref()?.host.as_deref()).unwrap_or_default();
-    let host = resolve_host(written, settings).map_err(|why| Failure::new(host_attribute(identity.is_newer), why));
+    let host = settings.host(written).map_err(|why| Failure::new(host_attribute(identity.is_newer), why));
     match &host {
         Err(failure) => failures.push(failure.clone()),
         Ok(host) if is_occupied(host) => failures.push(Failure::occupied(identity.is_newer)),
         Ok(_) => {}
     }
     if let Some(service) = &spec.service {
-        check_service(service, ".spec.service", &identity, &mut failures);
+        check_service(service, ".spec.service", &identity.namespace, &mut failures);
     }
     if spec.rules.is_empty() {
         failures.push(Failure::new(".spec.rules", "No rules defined"));
@@ -183,7 +88,7 @@ pub(super) fn resolve(
     for (at, rule) in spec.rules.iter().enumerate() {
         let attribute = format!(".spec.rules[{at}]");
         if let Some(service) = &rule.service {
-            check_service(service, &format!("{attribute}.service"), &identity, &mut failures);
+            check_service(service, &format!("{attribute}.service"), &identity.namespace, &mut failures);
         }
         check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), &mut failures);
         if let Some(why) = anchored::why_not(&rule.path) {
@@ -209,106 +114,11 @@ pub(super) fn resolve(
     }
 }
 
-fn resolve_host(written: &str, settings: &Settings) -> Result<String, &'static str> {
-    if !written.contains('.') {
-        let none = "Host does not contain a domain name and no default domain name is configured";
-        return settings.default_domain.as_ref().map(|domain| format!("{written}.{domain}")).ok_or(none);
-    }
-    let lower = written.to_ascii_lowercase();
-    let is_in = |domain: &String| {
-        lower
-            .strip_suffix(domain.to_ascii_lowercase().as_str())
-            .is_some_and(|rest| rest.ends_with('.') && rest.len() > 1)
-    };
-    if settings.allowed_domains.is_empty() || settings.allowed_domains.iter().any(is_in) {
-        Ok(written.to_owned())
-    } else {
-        Err("Host is not whitelisted")
-    }
-}
-
-fn check_service(service: &ApiRuleService, attribute: &str, identity: &Identity, failures: &mut Vec<Failure>) {
-    let (name, own) = (service.name.as_str(), identity.namespace.as_str());
-    let namespace = service.namespace.as_deref().unwrap_or(own);
-    if BLOCKED.contains(&(namespace, name)) || namespace == BLOCKED_NAMESPACE {
-        let why = format!("Service {name} in namespace {namespace} is blacklisted");
-        failures.push(Failure::new(format!("{attribute}.name"), why));
-    } else if namespace != own {
-        // Whoever may write an APIRule here need have no right there.
-        let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
-        failures.push(Failure::new(format!("{attribute}.namespace"), why));
-    }
-}
-
-fn check_duplicates(rules: &[ApiRulePath], is_newer: bool, failures: &mut Vec<Failure>) {
-    let mut seen = std::collections::HashSet::new();
-    let is_again = if is_newer {
-        rules.iter().any(|rule| rule.methods.iter().any(|method| !seen.insert((rule.path.as_str(), method.as_str()))))
-    } else {
-        rules.iter().any(|rule| !seen.insert((rule.path.as_str(), "")))
-    };
-    if is_again {
-        let what = if is_newer { "path and method" } else { "path" };
-        failures.push(Failure::new(".spec.rules", format!("multiple rules defined for the same {what}")));
-    }
-}
-
-fn check_strategies(strategies: &[ApiRuleHandler], attribute: &str, failures: &mut Vec<Failure>) {
-    if strategies.is_empty() {
-        failures.push(Failure::new(attribute, "No accessStrategies defined"));
-    }
-    for (at, strategy) in strategies.iter().enumerate() {
-        let (attribute, handler) = (format!("{attribute}[{at}]"), strategy.handler.as_str());
-        let Some(known) = STRATEGIES.iter().position(|known| *known == handler) else {
-            let shown = crate::api::conditions::cut(handler, 100);
-            failures.push(Failure::new(format!("{attribute}.handler"), format!("Unsupported accessStrategy: {shown}")));
-            continue;
-        };
-        let is_empty = is_empty(strategy.config.as_ref());
-        if known < PLAIN && !is_empty {
-            let why = format!("strategy: {handler} does not support configuration");
-            failures.push(Failure::new(format!("{attribute}.config"), why));
-        } else if handler == "jwt" {
-            match &strategy.config {
-                Some(config) if !is_empty => check_jwt(config, &format!("{attribute}.config"), failures),
-                _ => failures.push(Failure::new(format!("{attribute}.config"), "supplied config cannot be empty")),
-            }
-        }
-    }
-}
-
-/// Whether there is no configuration.
-pub(super) fn is_empty(config: Option<&Value>) -> bool {
-    config.is_none_or(|config| config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty))
-}
-
-fn check_jwt(config: &Value, attribute: &str, failures: &mut Vec<Failure>) {
-    for field in ["trusted_issuers", "jwks_urls"] {
-        let list = match &config[field] {
-            Value::Null => continue,
-            Value::Array(items) if items.iter().all(Value::is_string) => items,
-            _ => {
-                failures.push(Failure::new(attribute, format!("Can't read json: {field} is not a list of strings")));
-                continue;
-            }
-        };
-        for (at, url) in list.iter().enumerate() {
-            if !url.as_str().is_some_and(is_url) {
-                let attribute = format!("{attribute}.{field}[{at}]");
-                failures.push(Failure::new(attribute, "value is empty or not a valid url"));
-            }
-        }
-    }
-}
-
-fn is_url(text: &str) -> bool {
-    reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
+    use super::super::checks::text;
     use super::super::fixtures::{path, resolved, rule};
     use super::*;
 
@@ -345,6 +155,17 @@ mod tests {
         assert_eq!(text(&none), format!("{attribute}{why}"));
         let newer = json!({"host": "web.evil.org", "service": {"host": null}});
         check(newer, "Validation error: Attribute \".spec.host\": Host is not whitelisted");
+    }
+
+    #[test]
+    fn an_api_rule_has_a_host() {
+        let why = "no host is given; write one here, or in spec.host";
+        let expected = format!("Validation error: Attribute \".spec.service.host\": {why}");
+        check(json!({"service": {"host": null}}), &expected);
+        let of_path = json!({"name": "web", "port": 80});
+        let mut rule = path("/", &["GET"], "noop");
+        rule["service"] = of_path;
+        check(json!({"service": null, "rules": [rule]}), &expected);
     }
 
     #[test]

@@ -31,6 +31,18 @@ pub(super) enum Means {
 }
 
 impl Means {
+    /// What routes and makes checks where this is served, and what its routes are.
+    pub(super) fn of(served: impl Fn(ChildKind) -> Option<Served>) -> Option<(Self, Served)> {
+        let serves = |kind| served(kind).is_some();
+        let has_policies = || serves(ChildKind::RequestAuthentication) && serves(ChildKind::AuthorizationPolicy);
+        match (served(ChildKind::VirtualService), served(ChildKind::HttpRoute)) {
+            (Some(routes), _) if serves(ChildKind::AccessRule) => Some((Self::Oathkeeper, routes)),
+            (Some(routes), _) if has_policies() => Some((Self::IstioPolicies, routes)),
+            (Some(routes), _) => Some((Self::Istio, routes)),
+            (None, routes) => routes.map(|routes| (Self::Gateway, routes)),
+        }
+    }
+
     /// As in messages.
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -9,8 +9,9 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
+use super::checks::is_empty;
 use super::paths::{Shape, shape};
-use super::resolve::{Rule, is_empty};
+use super::resolve::Rule;
 
 /// Fields that only say how keys are fetched.
 const TUNING: [&str; 3] = ["jwks_max_wait", "jwks_ttl", "jwks_retry"];

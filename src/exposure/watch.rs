@@ -8,8 +8,9 @@ use futures::stream::{BoxStream, SelectAll};
 use tokio_util::sync::CancellationToken;
 
 use super::child::ChildKind;
-use super::context::{Context, Watched};
-use super::denied::explain;
+use super::context::Context;
+use super::listed::Watched;
+use super::refusals::explain;
 use super::served::{Served, served};
 use crate::api::names::API_RULE_LABEL;
 use crate::cluster::{Kind, Scope, Selection, WatchEvent};

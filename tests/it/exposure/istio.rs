@@ -188,3 +188,22 @@ async fn a_service_that_may_not_be_read_is_asked_for_a_few_times_in_a_minute() {
     world.rule_is(SERVED.0, SERVED.1).await;
     label_namespace(&world, json!({"istio-injection": null}));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_is_not_wanted_any_more_does_not_answer_for_one_that_cannot_be_read() {
+    let mut world = world_with(&[SERVICES, AUTHENTICATIONS, POLICIES]).await;
+    for name in ["my-function", "other"] {
+        world.service(NAMESPACE, name, loopback());
+    }
+    label_namespace(&world, json!({"istio-injection": "enabled"}));
+    refuse(&world, "get", "services", 500);
+    world.start();
+    let jwt = json!({"trusted_issuers": ["https://issuer.example.com"]});
+    world.api_rule(with_rules(json!([path("/closed", &["GET"], "jwt", jwt)])));
+    let unread = |name: &str| format!("Unknown ClusterUnavailable: could not read Service {NAMESPACE}/{name}: ");
+    world.rule_is_said(&unread("my-function")).await;
+    world.change_rule(json!({"service": {"name": "other"}}));
+    world.rule_is_said(&unread("other")).await;
+    world.levers().clear_faults();
+    label_namespace(&world, json!({"istio-injection": null}));
+}
