@@ -251,6 +251,21 @@ impl World {
         }
     }
 
+    /// Nothing but the Lease is asked of the server, and no watch begins, while this goes on and for three seconds after it.
+    pub(crate) async fn is_silent_while(&self, traffic: impl AsyncFnOnce()) {
+        let asked = || {
+            let counts = self.levers().counts().into_iter().filter(|count| !count.resource.starts_with("leases"));
+            counts
+                .map(|count| (format!("{} {} {}", count.verb, count.resource, count.user_agent), count.count))
+                .collect()
+        };
+        let before: Vec<(String, u64)> = asked();
+        traffic().await;
+        let began = std::time::Instant::now();
+        self.until("three seconds have gone", |_| began.elapsed() > Duration::from_secs(3)).await;
+        assert_eq!(asked(), before);
+    }
+
     /// What builds there are from now on.
     pub(crate) fn builds(&self) -> Builds {
         let builds = Builds::default();
