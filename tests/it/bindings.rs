@@ -418,8 +418,7 @@ async fn bindings_and_triggers_that_do_not_change_cost_no_request() {
     // Events come up to a second later.
     let since = std::time::Instant::now();
     world.until("what is told is written", |_| since.elapsed() > std::time::Duration::from_secs(2)).await;
-    world.quiet().await;
-    world.is_silent_while(async || {}).await;
+    world.is_silent_while(world.levers(), async || {}).await;
     assert!(world.get("eventing.knative.dev/v1", "triggers", "hello").is_some());
 }
 
