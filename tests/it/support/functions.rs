@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use devcluster::{
@@ -242,19 +242,27 @@ impl World {
     }
 
     /// Waits until nothing has been asked of the server for a while, in which this thread got its turns: on a machine that
-    /// has too much to do, time alone says nothing.
+    /// has too much to do, time alone says nothing. A turn that comes late does not count, for a while.
     pub(crate) async fn quiet(&self) {
         const TURNS: u32 = 6;
+        const TURN: Duration = Duration::from_millis(50);
+        const PATIENCE: Duration = Duration::from_secs(3);
         let (mut before, mut turns) = (self.requests(), 0);
+        let began = Instant::now();
         while turns < TURNS {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            let now = self.requests();
-            turns = if now == before { turns + 1 } else { 0 };
+            let asked = Instant::now();
+            tokio::time::sleep(TURN).await;
+            let (is_late, now) = (asked.elapsed() > TURN * 3 / 2, self.requests());
+            turns = match now == before {
+                true if is_late && began.elapsed() < PATIENCE => turns,
+                true => turns + 1,
+                false => 0,
+            };
             before = now;
         }
     }
 
-    /// Once nothing was asked of the server for a second, nothing but the Lease is, and no watch begins, while this goes on and
+    /// Once nothing was asked of the server for two seconds, nothing but the Lease is, and no watch begins, while this goes on and
     /// for three seconds after it. `counted` are the requests: those of this world's agent, or those of all processes.
     pub(crate) async fn is_silent_while(&self, counted: &FaultInjection, traffic: impl AsyncFnOnce()) {
         let asked = || -> Vec<(String, u64)> {
@@ -263,22 +271,34 @@ impl World {
                 .map(|count| (format!("{} {} {}", count.verb, count.resource, count.user_agent), count.count))
                 .collect()
         };
-        let last = std::cell::RefCell::new((asked(), std::time::Instant::now()));
+        let last = std::cell::RefCell::new((asked(), Instant::now()));
         let is_settled = |_: &World| {
             let mut last = last.borrow_mut();
             let now = asked();
             if now != last.0 {
-                *last = (now, std::time::Instant::now());
+                *last = (now, Instant::now());
             }
-            last.1.elapsed() > Duration::from_secs(1)
+            last.1.elapsed() > Duration::from_secs(2)
         };
-        self.until("a second without a request", is_settled).await;
+        self.until("two seconds without a request", is_settled).await;
         let before = asked();
         assert!(before.iter().any(|(what, _)| what.starts_with("watch ")), "these requests are counted: {before:?}");
         traffic().await;
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         self.until("three seconds have gone", |_| began.elapsed() > Duration::from_secs(3)).await;
         assert_eq!(asked(), before);
+    }
+
+    /// Whether the pods of a Function are those that its Deployment is to have.
+    pub(crate) fn is_rolled_out(&self, function: &str) -> bool {
+        self.children(function, DEPLOYMENTS).iter().all(|deployment| {
+            let (spec, status) = (&deployment["spec"], &deployment["status"]);
+            let has_all = |field: &str| status[field] == spec["replicas"];
+            status["observedGeneration"] == deployment["metadata"]["generation"]
+                && has_all("replicas")
+                && has_all("updatedReplicas")
+                && has_all("availableReplicas")
+        })
     }
 
     /// What builds there are from now on.
