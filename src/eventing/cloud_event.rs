@@ -15,14 +15,10 @@ use http::{HeaderMap, header};
 use jiff::Timestamp;
 
 use super::json::{Members, is_deeper};
-use super::not_an_event::NotAnEvent;
+use super::not_an_event::{ATTRIBUTES, HEADERS, NotAnEvent};
 
-/// Attributes of an event, at most.
-pub(super) const ATTRIBUTES: usize = 64;
 /// The longest name of an attribute, in bytes.
 const NAME: usize = 64;
-/// The names and values of all attributes as the headers of a delivery, in bytes, at most: Node.js takes 16 KiB of headers.
-pub(super) const HEADERS: usize = 12 << 10;
 
 /// Headers of tracing, and the extensions that they travel as.
 const TRACING: [(&str, &str); 7] = [
@@ -397,8 +393,8 @@ mod tests {
         check(binary(&[("ce-id", "2")]), NotAnEvent::Twice("ce-id".into()));
         check(with(r#","type":"u""#), NotAnEvent::Twice("type".into()));
         check(binary(&[("ce-a", "%0d%0Ab")]), NotAnEvent::Control("a".into()));
-        check(with(r#","datacontenttype":"a/b\r\nc: d""#), NotAnEvent::Control("datacontenttype".into()));
-        check(with(r#","datacontenttype":"a/\u00e9""#), NotAnEvent::NotAscii("datacontenttype"));
+        check(with(r#","data":1,"datacontenttype":"a/b\r\nc: d""#), NotAnEvent::Control("datacontenttype".into()));
+        check(with(r#","data":1,"datacontenttype":"a/\u00e9""#), NotAnEvent::NotAscii("datacontenttype"));
         check(binary(&[("content-encoding", "gzip")]), NotAnEvent::Compressed);
         check(
             binary(&[("content-type", "application/cloudevents+avro")]),

@@ -1,7 +1,11 @@
-//! Why a request has no event that is accepted.
+//! Why a request has no event that is accepted, and what an event may have.
 
-use super::cloud_event::{ATTRIBUTES, HEADERS};
 use super::json::DEPTH;
+
+/// Attributes of an event, at most.
+pub(super) const ATTRIBUTES: usize = 64;
+/// The names and values of all attributes as the headers of a delivery, in bytes, at most: Node.js takes 16 KiB of headers.
+pub(super) const HEADERS: usize = 12 << 10;
 
 /// Why a request has no event, in the words of the specification's own libraries where they have some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
