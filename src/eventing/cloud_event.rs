@@ -6,17 +6,17 @@
 //! none of the messages that publishers know, no `ce-` keys in bodies and no percent-encoding of headers, and brings a second
 //! library for times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, header};
 use jiff::Timestamp;
-use serde_json::value::RawValue;
 
-/// Attributes of an event, at most.
-const ATTRIBUTES: usize = 64;
+use super::json::{Members, is_deeper};
+use super::not_an_event::{ATTRIBUTES, HEADERS, NotAnEvent};
+
 /// The longest name of an attribute, in bytes.
 const NAME: usize = 64;
 
@@ -47,33 +47,6 @@ pub(super) struct Parsed {
     pub(super) has_prefixed_keys: bool,
 }
 
-/// Why a request has no event, in the words of the specification's own libraries where they have some.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotAnEvent {
-    #[error(
-        "unknown Message encoding: send headers from `ce-specversion: 1.0` on, or a body of application/cloudevents+json"
-    )]
-    NoEncoding,
-    #[error("batches of events are not accepted: send one event per request")]
-    Batch,
-    #[error("not JSON: {0}")]
-    Json(String),
-    #[error("unsupported cloudevents version: specversion is {0:?}, and has to be \"1.0\"")]
-    Version(String),
-    #[error("{0}: the name of an attribute has lower case letters and digits only")]
-    Name(String),
-    #[error("{0}: the value of an attribute is a text, a number or a truth value")]
-    Value(String),
-    #[error("{0}: the value is not percent-encoded UTF-8")]
-    Encoding(String),
-    #[error("an event has at most {ATTRIBUTES} attributes")]
-    TooMany,
-    #[error("data_base64: {0}")]
-    Base64(String),
-    #[error("{0}")]
-    Attributes(String),
-}
-
 impl CloudEvent {
     /// An attribute; extensions are attributes, too.
     pub(super) fn attribute(&self, name: &str) -> Option<&str> {
@@ -94,12 +67,22 @@ impl CloudEvent {
 
     /// Reads a request.
     pub(super) fn parse(headers: &HeaderMap, body: Bytes) -> Result<Parsed, NotAnEvent> {
-        let content = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let is_own = |name: &&HeaderName| *name == CONTENT_TYPE || name.as_str().starts_with("ce-");
+        if let Some(name) = headers.keys().filter(is_own).find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+            return Err(NotAnEvent::Twice(name.as_str().chars().take(NAME).collect()));
+        }
+        if headers.get_all(CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(NotAnEvent::Compressed);
+        }
+        let content = headers.get(CONTENT_TYPE).map(HeaderValue::to_str).transpose();
+        let content = content.map_err(|_| NotAnEvent::NotAscii("content-type"))?.unwrap_or_default();
         let media = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let mut parsed = if media == "application/cloudevents+json" {
             structured(&body)?
         } else if media.starts_with("application/cloudevents-batch") {
             return Err(NotAnEvent::Batch);
+        } else if media.starts_with("application/cloudevents") {
+            return Err(NotAnEvent::Format(media.chars().take(NAME).collect()));
         } else if headers.contains_key("ce-specversion") {
             Parsed { event: binary(headers, content, body)?, has_prefixed_keys: false }
         } else {
@@ -110,11 +93,27 @@ impl CloudEvent {
                 parsed.event.attributes.insert(extension.to_owned(), value.to_owned());
             }
         }
-        if parsed.event.attributes.len() > ATTRIBUTES {
-            return Err(NotAnEvent::TooMany);
-        }
+        parsed.event.check()?;
         let problems = parsed.event.problems();
         if problems.is_empty() { Ok(parsed) } else { Err(NotAnEvent::Attributes(problems.join("\n"))) }
+    }
+
+    /// Whether it can be delivered: whether each attribute can be a header, and all of them together.
+    pub(super) fn check(&self) -> Result<(), NotAnEvent> {
+        if self.attributes.len() > ATTRIBUTES {
+            return Err(NotAnEvent::TooMany);
+        }
+        if let Some((name, _)) = self.attributes.iter().find(|(_, value)| value.contains(char::is_control)) {
+            return Err(NotAnEvent::Control(name.clone()));
+        }
+        // These are headers as they are, without percent-encoding.
+        let plain = TRACING.into_iter().map(|(_, extension)| extension).chain(["datacontenttype"]);
+        let mut plain = plain.filter(|name| self.attribute(name).is_some_and(|value| !value.is_ascii()));
+        if let Some(name) = plain.next() {
+            return Err(NotAnEvent::NotAscii(name));
+        }
+        let length: usize = self.attributes.iter().map(|(name, value)| name.len() + encoded(value).len()).sum();
+        if length > HEADERS { Err(NotAnEvent::TooLong) } else { Ok(()) }
     }
 
     fn problems(&self) -> Vec<String> {
@@ -169,20 +168,26 @@ fn binary(headers: &HeaderMap, content: &str, body: Bytes) -> Result<CloudEvent,
 }
 
 fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
-    let members: BTreeMap<String, &RawValue> =
-        serde_json::from_slice(body).map_err(|error| NotAnEvent::Json(error.to_string()))?;
-    let has_prefixed_keys = !members.contains_key("specversion") && members.contains_key("ce-specversion");
-    if !has_prefixed_keys && !members.contains_key("specversion") {
+    let Members(members) = Members::read(body).map_err(NotAnEvent::Json)?;
+    let has = |name: &str| members.iter().any(|(key, _)| key == name);
+    let has_prefixed_keys = !has("specversion") && has("ce-specversion");
+    if !has_prefixed_keys && !has("specversion") {
         version(None)?;
     }
     let (mut attributes, mut data, mut encoded) = (BTreeMap::new(), None, None);
-    for (key, value) in members {
-        let name = if has_prefixed_keys { key.strip_prefix("ce-").unwrap_or(&key) } else { &key };
+    let mut names = BTreeSet::new();
+    for (key, value) in &members {
+        let name = if has_prefixed_keys { key.strip_prefix("ce-").unwrap_or(key) } else { key };
+        if !names.insert(name) {
+            return Err(NotAnEvent::Twice(name.chars().take(NAME).collect()));
+        }
         match name {
             "data" => data = Some(value.get()),
             "data_base64" => encoded = Some(value.get()),
             name => {
-                if let Some(text) = text_of(value.get()).ok_or_else(|| NotAnEvent::Value(name.to_owned()))? {
+                if let Some(text) =
+                    text_of(value.get()).ok_or_else(|| NotAnEvent::Value(name.chars().take(NAME).collect()))?
+                {
                     insert(&mut attributes, name, text)?;
                 }
             }
@@ -190,8 +195,12 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
     }
     // As structured mode says: without a type, data is JSON.
     let content = attributes.entry("datacontenttype".to_owned()).or_insert_with(|| "application/json".to_owned());
+    if data.is_some_and(is_deeper) {
+        return Err(NotAnEvent::TooDeep);
+    }
     let data = match (data.filter(|data| *data != "null"), encoded) {
-        (_, Some(encoded)) => {
+        (Some(_), Some(_)) => return Err(NotAnEvent::TwoData),
+        (None, Some(encoded)) => {
             let text: String = serde_json::from_str(encoded).map_err(|error| NotAnEvent::Base64(error.to_string()))?;
             BASE64_STANDARD.decode(text).map_err(|error| NotAnEvent::Base64(error.to_string()))?.into()
         }
@@ -212,6 +221,9 @@ fn structured(body: &Bytes) -> Result<Parsed, NotAnEvent> {
 fn insert(attributes: &mut BTreeMap<String, String>, name: &str, value: String) -> Result<(), NotAnEvent> {
     if name == "specversion" {
         return version(Some(&value));
+    }
+    if name == "data" {
+        return Err(NotAnEvent::Reserved);
     }
     let is_name = !name.is_empty()
         && name.len() <= NAME
@@ -277,6 +289,7 @@ fn decoded(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::json::DEPTH;
     use super::*;
 
     fn parse(headers: &[(&'static str, &str)], body: &str) -> Result<Parsed, NotAnEvent> {
@@ -362,6 +375,40 @@ mod tests {
         assert_eq!(parse(&[], "{}"), Err(NotAnEvent::NoEncoding));
         let many: Vec<_> = (0..70).map(|n| format!(r#","a{n}":"1""#)).collect();
         assert_eq!(with(&many.concat()), Err(NotAnEvent::TooMany));
+    }
+
+    #[test]
+    fn an_attribute_is_there_once_and_can_be_a_header() {
+        let check = |result: Result<Parsed, NotAnEvent>, expected: NotAnEvent| assert_eq!(result, Err(expected));
+        let own = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "s"), ("ce-type", "t")];
+        let binary = |more: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in own.iter().chain(more) {
+                headers.append(*name, value.parse().unwrap());
+            }
+            CloudEvent::parse(&headers, Bytes::new())
+        };
+        let with =
+            |more: &str| structured(&format!(r#"{{"specversion":"1.0","id":"1","source":"s","type":"t"{more}}}"#));
+        check(binary(&[("ce-id", "2")]), NotAnEvent::Twice("ce-id".into()));
+        check(with(r#","type":"u""#), NotAnEvent::Twice("type".into()));
+        check(binary(&[("ce-a", "%0d%0Ab")]), NotAnEvent::Control("a".into()));
+        check(with(r#","data":1,"datacontenttype":"a/b\r\nc: d""#), NotAnEvent::Control("datacontenttype".into()));
+        check(with(r#","data":1,"datacontenttype":"a/\u00e9""#), NotAnEvent::NotAscii("datacontenttype"));
+        check(binary(&[("content-encoding", "gzip")]), NotAnEvent::Compressed);
+        check(
+            binary(&[("content-type", "application/cloudevents+avro")]),
+            NotAnEvent::Format("application/cloudevents+avro".into()),
+        );
+        check(with(r#","data":1,"data_base64":"eA==""#), NotAnEvent::TwoData);
+        assert!(with(r#","data":null,"data_base64":"eA==""#).is_ok());
+        let nested = |depth: usize| format!(r#","data":{}{}"#, "[".repeat(depth), "]".repeat(depth));
+        assert!(with(&nested(DEPTH)).is_ok());
+        check(with(&nested(DEPTH + 1)), NotAnEvent::TooDeep);
+        // Encoded, it is six times as long.
+        let subject = |length: usize| format!(r#","subject":"{}""#, "\u{e9}".repeat(length));
+        assert!(with(&subject(HEADERS / 6 - 10)).is_ok());
+        check(with(&subject(HEADERS / 6)), NotAnEvent::TooLong);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use serde_json::value::RawValue;
 
 use super::cloud_event::CloudEvent;
 use super::event_type::{self, PREFIX};
+use super::json::is_deeper;
+use super::not_an_event::NotAnEvent;
 
 /// A status and a JSON body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +67,8 @@ pub(super) fn parse(application: &str, body: &[u8], new_id: &str) -> Result<Lega
     if body.is_empty() {
         return Err(bad(BAD));
     }
-    let written: Written = serde_json::from_slice(body).map_err(|error| bad(&error.to_string()))?;
+    let short = |error: serde_json::Error| error.to_string().chars().take(200).collect::<String>();
+    let written: Written = serde_json::from_slice(body).map_err(|error| bad(&short(error)))?;
     let Written { event_type, event_type_version: version, event_time: time, event_id, data } = written;
     if event_type.is_empty() {
         return Err(missing("event-type"));
@@ -86,7 +89,11 @@ pub(super) fn parse(application: &str, body: &[u8], new_id: &str) -> Result<Lega
         return Err(invalid("event-id"));
     }
     let data = data.map(RawValue::get).filter(|data| !matches!(*data, "null" | "\"\""));
-    let data = Bytes::copy_from_slice(data.ok_or_else(|| missing("data"))?.as_bytes());
+    let data = data.ok_or_else(|| missing("data"))?;
+    if is_deeper(data) {
+        return Err(bad(&NotAnEvent::TooDeep.to_string()));
+    }
+    let data = Bytes::copy_from_slice(data.as_bytes());
     let id = if event_id.is_empty() { new_id.to_owned() } else { event_id };
     let attributes = [
         ("id", &*id),
@@ -99,6 +106,7 @@ pub(super) fn parse(application: &str, body: &[u8], new_id: &str) -> Result<Lega
     ];
     let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let plain = CloudEvent { attributes, data };
+    plain.check().map_err(|refusal| bad(&refusal.to_string()))?;
     let application = event_type::without_marks(application);
     let name = event_type::cleaned(&format!("{PREFIX}.{application}.{event_type}.{version}"));
     let cleaned = name.ok().map(|name| {

@@ -94,6 +94,9 @@ impl Server {
     async fn publish(&self, table: &Table, asked: &Asked<'_>, headers: &http::HeaderMap, body: Bytes) -> Answer {
         let parsed = match CloudEvent::parse(headers, body) {
             Ok(parsed) => parsed,
+            Err(refusal) if refusal.is_unsupported() => {
+                return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, &refusal.to_string());
+            }
             Err(refusal) => return text(StatusCode::BAD_REQUEST, &refusal.to_string()),
         };
         let mut event = parsed.event;
@@ -153,7 +156,7 @@ impl Server {
     }
 }
 
-/// A new UUID.
+/// The whole body.
 async fn read(body: Incoming) -> Result<Bytes, NoBody> {
     match tokio::time::timeout(BODY, Limited::new(body, LONGEST).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),

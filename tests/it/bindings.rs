@@ -34,7 +34,10 @@ fn with_catalog(world: World) -> World {
 
 /// Such a world in which the Function `hello` runs and is bound.
 async fn bound() -> World {
-    let mut world = world().await;
+    bound_in(world().await).await
+}
+
+async fn bound_in(mut world: World) -> World {
     world.start();
     world.function("hello", inline("1"));
     world.runs("hello").await;
@@ -397,6 +400,25 @@ async fn usages_cost_nothing_where_they_are_not_used_or_do_not_change() {
     world.quiet().await;
     assert_eq!(asked(&world), before);
     assert_eq!(world.usage_says("of-a-deployment"), Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bindings_and_triggers_that_do_not_change_cost_no_request() {
+    let world = world().await;
+    world.define(definition("triggers.eventing.knative.dev", mainstay::eventing::DEFINITIONS));
+    let mut world = bound_in(world).await;
+    world.usage("too-early", "not-there", "hello");
+    world.fails("too-early", "ServiceBindingGetError", "not found").await;
+    let trigger = json!({
+        "apiVersion": "eventing.knative.dev/v1", "kind": "Trigger", "metadata": {"name": "hello"},
+        "spec": {"broker": "default", "subscriber": {"ref": {"apiVersion": "v1", "kind": "Service", "name": "hello"}}},
+    });
+    world.remote.file("trigger.yaml", trigger.to_string()).commit("a Trigger");
+    world.sync("demo", json!({}));
+    world.ready("demo").await;
+    // Events come up to a second later; they are waited for.
+    world.is_silent_while(world.levers(), async || {}).await;
+    assert!(world.get("eventing.knative.dev/v1", "triggers", "hello").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,6 +24,8 @@ use crate::support::kubectl::Kubectl;
 use crate::support::server::TestServer;
 use crate::support::world::{NAMESPACE, World, free_address};
 
+mod hostile;
+
 const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
 const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
 /// Where the component is installed.
@@ -454,6 +456,32 @@ async fn a_trigger_of_the_newer_version_gets_events_beside_an_older_one() {
     assert_eq!(events.sink.headers("ce-id"), ["1", "1"]);
     let uri = events.status(NEWER, "triggers", "newer")["subscriberURI"].clone();
     assert!(uri.as_str().unwrap().ends_with("svc.cluster.local/newer"), "{uri}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_asked_of_the_api_server_while_nothing_changes_whatever_is_published() {
+    let events = Events::running().await;
+    for name in ["a", "b", "c"] {
+        events.trigger(name, json!({"type": TYPE}));
+        events.subscription(&format!("sub-{name}"), &own_sink());
+    }
+    events.subscription("nowhere", "http://elsewhere.example.org");
+    for name in ["a", "b", "c"] {
+        events.trigger_is_ready(name).await;
+        events.subscription_is(&format!("sub-{name}"), true).await;
+    }
+    events.subscription_is("nowhere", false).await;
+    let counted = events.world.server.embedded().faults();
+    events
+        .world
+        .is_silent_while(counted, async || {
+            for number in 0..20 {
+                assert_eq!(events.publish(&number.to_string(), TYPE, "data").await, 204);
+            }
+            events.seen(20 * 6).await;
+        })
+        .await;
+    assert_eq!(events.sink.count(), 20 * 6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

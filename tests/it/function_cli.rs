@@ -3,6 +3,8 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use devcluster::fault_injection::Fault;
+use devcluster::verbs::patch::Form;
+use devcluster::{Action, Call};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -230,20 +232,69 @@ async fn fields_of_others_are_named_and_taken_by_force_only() {
     assert_eq!(error, "! config.yaml does not say, and `apply` leaves as it is: spec.maxReplicas, spec.minReplicas\n");
 }
 
-fn definition(group: &str, version: &str, kind: &str, plural: &str) -> Value {
+/// The first version is the one that is stored.
+fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let versions = versions.iter().enumerate().map(
+        |(at, name)| json!({"name": name, "served": true, "storage": at == 0, "schema": {"openAPIV3Schema": schema}}),
+    );
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
             "group": group, "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
-            "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            "versions": versions.collect::<Vec<_>>(),
         },
     })
 }
 
+fn trigger_definition(versions: &[&str]) -> Value {
+    definition("eventing.knative.dev", versions, "Trigger", "triggers")
+}
+
 const TRIGGERS: &str = "eventing.knative.dev/v1alpha1";
+const NEWER_TRIGGERS: &str = "eventing.knative.dev/v1";
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+const TWO_TRIGGERS: &str = "triggers:\n    - eventTypeVersion: v1\n      source: orders\n      type: created\n    - eventTypeVersion: v1\n      \
+     source: carts\n      type: created\n";
+
+impl Desk {
+    /// Defines kinds, and waits until they are served.
+    async fn define(&self, definitions: Vec<Value>) {
+        let names: Vec<_> =
+            definitions.iter().map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+        for definition in definitions {
+            self.world.create(DEFINITIONS.0, DEFINITIONS.1, "", definition);
+        }
+        let established = |w: &World, name: &str| {
+            let definition = w.server.object(DEFINITIONS.0, DEFINITIONS.1, "", name);
+            definition.is_some_and(|definition| condition_of(&definition["status"], "Established").starts_with("True"))
+        };
+        self.world.until("they are served", |w| names.iter().all(|name| established(w, name))).await;
+    }
+
+    /// The lines that a command prints, in the order of the alphabet.
+    async fn lines(&self, arguments: &[&str]) -> Vec<String> {
+        let said = self.run(arguments).await;
+        let mut lines: Vec<_> = said.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    /// The objects that a command prints as JSON, by their names.
+    async fn objects(&self, arguments: &[&str]) -> Vec<Value> {
+        let text = self.run(arguments).await;
+        let mut all: Vec<Value> = serde_json::Deserializer::from_str(&text).into_iter().map(Result::unwrap).collect();
+        all.sort_by_key(|object| object["metadata"]["name"].to_string());
+        all
+    }
+}
+
+fn api_versions(objects: &[Value]) -> Vec<&str> {
+    let of = objects.iter().filter(|object| object["kind"] == "Trigger");
+    of.map(|object| object["apiVersion"].as_str().unwrap()).collect()
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
@@ -251,29 +302,21 @@ async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
     let directory = desk.init("ws", &[]).await;
     let config = config(&directory);
     let bare = fs::read_to_string(&config).unwrap();
-    extend(
-        &directory,
-        "triggers:\n    - eventTypeVersion: v1\n      source: orders\n      type: created\n    - eventTypeVersion: v1\n      \
-         source: carts\n      type: created\napiRules:\n    - service:\n          host: hello.example.org\n      rules:\n          \
-         - methods:\n                - GET\n",
-    );
+    let rules = "apiRules:\n    - service:\n          host: hello.example.org\n      rules:\n          - methods:\n                - GET\n";
+    extend(&directory, &format!("{TWO_TRIGGERS}{rules}"));
     let refused = desk.refused(&apply(&config, &[])).await;
-    let missing = "the cluster does not serve Trigger (eventing.knative.dev/v1alpha1), APIRule (gateway.kyma-project.io/v1alpha1)";
-    assert!(refused.contains(missing), "{refused}");
+    let missing = format!(
+        "nothing was changed: {config} cannot be applied here:\n  triggers: the cluster does not serve Trigger \
+         (eventing.knative.dev/v1alpha1 or v1)\n  apiRules: the cluster does not serve APIRule \
+         (gateway.kyma-project.io/v1alpha1)\n"
+    );
+    assert!(refused.contains(&missing), "{refused}");
+    assert!(refused.contains("hint: triggers need Knative Eventing"), "{refused}");
     assert_eq!(desk.world.function_now("hello"), None, "nothing was applied");
 
-    for definition in [
-        definition("eventing.knative.dev", "v1alpha1", "Trigger", "triggers"),
-        definition("gateway.kyma-project.io", "v1alpha1", "APIRule", "apirules"),
-    ] {
-        desk.world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
-    }
-    let established = |w: &World, name: &str| {
-        let definition = w.server.object("apiextensions.k8s.io/v1", "customresourcedefinitions", "", name);
-        definition.is_some_and(|definition| condition_of(&definition["status"], "Established").starts_with("True"))
-    };
-    let both = ["triggers.eventing.knative.dev", "apirules.gateway.kyma-project.io"];
-    desk.world.until("they are served", |w| both.iter().all(|name| established(w, name))).await;
+    let rules = definition("gateway.kyma-project.io", &["v1alpha1"], "APIRule", "apirules");
+    // Where both versions are served, the older one is written.
+    desk.define(vec![trigger_definition(&["v1alpha1", "v1"]), rules]).await;
     let said = desk.run(&apply(&config, &[])).await;
     let all = "- Function - hello created\n- Trigger - hello-orders created\n- Trigger - hello-carts created\n- APIRule - hello created\n";
     assert_eq!(said, all);
@@ -281,28 +324,18 @@ async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
     assert_eq!(trigger["spec"]["subscriber"]["ref"]["name"], "hello");
     assert_eq!(trigger["metadata"]["ownerReferences"][0]["uid"], desk.world.uid(API, "functions", "hello"));
     assert_eq!(desk.run(&apply(&config, &[])).await, all.replace("created", "unchanged"));
-    let synced = desk.sync("synced").await;
-    let [again, printed] =
-        [&config, &self::config(&synced)].map(|config| apply(config, &["--dry-run", "-o", "json"]).join(" "));
-    let [again, printed] = [again, printed].map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
-    let objects = async |line: Vec<String>| {
-        let text = desk.run(&line.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        let mut all: Vec<Value> = serde_json::Deserializer::from_str(&text).into_iter().map(Result::unwrap).collect();
-        all.sort_by_key(|object| object["metadata"]["name"].to_string());
-        all
-    };
-    assert_eq!(objects(printed).await, objects(again).await);
+    assert_eq!(api_versions(&desk.objects(&apply(&config, &["-o", "json"])).await), [TRIGGERS; 2]);
+    let synced = self::config(&desk.sync("synced").await);
+    let printed = desk.objects(&apply(&synced, &["--dry-run", "-o", "json"])).await;
+    assert_eq!(printed, desk.objects(&apply(&config, &["--dry-run", "-o", "json"])).await);
 
     // Somebody's own, which refers to the Function, too.
     let mut own = (*trigger).clone();
     own["metadata"] = json!({"name": "own", "namespace": NAMESPACE});
     desk.world.create(TRIGGERS, "triggers", NAMESPACE, own);
     fs::write(&config, &bare).unwrap();
-    let said = desk.run(&apply(&config, &[])).await;
-    let mut lines: Vec<_> = said.lines().collect();
-    lines.sort_unstable();
     assert_eq!(
-        lines,
+        desk.lines(&apply(&config, &[])).await,
         [
             "- APIRule - hello deleted",
             "- Function - hello unchanged",
@@ -311,6 +344,61 @@ async fn triggers_and_api_rules_come_and_go_with_the_configuration() {
         ]
     );
     assert!(desk.world.get(TRIGGERS, "triggers", "own").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_serves_triggers_of_v1_only_gets_those() {
+    let desk = Desk::new().await;
+    let directory = desk.init("ws", &[]).await;
+    let config = config(&directory);
+    let bare = fs::read_to_string(&config).unwrap();
+    extend(&directory, TWO_TRIGGERS);
+    desk.define(vec![trigger_definition(&["v1"])]).await;
+    let printed = desk.objects(&apply(&config, &["--dry-run", "-o", "json"])).await;
+    assert_eq!(api_versions(&printed), [TRIGGERS; 2], "no cluster is asked");
+
+    let said = desk.run(&apply(&config, &[])).await;
+    assert_eq!(said, "- Function - hello created\n- Trigger - hello-orders created\n- Trigger - hello-carts created\n");
+    let live = desk.world.get(NEWER_TRIGGERS, "triggers", "hello-orders").unwrap();
+    let expected = printed.iter().find(|object| object["metadata"]["name"] == "hello-orders").unwrap();
+    assert_eq!(live["spec"], expected["spec"]);
+    assert_eq!(api_versions(&desk.objects(&apply(&config, &["-o", "json"])).await), [NEWER_TRIGGERS; 2]);
+    let own = files(&directory);
+    desk.sync("ws").await;
+    assert_eq!(files(&directory), own, "what already says so stays as it was");
+    let synced = self::config(&desk.sync("synced").await);
+    assert_eq!(desk.objects(&apply(&synced, &["--dry-run", "-o", "json"])).await, printed);
+    assert!(desk.run(&apply(&synced, &[])).await.lines().all(|line| line.ends_with(" unchanged")));
+
+    fs::write(&config, &bare).unwrap();
+    let gone = ["- Function - hello unchanged", "- Trigger - hello-carts deleted", "- Trigger - hello-orders deleted"];
+    assert_eq!(desk.lines(&apply(&config, &[])).await, gone);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn triggers_of_a_version_that_is_not_served_any_more_are_read_and_deleted_in_the_other() {
+    let desk = Desk::new().await;
+    let directory = desk.init("ws", &[]).await;
+    let config = config(&directory);
+    let bare = fs::read_to_string(&config).unwrap();
+    extend(&directory, TWO_TRIGGERS);
+    desk.define(vec![trigger_definition(&["v1alpha1", "v1"])]).await;
+    desk.run(&apply(&config, &[])).await;
+
+    let mut versions = trigger_definition(&["v1alpha1", "v1"])["spec"]["versions"].clone();
+    versions[0]["served"] = false.into();
+    let patch = Action::Patch(Form::Merge, json!({"spec": {"versions": versions}}));
+    let call = Call::new(DEFINITIONS.0, DEFINITIONS.1, "", "triggers.eventing.knative.dev", patch);
+    desk.world.try_as("kubectl-edit", call).unwrap();
+    let is_served = |w: &World| w.get(TRIGGERS, "triggers", "hello-orders").is_some();
+    desk.world.until("the older version is not served", |w| !is_served(w)).await;
+    let printed = desk.objects(&apply(&config, &["-o", "json"])).await;
+    assert_eq!(api_versions(&printed), [NEWER_TRIGGERS; 2]);
+    let synced = self::config(&desk.sync("synced").await);
+    assert!(desk.run(&apply(&synced, &[])).await.lines().all(|line| line.ends_with(" unchanged")));
+    fs::write(&config, &bare).unwrap();
+    let gone = ["- Function - hello unchanged", "- Trigger - hello-carts deleted", "- Trigger - hello-orders deleted"];
+    assert_eq!(desk.lines(&apply(&config, &[])).await, gone);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

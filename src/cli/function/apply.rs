@@ -5,7 +5,11 @@
 //!
 //! Deliberately absent: what the objects are; `objects` says that without a cluster.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use serde_json::{Value, json};
 
@@ -81,7 +85,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
         return Ok(Exit::Fine);
     }
     let cluster = arguments.connection.connect().await?;
-    let targets = targets(&cluster, objects).await?;
+    let targets = targets(&cluster, &arguments.filename, objects).await?;
     let mut applying =
         Applying { arguments, cluster: &cluster, config: &config, function_uid: None, created: Vec::new() };
     applying.check(&targets).await?;
@@ -154,19 +158,18 @@ impl Target {
     }
 }
 
-async fn targets(cluster: &Cluster, objects: Vec<Value>) -> Result<Vec<Target>, crate::cli::Error> {
+async fn targets(cluster: &Cluster, path: &Path, mut objects: Vec<Value>) -> Result<Vec<Target>, crate::cli::Error> {
     let mut kinds = Vec::with_capacity(objects.len());
     let mut missing = Vec::new();
-    for object in &objects {
-        let (api_version, kind) = (text_at(object, "/apiVersion"), text_at(object, "/kind"));
-        match cluster.kind(api_version, kind).await? {
+    for object in &mut objects {
+        match served(cluster, object).await? {
             Some(kind) => kinds.push(kind),
-            None => missing.push(format!("{kind} ({api_version})")),
+            None => missing.push(companions::not_served(text_at(object, "/apiVersion"), text_at(object, "/kind"))),
         }
     }
     if !missing.is_empty() {
         missing.dedup();
-        return Err(Error::NotServed(missing).into());
+        return Err(Error::NotServed { path: path.to_owned(), missing }.into());
     }
     let mut targets = Vec::with_capacity(objects.len());
     for (kind, object) in kinds.into_iter().zip(objects) {
@@ -175,6 +178,20 @@ async fn targets(cluster: &Cluster, objects: Vec<Value>) -> Result<Vec<Target>, 
         targets.push(Target { kind, object, live });
     }
     Ok(targets)
+}
+
+/// The kind of an object, which takes the version that the cluster serves if there is one in which it says the same.
+async fn served(cluster: &Cluster, object: &mut Value) -> Result<Option<Arc<Kind>>, crate::cli::Error> {
+    let (api_version, kind) = (text_at(object, "/apiVersion").to_owned(), text_at(object, "/kind").to_owned());
+    if let Some(served) = cluster.kind(&api_version, &kind).await? {
+        return Ok(Some(served));
+    }
+    let Some(other) = companions::other_version(&api_version, &kind) else { return Ok(None) };
+    let served = cluster.kind(other, &kind).await?;
+    if served.is_some() {
+        object["apiVersion"] = other.into();
+    }
+    Ok(served)
 }
 
 /// The GitSync that manages a live object, as `namespace/name`.
@@ -275,7 +292,7 @@ impl Applying<'_> {
     ) -> Result<Value, crate::cli::Error> {
         let Target { kind, object, .. } = target;
         let how = Apply { manager: names::FUNCTION_MANAGER, force: self.arguments.force, dry_run: false };
-        let is_companion = companions::ALL.iter().any(|companion| companion.kind == &*kind.kind);
+        let is_companion = companions::section(&kind.kind).is_some();
         let body = match self.function_uid.as_ref().filter(|_| is_companion) {
             Some(uid) => companions::owned(object.clone(), uid),
             None => object.clone(),

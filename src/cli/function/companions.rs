@@ -1,6 +1,7 @@
 //! What refers to a Function: Triggers, Subscriptions and APIRules, as its configuration has them, and back.
 //!
 //! Invariant: defaults are filled in on the way to the cluster and left out on the way back.
+//! Invariant: a Trigger says the same in both of its versions, so that either one is written and read.
 
 use kube::Resource as _;
 use serde_json::{Map, Value, json};
@@ -19,19 +20,50 @@ pub(super) struct Companion {
 }
 
 const TRIGGER: Companion = Companion { api_version: "eventing.knative.dev/v1alpha1", kind: "Trigger" };
+const NEWER_TRIGGER: Companion = Companion { api_version: "eventing.knative.dev/v1", kind: "Trigger" };
 const SUBSCRIPTION: Companion = Companion { api_version: "eventing.kyma-project.io/v1alpha1", kind: "Subscription" };
 const NEWER_SUBSCRIPTION: Companion =
     Companion { api_version: "eventing.kyma-project.io/v1alpha2", kind: "Subscription" };
 const API_RULE: Companion = Companion { api_version: "gateway.kyma-project.io/v1alpha1", kind: "APIRule" };
 
-/// All of them. Of a kind that is served in several versions, the first is asked for.
-pub(super) const ALL: [Companion; 4] = [TRIGGER, SUBSCRIPTION, NEWER_SUBSCRIPTION, API_RULE];
-
+const BROKER: &str = "default";
 const GATEWAY: &str = "kyma-gateway.kyma-system.svc.cluster.local";
 const PORT: u32 = 80;
 const PATH: &str = "/.*";
 /// What lets everybody in.
 const ALLOW: &str = "allow";
+
+/// All of them. Of a kind that is served in several versions, the first is asked for; `schema` says which Subscriptions those are.
+pub(super) fn all(schema: Schema) -> [Companion; 5] {
+    let [first, second] = match schema {
+        Schema::V0 => [SUBSCRIPTION, NEWER_SUBSCRIPTION],
+        Schema::V1 => [NEWER_SUBSCRIPTION, SUBSCRIPTION],
+    };
+    [TRIGGER, NEWER_TRIGGER, first, second, API_RULE]
+}
+
+/// The section of a configuration that has objects of a kind.
+pub(super) fn section(kind: &str) -> Option<&'static str> {
+    match kind {
+        "Trigger" => Some("triggers"),
+        "Subscription" => Some("subscriptions"),
+        "APIRule" => Some("apiRules"),
+        _ => None,
+    }
+}
+
+/// The `apiVersion` in which an object says the same, for clusters that do not serve its own.
+pub(super) fn other_version(api_version: &str, kind: &str) -> Option<&'static str> {
+    (api_version == TRIGGER.api_version && kind == TRIGGER.kind).then_some(NEWER_TRIGGER.api_version)
+}
+
+/// What is missing where a kind is served in no version that is known.
+pub(super) fn not_served(api_version: &str, kind: &str) -> String {
+    let place = section(kind).map(|section| format!("{section}: ")).unwrap_or_default();
+    let other = other_version(api_version, kind).and_then(|other| other.rsplit_once('/'));
+    let other = other.map(|(_, version)| format!(" or {version}")).unwrap_or_default();
+    format!("{place}the cluster does not serve {kind} ({api_version}{other})")
+}
 
 /// Those of a configuration.
 pub(super) fn of(config: &Config) -> Vec<Value> {
@@ -126,7 +158,7 @@ fn trigger_spec(config: &Config, trigger: &Trigger) -> Value {
         [("eventtypeversion", &trigger.event_type_version), ("source", &trigger.source), ("type", &trigger.kind)];
     let attributes = attributes.into_iter().filter(|(_, value)| !value.is_empty());
     json!({
-        "broker": "default",
+        "broker": BROKER,
         "filter": { "attributes": attributes.map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>() },
         "subscriber": {
             "ref": { "apiVersion": "v1", "kind": "Service", "name": config.name, "namespace": config.namespace },
@@ -141,6 +173,14 @@ fn own_name(live: &Value, default: &str) -> Option<String> {
 }
 
 fn trigger(config: &Config, live: &Value) -> Result<Trigger, &'static str> {
+    let broker = text_at(live, "/spec/broker");
+    if !broker.is_empty() && broker != BROKER {
+        return Err("it is of another broker than default");
+    }
+    // Where v1 has them, they count, and not the filter.
+    if live.pointer("/spec/filters").and_then(Value::as_array).is_some_and(|filters| !filters.is_empty()) {
+        return Err("it has filters, which are more than a filter by attributes");
+    }
     let attributes = live.pointer("/spec/filter/attributes").and_then(Value::as_object);
     let attributes = attributes.ok_or("it has no filter by attributes")?;
     if attributes.keys().any(|name| !["eventtypeversion", "source", "type"].contains(&name.as_str())) {
@@ -282,6 +322,28 @@ mod tests {
             add(&mut back, object).unwrap();
         }
         assert_eq!(back, config);
+    }
+
+    #[test]
+    fn a_trigger_is_read_in_either_version_unless_it_says_more() {
+        let read = |api_version: &str, more: Value| {
+            let mut config = Config { name: "fn".into(), namespace: "ns".into(), ..Config::default() };
+            let mut live = json!({
+                "apiVersion": api_version, "kind": "Trigger", "metadata": {"name": "fn-s"},
+                "spec": {"broker": "default", "filter": {"attributes": {"source": "s", "type": "t"}}},
+            });
+            json_patch::merge(&mut live["spec"], &more);
+            add(&mut config, &live).map(|()| config.triggers)
+        };
+        let plain = Trigger { source: "s".into(), kind: "t".into(), ..Trigger::default() };
+        for version in [TRIGGER, NEWER_TRIGGER] {
+            assert_eq!(read(version.api_version, json!({})), Ok(vec![plain.clone()]));
+            let other = read(version.api_version, json!({"broker": "other"}));
+            assert_eq!(other, Err("it is of another broker than default"));
+        }
+        let filters = json!({"filters": [{"prefix": {"type": "t"}}]});
+        let more = read(NEWER_TRIGGER.api_version, filters);
+        assert_eq!(more, Err("it has filters, which are more than a filter by attributes"));
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub(in crate::cli) enum Error {
     Managed { what: String, sync: String },
     #[error("{what} belongs to others in part:\n{}", .fields.iter().map(|one| format!("  {} is of {}", one.field, one.manager)).collect::<Vec<_>>().join("\n"))]
     Conflict { what: String, fields: Vec<FieldConflict> },
-    #[error("nothing was changed: the cluster does not serve {}", .0.join(", "))]
-    NotServed(Vec<String>),
+    #[error("nothing was changed: {} cannot be applied here:\n{}", path.display(), .missing.iter().map(|one| format!("  {one}")).collect::<Vec<_>>().join("\n"))]
+    NotServed { path: PathBuf, missing: Vec<String> },
     #[error("could not run {program}")]
     Run {
         program: String,
@@ -79,9 +79,10 @@ impl Error {
                  `mainstay pause`",
             ),
             Self::Conflict { .. } => Some("--force makes these fields ours"),
-            Self::NotServed(_) => Some(
-                "triggers need Knative Eventing, subscriptions Kyma's eventing, apiRules its API gateway; install it, or remove the \
-                 section from config.yaml; Functions: mainstay crd | kubectl apply -f -",
+            Self::NotServed { .. } => Some(
+                "triggers need Knative Eventing, subscriptions Kyma's eventing, or either one Mainstay's component manifests/eventing; \
+                 apiRules need Kyma's API gateway; install it, or remove the section from config.yaml; Functions: mainstay crd | kubectl \
+                 apply -f -",
             ),
             Self::Run { .. } => Some("Node.js with npm, or Python 3 with pip, is needed on this machine"),
             Self::Missing { .. } => Some("-n NAMESPACE looks in another namespace; kubectl get functions -A lists all"),

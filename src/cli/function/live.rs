@@ -33,13 +33,9 @@ pub(super) async fn referring(
     name: &str,
     schema: Schema,
 ) -> Result<Vec<(Arc<Kind>, Value)>, Error> {
-    let mut companions = companions::ALL;
-    if schema == Schema::V1 {
-        companions.reverse();
-    }
     let mut seen: Vec<&str> = Vec::new();
     let mut all = Vec::new();
-    for Companion { api_version, kind } in companions {
+    for Companion { api_version, kind } in companions::all(schema) {
         if seen.contains(&kind) {
             continue;
         }

@@ -9,6 +9,7 @@ use super::{
     config::{Config, Schema, Source},
     error::Error,
     fetched::{Fetched, fetched},
+    fields::text_at,
     live,
     objects::{Code, objects},
     workspace::{CONFIG, Workspace},
@@ -120,9 +121,17 @@ fn files(fetched: &Fetched, present: Option<&Present>) -> Result<Vec<(String, St
     Ok(files)
 }
 
-/// Whether two configurations become the same objects.
+/// Whether two configurations become the same objects, in whatever order.
 fn says_the_same(one: &Config, other: &Config, code: &Code) -> bool {
-    match (objects(one, code), objects(other, code)) {
+    let sorted = |config: &Config| {
+        objects(config, code).map(|mut objects| {
+            objects.sort_by_cached_key(|object| {
+                (text_at(object, "/kind").to_owned(), text_at(object, "/metadata/name").to_owned())
+            });
+            objects
+        })
+    };
+    match (sorted(one), sorted(other)) {
         (Ok(one), Ok(other)) => one == other,
         _ => one == other,
     }

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use devcluster::{Cluster as EmbeddedCluster, Options, fault_injection::Simulation};
+use devcluster::{
+    Cluster as EmbeddedCluster, Options,
+    fault_injection::{FaultInjection, Simulation},
+};
 use mainstay::notification::Message;
 use mainstay::object::Owner;
 use parking_lot::Mutex;
@@ -257,6 +260,33 @@ impl World {
             };
             before = now;
         }
+    }
+
+    /// Once nothing was asked of the server for two seconds, nothing but the Lease is, and no watch begins, while this goes on and
+    /// for three seconds after it. `counted` are the requests: those of this world's agent, or those of all processes.
+    pub(crate) async fn is_silent_while(&self, counted: &FaultInjection, traffic: impl AsyncFnOnce()) {
+        let asked = || -> Vec<(String, u64)> {
+            let counts = counted.counts().into_iter().filter(|count| !count.resource.starts_with("leases"));
+            counts
+                .map(|count| (format!("{} {} {}", count.verb, count.resource, count.user_agent), count.count))
+                .collect()
+        };
+        let last = std::cell::RefCell::new((asked(), Instant::now()));
+        let is_settled = |_: &World| {
+            let mut last = last.borrow_mut();
+            let now = asked();
+            if now != last.0 {
+                *last = (now, Instant::now());
+            }
+            last.1.elapsed() > Duration::from_secs(2)
+        };
+        self.until("two seconds without a request", is_settled).await;
+        let before = asked();
+        assert!(before.iter().any(|(what, _)| what.starts_with("watch ")), "these requests are counted: {before:?}");
+        traffic().await;
+        let began = Instant::now();
+        self.until("three seconds have gone", |_| began.elapsed() > Duration::from_secs(3)).await;
+        assert_eq!(asked(), before);
     }
 
     /// Whether the pods of a Function are those that its Deployment is to have.

@@ -1,0 +1,60 @@
+//! Why a request has no event that is accepted, and what an event may have.
+
+use super::json::DEPTH;
+
+/// Attributes of an event, at most.
+pub(super) const ATTRIBUTES: usize = 64;
+/// The names and values of all attributes as the headers of a delivery, in bytes, at most: Node.js takes 16 KiB of headers.
+pub(super) const HEADERS: usize = 12 << 10;
+
+/// Why a request has no event, in the words of the specification's own libraries where they have some.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotAnEvent {
+    #[error(
+        "unknown Message encoding: send headers from `ce-specversion: 1.0` on, or a body of application/cloudevents+json"
+    )]
+    NoEncoding,
+    #[error("batches of events are not accepted: send one event per request")]
+    Batch,
+    #[error("not JSON: {0}")]
+    Json(String),
+    #[error("unsupported cloudevents version: specversion is {0:?}, and has to be \"1.0\"")]
+    Version(String),
+    #[error("{0}: the name of an attribute has lower case letters and digits only")]
+    Name(String),
+    #[error("data: the name of an attribute cannot be that of the body")]
+    Reserved,
+    #[error("{0}: the value of an attribute is a text, a number or a truth value")]
+    Value(String),
+    #[error("{0}: the value is not percent-encoded UTF-8")]
+    Encoding(String),
+    #[error("{0} is there more than once: send one")]
+    Twice(String),
+    #[error("data and data_base64 are both there: send one of them")]
+    TwoData,
+    #[error("data is nested deeper than {DEPTH} levels")]
+    TooDeep,
+    #[error("{0}: the value has control characters, which no attribute may have")]
+    Control(String),
+    #[error("{0}: the value is printable ASCII")]
+    NotAscii(&'static str),
+    #[error("{0} is not understood: send application/cloudevents+json, or headers from `ce-specversion: 1.0` on")]
+    Format(String),
+    #[error("content-encoding: a compressed body is not accepted: send it as it is")]
+    Compressed,
+    #[error("the attributes of an event have at most {HEADERS} bytes as headers; what is longer belongs into its data")]
+    TooLong,
+    #[error("an event has at most {ATTRIBUTES} attributes")]
+    TooMany,
+    #[error("data_base64: {0}")]
+    Base64(String),
+    #[error("{0}")]
+    Attributes(String),
+}
+
+impl NotAnEvent {
+    /// Whether the body is of a form that is not accepted, whatever it says.
+    pub(super) fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Compressed | Self::Format(_))
+    }
+}
