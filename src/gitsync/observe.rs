@@ -305,9 +305,12 @@ impl Attempt<'_> {
             ignore: &directory.ignore,
         };
         let placed = placement::place(&decoded.objects, &served, &placing);
-        placed.map_err(|problems| {
+        placed.map_err(|unplaced| {
             self.state.readable = self.readable(&decoded.objects, directory);
-            refused_for(&problems)
+            let refused = refused_for(&unplaced.problems);
+            // Whoever defines a kind tells nobody here.
+            let class = if unplaced.lacks_kinds_only { Class::NotReady } else { refused.class };
+            Refused { class, ..refused }
         })
     }
 

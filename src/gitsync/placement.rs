@@ -63,19 +63,29 @@ pub struct Placing<'a> {
     pub ignore: &'a IgnoreRules,
 }
 
+/// Why a commit cannot be applied.
+#[derive(Clone, Debug)]
+pub struct Unplaced {
+    /// Every reason.
+    pub problems: Vec<Problem>,
+    /// All of them are kinds that the cluster does not serve, and may serve at any time: somebody else may define them.
+    pub lacks_kinds_only: bool,
+}
+
 /// The placed objects, or every reason why the commit cannot be applied.
-pub fn place(
-    objects: &[Arc<Object>],
-    served: &Served,
-    placing: &Placing<'_>,
-) -> Result<Vec<Arc<Desired>>, Vec<Problem>> {
+///
+/// # Errors
+/// Anything of it cannot be applied.
+pub fn place(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) -> Result<Vec<Arc<Desired>>, Unplaced> {
     let defined = defined_by(objects);
     let mut problems = Vec::new();
+    let mut lacking = 0;
     let mut first: HashMap<Key, &Arc<Object>> = HashMap::new();
     let mut placed = Vec::with_capacity(objects.len());
     for object in objects {
         let word = (Arc::clone(&object.api_version), Arc::clone(&object.key.kind));
         let Some(kind) = served.get(&word).cloned().flatten().or_else(|| defined.get(&word).cloned()) else {
+            lacking += 1;
             problems.push(problem(
                 object,
                 format!("neither the cluster nor a CustomResourceDefinition of this commit has {} {}", word.0, word.1),
@@ -111,7 +121,10 @@ pub fn place(
         let mark = Mark::Label(Arc::clone(placing.label));
         placed.push(Arc::new(Desired { key, kind, object: Arc::clone(object), mark, ignored }));
     }
-    if problems.is_empty() { Ok(placed) } else { Err(problems) }
+    if problems.is_empty() {
+        return Ok(placed);
+    }
+    Err(Unplaced { lacks_kinds_only: lacking == problems.len(), problems })
 }
 
 fn problem(object: &Object, what: String, hint: &str) -> Problem {

@@ -60,9 +60,12 @@ fn decide(case: &Case) -> String {
                 let _ = writeln!(text, "{}, labelled {:?}", desired.key, desired.label());
             }
         }
-        Err(problems) => {
-            for problem in problems {
+        Err(unplaced) => {
+            for problem in unplaced.problems {
                 let _ = writeln!(text, "problem: {problem}");
+            }
+            if unplaced.lacks_kinds_only {
+                text.push_str("tried again before long\n");
             }
         }
     }
