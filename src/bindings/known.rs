@@ -290,14 +290,18 @@ mod tests {
     /// Everything is listed: the Functions `f` and `g`, the binding `redis`, and these usages.
     fn listed(usages: &[Value]) -> Known {
         let mut known = Known::default();
-        ["f", "g"].into_iter().for_each(|function| known.enter(name(function)));
+        for function in ["f", "g"] {
+            known.enter(name(function));
+        }
         for (defined, is_there) in [(Defined::Usages, true), (Defined::Bindings, true), (Defined::PodPresets, false)] {
             known.set_defined(defined, is_there, None);
         }
         for (watched, all) in [(Watched::Usages, usages), (Watched::Bindings, &[binding()])] {
             assert!(!known.listed.is_enough() && known.bound(&name("f")).is_empty() && known.woken.is_empty());
             known.begin(watched);
-            all.iter().for_each(|live| known.see(watched, live, true));
+            for live in all {
+                known.see(watched, live, true);
+            }
             known.synced(watched);
         }
         known

@@ -37,7 +37,7 @@ pub(super) enum Put {
     /// It is written for the first time, or another version of it.
     Write,
     /// It is written again, over what somebody has changed.
-    PutBack,
+    Revert,
 }
 
 /// How often what somebody changes is put back. Times are seconds on the clock of who asks.
@@ -77,7 +77,7 @@ pub(super) fn put(
         (Some(wait), _) if known.is_some() => Put::Later(wait),
         (_, Some(seen)) if !seen.is_ours && !seen.is_of(owner, uid) => Put::Taken,
         (_, Some(seen)) if seen.is_terminating => Put::Nothing,
-        _ if known.is_some() => Put::PutBack,
+        _ if known.is_some() => Put::Revert,
         _ => Put::Write,
     }
 }
@@ -201,7 +201,7 @@ mod tests {
         check(Some(&as_written), Some(&live), held, Put::Nothing);
         let changed = seen(json!({"metadata": {"generation": 2}}));
         for other in [Some(&changed), None] {
-            check(Some(&as_written), other, None, Put::PutBack);
+            check(Some(&as_written), other, None, Put::Revert);
             check(Some(&as_written), other, held, Put::Later(Duration::from_secs(9)));
         }
         let before = Applied { desired: old, fingerprint: live.fingerprint };

@@ -101,7 +101,9 @@ mod tests {
     fn only_what_is_served_is_waited_for_and_a_failure_counts_until_the_list_has_come() {
         let (mut listed, routes) = (Listed::default(), ChildKind::VirtualService);
         let lacks = |listed: &Listed| listed.lacks(|kind| kind == routes);
-        ChildKind::ALL.into_iter().for_each(|kind| _ = listed.complete(Watched::Definition(kind)));
+        for kind in ChildKind::ALL {
+            listed.complete(Watched::Definition(kind));
+        }
         listed.complete(Watched::Services);
         assert_eq!((lacks(&listed), listed.lacks(|_| false)), (Some(Lacking::NotYet), None));
         assert!(listed.fail(Watched::Children(routes), "no".into()));

@@ -99,7 +99,7 @@ impl Objects {
                 let why = format!("{} {} is not this APIRule's", child.kind.names().1, child.name);
                 return Err(NotDone::until_a_change(why));
             }
-            Put::Write | Put::PutBack => {}
+            Put::Write | Put::Revert => {}
         }
         let Some(served) = self.context.served(child.kind) else { return Ok(None) };
         let mut body = child.body.clone();
@@ -120,7 +120,7 @@ impl Objects {
             return Ok(Some(SOON));
         };
         self.applied.insert(key, Applied { desired, fingerprint: seen.fingerprint });
-        if put == Put::PutBack {
+        if put == Put::Revert {
             self.reverts.add(now);
             tracing::info!(apirule = self.owner.resource().as_str(), "put back {} {}", served.kind.kind, child.name);
         }

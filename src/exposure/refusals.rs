@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(refusals.may_try(&request, 0.0), Ok(()));
             let first = refusals.refuse(request.clone(), &timed_out(1), 100.0, 0.5);
             let held = refusals.may_try(&request, 101.0).unwrap_err();
-            assert_eq!((held.why, held.wait), (first.why.clone(), first.wait - Duration::from_secs(1)));
+            assert_eq!((held.why, held.wait), (first.why.clone(), first.wait.saturating_sub(Duration::from_secs(1))));
             assert_eq!(refusals.may_try(&request, 100.0 + first.wait.as_secs_f64()), Ok(()));
             assert_eq!(refusals.refuse(request, &timed_out(2), 200.0, 0.5).why, first.why);
         }
