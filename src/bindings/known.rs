@@ -99,12 +99,12 @@ impl Known {
             Watched::Bindings => self.bindings.keys().cloned().collect(),
             Watched::Definition(_) => HashSet::new(),
         };
-        self.listed.begin(watched, known);
+        self.listed.again.begin(watched, known);
     }
 
     /// A list is complete.
     pub(super) fn synced(&mut self, watched: Watched) {
-        for key in self.listed.end(watched) {
+        for key in self.listed.again.end(&watched) {
             match watched {
                 Watched::Usages => self.set_usage(key, None),
                 Watched::Bindings => self.set_binding(&key, None),
@@ -119,7 +119,7 @@ impl Known {
     /// A usage or binding is there, or not.
     pub(super) fn see(&mut self, watched: Watched, live: &Value, is_there: bool) {
         let key = name_of(live);
-        self.listed.came(watched, &key);
+        self.listed.again.came(&watched, &key);
         match watched {
             Watched::Usages => self.set_usage(key, is_there.then(|| Usage::of(live))),
             Watched::Bindings => self.set_binding(&key, is_there.then(|| Binding::of(live))),

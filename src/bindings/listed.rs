@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::bound::Name;
 use crate::api::names::{BINDING_DEFINITION, POD_PRESET_DEFINITION, USAGE_DEFINITION};
+use crate::cluster::Relists;
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +40,8 @@ pub(super) struct Listed {
     defined: HashMap<Defined, bool>,
     /// Lists that came once.
     complete: HashSet<Watched>,
-    /// What is being listed: what was known before, and has not come yet.
-    stale: HashMap<Watched, HashSet<Name>>,
+    /// What is being listed.
+    pub(super) again: Relists<Watched>,
 }
 
 impl Listed {
@@ -53,23 +53,6 @@ impl Listed {
     /// Whether something is defined; `None`: it is not known.
     pub(super) fn is_defined(&self, defined: Defined) -> Option<bool> {
         self.defined.get(&defined).copied()
-    }
-
-    /// A list begins. `known`: what is known so far.
-    pub(super) fn begin(&mut self, watched: Watched, known: HashSet<Name>) {
-        self.stale.insert(watched, known);
-    }
-
-    /// A list has this, or a watch.
-    pub(super) fn came(&mut self, watched: Watched, key: &Name) {
-        if let Some(stale) = self.stale.get_mut(&watched) {
-            stale.remove(key);
-        }
-    }
-
-    /// A list ends. What it lacks.
-    pub(super) fn end(&mut self, watched: Watched) -> HashSet<Name> {
-        self.stale.remove(&watched).unwrap_or_default()
     }
 
     /// All of a list has come. Whether that is so for the first time.

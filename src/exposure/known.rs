@@ -161,12 +161,12 @@ impl Known {
             }
             Watched::Definition(_) => HashSet::new(),
         };
-        self.listed.begin(watched, known);
+        self.listed.again.begin(watched, known);
     }
 
     /// A list is complete.
     pub(super) fn synced(&mut self, watched: Watched) {
-        for (namespace, name) in self.listed.end(watched) {
+        for (namespace, name) in self.listed.again.end(&watched) {
             match watched {
                 Watched::Services => self.set_version((namespace, name), None),
                 Watched::Namespaces => self.set_proxied(&name, false),
@@ -192,7 +192,7 @@ impl Known {
     /// An object is there.
     pub(super) fn see(&mut self, kind: ChildKind, live: &Value) {
         let name = name_of(live);
-        self.listed.came(Watched::Children(kind), &name);
+        self.listed.again.came(&Watched::Children(kind), &name);
         let affected = self.index.insert((kind, name.0, name.1), Seen::of(kind, live));
         self.wake_affected(affected);
     }
@@ -205,7 +205,7 @@ impl Known {
         if self.index.may_be_gone(&place, &new) {
             return None;
         }
-        self.listed.came(Watched::Children(kind), &name);
+        self.listed.again.came(&Watched::Children(kind), &name);
         let affected = self.index.insert(place, new.clone());
         self.wake_affected(affected);
         Some(new)
@@ -221,7 +221,7 @@ impl Known {
     /// A Service is there, or not.
     pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
-        self.listed.came(Watched::Services, &name);
+        self.listed.again.came(&Watched::Services, &name);
         self.set_version(name, is_there.then(|| resource_version(live).into()));
     }
 
@@ -229,7 +229,7 @@ impl Known {
     pub(super) fn set_namespace(&mut self, live: &Value, is_there: bool) {
         let (_, name) = name_of(live);
         let key = (String::new(), name);
-        self.listed.came(Watched::Namespaces, &key);
+        self.listed.again.came(&Watched::Namespaces, &key);
         self.set_proxied(&key.1, is_there && have_proxies(&live["metadata"]["labels"]));
     }
 

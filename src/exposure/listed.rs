@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::child::ChildKind;
+use crate::cluster::Relists;
 
 /// Namespace and name.
 pub(super) type Name = (String, String);
@@ -41,30 +42,13 @@ pub(super) enum Lacking {
 /// The lists that have come.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// What is being listed: what was known before, and has not come yet.
-    stale: HashMap<Watched, HashSet<Name>>,
+    /// What is being listed.
+    pub(super) again: Relists<Watched>,
     complete: HashSet<Watched>,
     failing: HashMap<Watched, String>,
 }
 
 impl Listed {
-    /// A list begins. `known`: what is known so far.
-    pub(super) fn begin(&mut self, watched: Watched, known: HashSet<Name>) {
-        self.stale.insert(watched, known);
-    }
-
-    /// A list has this, or a watch.
-    pub(super) fn came(&mut self, watched: Watched, key: &Name) {
-        if let Some(stale) = self.stale.get_mut(&watched) {
-            stale.remove(key);
-        }
-    }
-
-    /// A list ends. What it lacks.
-    pub(super) fn end(&mut self, watched: Watched) -> HashSet<Name> {
-        self.stale.remove(&watched).unwrap_or_default()
-    }
-
     /// All of a list has come. Whether that was not known.
     pub(super) fn complete(&mut self, watched: Watched) -> bool {
         let was_failing = self.failing.remove(&watched).is_some();
