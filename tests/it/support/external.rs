@@ -52,7 +52,7 @@ const RIGHTS: [&str; 4] = [
     include_str!("../../../manifests/knative/rbac.yaml"),
 ];
 /// API group of the definitions that tests make, and which they may therefore delete.
-const TEST_GROUP: &str = "mainstay-tests.example.org";
+const TEST_GROUPS: [&str; 2] = ["mainstay-tests.example.org", "mainstay-tests.example.com"];
 /// ConfigMap in `kube-system` that tells the stand-in of a kubelet how containers end.
 const OUTCOMES: &str = "mainstay-tests-outcomes";
 /// How long the cluster may take to become what a test begins with.
@@ -504,7 +504,7 @@ impl Api {
             }
         }
         for definition in self.list(&path_of(DEFINITIONS.0, DEFINITIONS.1, "", "", ""), DEFINITIONS.0).await {
-            if definition["spec"]["group"] != TEST_GROUP {
+            if !TEST_GROUPS.iter().any(|group| definition["spec"]["group"] == *group) {
                 continue;
             }
             let path = path_of(DEFINITIONS.0, DEFINITIONS.1, "", definition["metadata"]["name"].as_str().unwrap(), "");
