@@ -5,9 +5,9 @@
 
 use std::time::Instant;
 
-use mainstay::manifest::{DecodeCache, Limits, decode};
-use mainstay::object::Digest;
-use mainstay::source::{Entry, EntryKind};
+use mainstay_git::{Entry, EntryKind};
+use mainstay_manifest::{DecodeCache, Limits, decode};
+use mainstay_object::Digest;
 
 fn file(number: usize, objects: usize) -> String {
     use std::fmt::Write as _;

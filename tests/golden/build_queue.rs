@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-use mainstay::function::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
-use mainstay::object::Owner;
+use mainstay_function::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
+use mainstay_object::Owner;
 use serde::Deserialize;
 
 use crate::check;

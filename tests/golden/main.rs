@@ -10,16 +10,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use mainstay::cluster::{Kind, Scope};
-use mainstay::managed::{Desired, Mark};
-use mainstay::object::{Key, Object, Place, split_api_version};
+use mainstay_cluster::{Kind, Scope};
+use mainstay_engine::managed::{Desired, Mark};
+use mainstay_object::{Key, Object, Place, split_api_version};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 mod build_queue;
-#[path = "../it/support/golden.rs"]
-mod expected;
 mod placement;
 mod plan;
 mod status;
@@ -46,7 +44,7 @@ fn check<C: DeserializeOwned>(folder: &str, decide: impl Fn(&C) -> String) {
             let _ = writeln!(decided, "# {title}\n{}\n", decide(&case).trim_end());
         }
         let name = file.file_stem().unwrap().to_str().unwrap();
-        expected::check_golden(&format!("{folder}/{name}.txt"), &format!("{}\n", decided.trim_end()));
+        mainstay_testkit::golden::check_golden(&format!("{folder}/{name}.txt"), &format!("{}\n", decided.trim_end()));
     }
 }
 

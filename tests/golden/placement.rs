@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use mainstay::gitsync::placement::{Placing, Reach, Served, place};
-use mainstay::object::{Object, Place};
+use mainstay_gitsync::placement::{Placing, Reach, Served, place};
+use mainstay_object::{Object, Place};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ fn decide(case: &Case) -> String {
         target_namespace: case.target_namespace.as_deref().unwrap_or(NAMESPACE),
         label: &LABEL.into(),
         reach: if case.confined { Reach::OwnNamespace } else { Reach::Cluster },
-        ignore: &mainstay::managed::IgnoreRules::default(),
+        ignore: &mainstay_engine::managed::IgnoreRules::default(),
     };
     let mut text = String::new();
     match place(&objects, &served.collect::<Served>(), &placing) {

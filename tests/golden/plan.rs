@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mainstay::gitsync::plan::{Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
-use mainstay::gitsync::prune::{self, Permission};
-use mainstay::gitsync::registry::{Registry, Row};
-use mainstay::managed::Desired;
-use mainstay::managed::inventory::{Entry, Inventory, uid_bytes};
-use mainstay::object::{Digest, Key, Owner};
+use mainstay_engine::managed::Desired;
+use mainstay_engine::managed::inventory::{Entry, Inventory, uid_bytes};
+use mainstay_gitsync::plan::{Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
+use mainstay_gitsync::prune::{self, Permission};
+use mainstay_gitsync::registry::{Registry, Row};
+use mainstay_object::{Digest, Key, Owner};
 use serde::Deserialize;
 use serde_json::Value;
 

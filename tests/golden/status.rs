@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use mainstay::api::DriftPolicy;
-use mainstay::api::conditions::Reason;
-use mainstay::api::git_sync::{Drifted, Failure, GitSyncStatus};
-use mainstay::failure::Class;
-use mainstay::gitsync::status::{Facts, Outcome, after};
-use mainstay::gitsync::windows::Freeze;
-use mainstay::managed::{Listed, PauseEnd, Summary};
-use mainstay::object::Key;
+use mainstay_api::DriftPolicy;
+use mainstay_api::conditions::Reason;
+use mainstay_api::git_sync::{Drifted, Failure, GitSyncStatus};
+use mainstay_engine::managed::{Listed, PauseEnd, Summary};
+use mainstay_gitsync::status::{Facts, Outcome, after};
+use mainstay_gitsync::windows::Freeze;
+use mainstay_object::Key;
+use mainstay_object::failure::Class;
 use serde::Deserialize;
 
 use crate::{check, key};

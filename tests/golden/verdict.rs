@@ -1,8 +1,8 @@
 //! What an event means for a managed object.
 
-use mainstay::api::DriftPolicy;
-use mainstay::managed::verdict::{LastApplied, decide, resource_version, uid};
-use mainstay::managed::{Mark, projection};
+use mainstay_api::DriftPolicy;
+use mainstay_engine::managed::verdict::{LastApplied, decide, resource_version, uid};
+use mainstay_engine::managed::{Mark, projection};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay::fuzz::known_hosts(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay_git::fuzz::known_hosts(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay::fuzz::registry_answer(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay_function::registry::fuzz::registry_answer(bytes));

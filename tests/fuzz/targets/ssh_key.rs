@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay::fuzz::ssh_key(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay_git::fuzz::ssh_key(bytes));

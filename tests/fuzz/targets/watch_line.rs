@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay::fuzz::watch_line(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| mainstay_engine::fuzz::watch_line(bytes));

@@ -1,0 +1,307 @@
+//! What a GitSync says of itself.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schemas::{ConditionSchema, TimeSchema};
+
+/// Observed state of a GitSync. Commits, conditions, failures, remaining drift and first reverts are written at once, changes
+/// of counters at most once per 5 s.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitSyncStatus {
+    /// `metadata.generation` that this status is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Last commit that the agent has tried to apply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted_commit: Option<String>,
+    /// Full name of the branch or tag of that commit; for a range of versions, the chosen tag. Absent if `spec.reference` is a
+    /// commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted_reference: Option<String>,
+    /// Last commit that was applied completely.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_commit: Option<String>,
+    /// Git tree id of `baseDir` in that commit; `+` and a digest follow if something outside of it counts:
+    /// `.mainstayignore` files above it, what kustomizations and charts read elsewhere, what a chart asks of the cluster, or
+    /// the values of variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_tree_id: Option<String>,
+    /// Value of the annotation `mainstay.dev/requestedAt` of the last performed request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_request: Option<String>,
+    /// Value of the annotation `mainstay.dev/rerun` of the last performed request to run a Job or Pod again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_rerun: Option<String>,
+    /// Since when the repository cannot be reached; absent if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub unreachable_since: Option<Time>,
+    /// The other cluster that the objects are in, by the uid of its namespace `kube-system`; absent if they are in this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// Number of managed objects.
+    #[serde(default)]
+    pub objects: i64,
+    /// Number of managed objects that are healthy.
+    #[serde(default)]
+    pub healthy: i64,
+    /// Number of objects whose last apply or deletion failed.
+    #[serde(default)]
+    pub failed: i64,
+    /// Number of reverts since the GitSync was created.
+    #[serde(default)]
+    pub reverted: i64,
+    /// Number of managed objects with remaining drift: they differ from the repository, or do not exist, and were not put
+    /// back.
+    #[serde(default)]
+    pub drifted_objects: i64,
+    /// Those objects, with what differs and why it was not put back; at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drifted: Vec<Drifted>,
+    /// The last 10 reverts, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_reverts: Vec<Revert>,
+    /// Number of objects that were deleted to be created anew, because of a field that cannot be changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replaced: i64,
+    /// The last 10 of them, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_replacements: Vec<Replacement>,
+    /// Objects that failed or are unhealthy, with the reason; at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// Objects that are paused by break glass, or kept by an annotation although they were removed from the repository; at most
+    /// 20 of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<Pause>,
+    /// Number of paused and kept objects.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub paused_objects: i64,
+    /// What this GitSync reads by and manages itself (its own GitSync, its GitRepository, the Secrets of that), because with it
+    /// the repository could not be read, or is not read because the GitSync is suspended: changes of these objects are not
+    /// reverted, until the repository is read while they are as it wants them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<Unread>,
+    /// Objects that were removed from the repository, but are not deleted because of a prune guard; at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<String>,
+    /// Number of objects that are held like that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_objects: i64,
+    /// Objects that were removed from the repository and are still being deleted; at most 20. They hold no commit up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub terminating: Vec<Terminating>,
+    /// Number of objects that are still being deleted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub terminating_objects: i64,
+    /// The commit that waits for a window; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Frozen>,
+    /// The last commit that was applied outside of the windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_override: Option<WindowOverride>,
+    /// Conditions: Ready, Reconciling, Stalled, Healthy, Contended, Drifted, Frozen if there are windows, and Prevented with
+    /// `spec.prevent`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<ConditionSchema>")]
+    pub conditions: Vec<Condition>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(count: &i64) -> bool {
+    *count == 0
+}
+
+/// Field path that stands for the object itself.
+pub const WHOLE_OBJECT: &str = "(object)";
+/// Author of a change whose field manager is unknown.
+pub const UNKNOWN: &str = "unknown";
+
+/// One revert: the object, the changed fields, their author and the time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Revert {
+    /// The object, such as `Deployment.apps shop/web`.
+    pub object: String,
+    /// Paths of the reverted fields; `(object)` if the object had been deleted.
+    pub fields: Vec<String>,
+    /// Found and restored value of each field; empty for Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+    /// Field manager that made the change, or `unknown`.
+    pub who: String,
+    /// Time at which the agent received the change.
+    #[schemars(with = "TimeSchema")]
+    pub when: Time,
+    /// Milliseconds from the receipt of the change to the response to the reverting write.
+    pub latency_ms: i64,
+}
+
+/// One object that was deleted to be created anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Replacement {
+    /// The object, such as `Job.batch shop/migrate`.
+    pub object: String,
+    /// Paths of the fields that cannot be changed, at most 10, as the API server names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+    /// UID of the object that was deleted.
+    pub uid: String,
+    /// Who allowed it.
+    pub allowed_by: AllowedBy,
+    /// Time of the deletion.
+    #[schemars(with = "TimeSchema")]
+    pub when: Time,
+}
+
+/// Who allowed that an object is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AllowedBy {
+    /// The annotation `mainstay.dev/replace: enabled` in its manifest.
+    Annotation,
+    /// `spec.replace`.
+    Spec,
+}
+
+/// One field of a revert, or of remaining drift.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// Path of the field.
+    pub field: String,
+    /// Value that was found, as compact JSON; `absent` if the field had been removed.
+    pub found: String,
+    /// Value that was restored, or would be, as compact JSON.
+    pub restored: String,
+}
+
+/// A managed object that differs from the repository and was not put back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Drifted {
+    /// The object, such as `Deployment.apps shop/web`.
+    pub object: String,
+    /// Paths of the fields that differ, at most 10; `(object)` if the object does not exist; empty if they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+    /// Found value of each field, and the one of the repository, the first of them; empty for Secrets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+    /// Field manager that made the change, or `unknown`.
+    pub who: String,
+    /// Time at which the agent first saw that the object differs.
+    #[schemars(with = "TimeSchema")]
+    pub since: Time,
+    /// Why it was not put back.
+    pub reason: DriftReason,
+    /// Time at which it will be put back, or that will be tried again; absent if nothing will be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub next_attempt: Option<Time>,
+}
+
+/// Why an object that differs from the repository was not put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DriftReason {
+    /// `spec.drift` is `Report`.
+    Report,
+    /// It is paused (break glass).
+    Paused,
+    /// Another client keeps changing it, so its revert waits.
+    Backoff,
+    /// It could not be put back.
+    RevertFailed,
+    /// With it the repository could not be read: whoever repairs it is not reverted.
+    Unread,
+}
+
+impl Drifted {
+    /// Whether the object does not exist.
+    pub fn is_absent(&self) -> bool {
+        self.fields == [WHOLE_OBJECT]
+    }
+}
+
+/// An object that failed or is unhealthy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    /// The object.
+    pub object: String,
+    /// Kind of failure, in CamelCase.
+    pub reason: String,
+    /// The failure, and what to do about it.
+    pub message: String,
+}
+
+/// A commit that waits for a window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Frozen {
+    /// The commit.
+    pub commit: String,
+    /// The window that holds it back.
+    pub by: String,
+    /// Time at which it will be applied; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub until: Option<Time>,
+}
+
+/// A commit that was applied outside of the windows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WindowOverride {
+    /// The commit.
+    pub commit: String,
+    /// The window that held it back.
+    pub window: String,
+    /// Field manager that set the annotation, or `unknown`.
+    pub who: String,
+    /// The user who asked for it by the annotation's own account, as `mainstay sync` writes it. Nothing proves that: the API
+    /// server's audit log knows who it was.
+    #[serde(default)]
+    pub claimed_user: Option<String>,
+    /// Time at which it was applied.
+    #[schemars(with = "TimeSchema")]
+    pub when: Time,
+}
+
+/// An object that is paused by break glass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pause {
+    /// The object.
+    pub object: String,
+    /// Time at which the break glass ends; absent if it has no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// What is wrong with the time at which it was meant to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// An object that is being deleted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Terminating {
+    /// The object.
+    pub object: String,
+    /// The finalizers that it waits for: whoever set them has to take them off. Without any it waits for its grace period, or
+    /// for what it holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// Time at which it was to be gone (its `deletionTimestamp`).
+    #[schemars(with = "TimeSchema")]
+    pub since: Time,
+}
+
+/// An object whose changes are not reverted, because with it the repository could not be read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Unread {
+    /// The object.
+    pub object: String,
+    /// Time at which reading failed first.
+    #[schemars(with = "TimeSchema")]
+    pub since: Time,
+}

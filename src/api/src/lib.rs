@@ -1,0 +1,70 @@
+//! What users write and read: one file per kind, the condition types and reasons, and every well-known name.
+//!
+//! Invariant: nothing here uses a client, a clock or a file; the CRDs in `manifests/` are generated from these types.
+//!
+//! Deliberately absent: validation. It is in the feature that implements the spec.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
+
+pub mod amount;
+pub mod api_rule;
+pub mod build;
+pub mod conditions;
+pub mod duration;
+pub mod function;
+pub mod function_conditions;
+pub mod function_v1alpha2;
+pub mod git_repository;
+pub mod git_sync;
+pub mod ignore;
+pub mod kube_config;
+pub mod names;
+pub mod overlay;
+pub mod own_repository;
+pub mod receiver;
+pub mod render;
+mod schemas;
+
+pub use amount::{Amount, Amounts};
+pub use api_rule::{ApiRule, ApiRuleSpec, ApiRuleStatus};
+pub use duration::{NotADuration, Span};
+pub use function::{Function, FunctionSpec, FunctionStatus};
+pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
+pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
+pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition, WebhookClientConfig, WebhookConversion,
+};
+use kube::CustomResourceExt;
+
+/// Every CRD that Mainstay needs, in the order to apply them. `v1alpha2` of Function is served where a webhook converts it
+/// ([`serve_all_versions`]).
+pub fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), function()]
+}
+
+fn function() -> CustomResourceDefinition {
+    let mut definition = Function::crd();
+    for mut newer in function_v1alpha2::Function::crd().spec.versions {
+        (newer.served, newer.storage) = (false, false);
+        definition.spec.versions.push(newer);
+    }
+    definition
+}
+
+/// Serves all versions of a definition, which the webhook of this client converts. One with a single version stays as it is.
+pub(crate) fn serve_all_versions(definition: &mut CustomResourceDefinition, client: WebhookClientConfig) {
+    if definition.spec.versions.len() < 2 {
+        return;
+    }
+    for version in &mut definition.spec.versions {
+        version.served = true;
+    }
+    definition.spec.conversion = Some(CustomResourceConversion {
+        strategy: "Webhook".to_owned(),
+        webhook: Some(WebhookConversion {
+            client_config: Some(client),
+            conversion_review_versions: vec!["v1".to_owned()],
+        }),
+    });
+}

@@ -1,0 +1,302 @@
+//! The certificates that the agent makes, for its webhooks and for the registry in the cluster, and when they are replaced.
+//!
+//! Each comes with an authority of its own that signs nothing else: its key is dropped at once. A new one is first announced, so
+//! that clients trust it before anybody presents it, then served.
+//!
+//! Invariant: whatever certificate is served, the current one or the one before, its authority is in the bundle.
+//! Invariant: a private key is in a Secret only; it is in no text of an error and in no `Debug`.
+//!
+//! Deliberately absent: reading and writing the Secrets (`admission::registration`, `agent::registry_login`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use serde::{Deserialize, Serialize};
+
+use mainstay_object::Secret;
+
+/// Clocks of clients may be late by so much.
+const SKEW: Duration = Duration::from_secs(3600);
+
+/// How long certificates hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// From when a certificate is made until it ends.
+    pub valid: Duration,
+    /// How long before its end the next one is made.
+    pub renew_before: Duration,
+    /// From when the next one is announced until it is served.
+    pub announced: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        let day = Duration::from_secs(24 * 3600);
+        Self { valid: 90 * day, renew_before: 30 * day, announced: Duration::from_secs(300) }
+    }
+}
+
+/// A certificate with its key and the authority that signed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// As PEM.
+    pub certificate: String,
+    /// As PEM.
+    pub key: Secret<String>,
+    /// As PEM.
+    pub authority: String,
+    /// The names of the server.
+    names: Vec<String>,
+    made: Timestamp,
+    expires: Timestamp,
+}
+
+/// What the Secret holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificates {
+    /// The one that is served.
+    pub current: Option<Pair>,
+    /// The one that is served next.
+    next: Option<Pair>,
+    /// The authority of the one before, and when that ends.
+    previous: Option<Previous>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Previous {
+    authority: String,
+    expires: Timestamp,
+}
+
+/// About a certificate in the Secret, beside its files.
+#[derive(Serialize, Deserialize)]
+struct About {
+    names: Vec<String>,
+    made: Timestamp,
+    expires: Timestamp,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There is no certificate that could be served: make one and serve it.
+    Begin,
+    /// Make the next one and announce it.
+    Announce,
+    /// Serve the next one.
+    Promote,
+    /// Nothing until then.
+    Wait(Timestamp),
+}
+
+/// Keys of the Secret: certificate, private key, authority, and about them.
+const CURRENT: [&str; 4] = ["tls.crt", "tls.key", "ca.crt", "tls.json"];
+const NEXT: [&str; 4] = ["next-tls.crt", "next-tls.key", "next-ca.crt", "next-tls.json"];
+const PREVIOUS: &str = "previous.json";
+/// All keys of the Secret.
+pub const KEYS: [&str; 9] =
+    [CURRENT[0], CURRENT[1], CURRENT[2], CURRENT[3], NEXT[0], NEXT[1], NEXT[2], NEXT[3], PREVIOUS];
+
+impl Certificates {
+    /// Reads the data of the Secret; what cannot be read is missing.
+    pub fn read(data: &BTreeMap<String, Vec<u8>>) -> Self {
+        let text = |key: &str| std::str::from_utf8(data.get(key)?).ok();
+        let pair = |[certificate, key, authority, about]: [&str; 4]| {
+            let about: About = serde_json::from_str(text(about)?).ok()?;
+            let (certificate, authority) = (text(certificate)?.to_owned(), text(authority)?.to_owned());
+            let key = Secret::new(text(key)?.to_owned());
+            let About { names, made, expires } = about;
+            let pair = Pair { certificate, key, authority, names, made, expires };
+            certified(&pair.certificate, &pair.key).map(|_| pair)
+        };
+        let previous = text(PREVIOUS).and_then(|text| serde_json::from_str(text).ok());
+        Self { current: pair(CURRENT), next: pair(NEXT), previous }
+    }
+
+    /// The data of the Secret.
+    pub fn write(&self) -> BTreeMap<&'static str, Secret<String>> {
+        let mut data = BTreeMap::new();
+        for (pair, keys) in [(&self.current, CURRENT), (&self.next, NEXT)] {
+            let Some(Pair { certificate, key, authority, names, made, expires }) = pair else { continue };
+            let about = About { names: names.clone(), made: *made, expires: *expires };
+            let about = serde_json::to_string(&about).unwrap_or_default();
+            let values = [certificate.clone(), key.expose().clone(), authority.clone(), about];
+            data.extend(keys.into_iter().zip(values.map(Secret::new)));
+        }
+        if let Some(previous) = &self.previous {
+            data.insert(PREVIOUS, Secret::new(serde_json::to_string(previous).unwrap_or_default()));
+        }
+        data
+    }
+
+    /// The authorities that clients are to trust, as PEM.
+    pub fn bundle(&self, now: Timestamp) -> String {
+        let pairs = [&self.current, &self.next].into_iter().flatten().map(|pair| &pair.authority);
+        let previous = self.previous.iter().filter(|previous| previous.expires > now).map(|one| &one.authority);
+        pairs.chain(previous).map(String::as_str).collect()
+    }
+
+    /// What is to be done now.
+    pub fn step(&self, names: &[String], lifetimes: Lifetimes, now: Timestamp) -> Step {
+        let holds = |pair: &&Pair| pair.names == names && pair.expires > now;
+        let Some(current) = self.current.as_ref().filter(holds) else { return Step::Begin };
+        // One that a clock made which was ahead is made again, rather than waited for.
+        let next = self.next.as_ref().filter(holds).filter(|next| next.made <= later(now, SKEW));
+        let (due, step) = match next {
+            Some(next) => (later(next.made, lifetimes.announced), Step::Promote),
+            None => (earlier(current.expires, lifetimes.renew_before), Step::Announce),
+        };
+        if due <= now { step } else { Step::Wait(due) }
+    }
+
+    /// The certificates after a step, for which `made` is new where one is made.
+    pub fn after(mut self, step: Step, made: impl FnOnce() -> Option<Pair>) -> Option<Self> {
+        match step {
+            Step::Begin => {
+                self.retire();
+                self.current = Some(made()?);
+                self.next = None;
+            }
+            Step::Announce => self.next = Some(made()?),
+            Step::Promote => {
+                self.retire();
+                self.current = self.next.take();
+            }
+            Step::Wait(_) => {}
+        }
+        Some(self)
+    }
+
+    fn retire(&mut self) {
+        let previous = self.current.take().map(|Pair { authority, expires, .. }| Previous { authority, expires });
+        self.previous = previous.or_else(|| self.previous.take());
+    }
+}
+
+fn later(time: Timestamp, by: Duration) -> Timestamp {
+    time.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+fn earlier(time: Timestamp, by: Duration) -> Timestamp {
+    time.checked_sub(by).unwrap_or(Timestamp::MIN)
+}
+
+/// A certificate with its key, both as PEM; `None` if they cannot be used.
+pub fn certified(certificate: &str, key: &Secret<String>) -> Option<CertifiedKey> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes()).ok()?;
+    CertifiedKey::from_der(chain.ok()?, key, &ring::default_provider()).ok()
+}
+
+/// Makes a certificate for these names of a server, and its authority; `whose` it is is in both.
+///
+/// # Errors
+/// If a name cannot be in a certificate, or the system gives no random numbers.
+pub fn make(whose: &str, names: &[String], valid: Duration, now: Timestamp) -> Result<Pair, rcgen::Error> {
+    let expires = later(now, valid);
+    let time = |at: Timestamp| {
+        let seconds = u64::try_from(at.as_second()).unwrap_or_default();
+        rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)
+    };
+    let (not_before, not_after) = (time(earlier(now, SKEW)), time(expires));
+    let common_name = |name: &str| {
+        let mut distinguished = rcgen::DistinguishedName::new();
+        distinguished.push(DnType::CommonName, name);
+        distinguished
+    };
+    let mut authority = CertificateParams::new(Vec::new())?;
+    (authority.not_before, authority.not_after) = (not_before, not_after);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    // Two authorities of one name would be taken for each other.
+    authority.distinguished_name = common_name(&format!("{whose} {}", now.as_nanosecond()));
+    let authority_key = KeyPair::generate()?;
+    let authority_certificate = authority.self_signed(&authority_key)?;
+    let issuer = Issuer::new(authority, authority_key);
+    let mut server = CertificateParams::new(names)?;
+    (server.not_before, server.not_after) = (not_before, not_after);
+    server.distinguished_name = common_name(whose);
+    server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    server.use_authority_key_identifier_extension = true;
+    let key = KeyPair::generate()?;
+    let certificate = server.signed_by(&key, &issuer)?;
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: Secret::new(key.serialize_pem()),
+        authority: authority_certificate.pem(),
+        names: names.to_owned(),
+        made: now,
+        expires,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificates(
+        step: Step,
+        before: Certificates,
+        names: &[String],
+        valid: Duration,
+        now: Timestamp,
+    ) -> Certificates {
+        before.after(step, || make("tests", names, valid, now).ok()).unwrap()
+    }
+
+    #[test]
+    fn the_next_certificate_is_announced_before_it_is_served() {
+        let (day, names) = (Duration::from_secs(24 * 3600), vec!["a.b.svc".to_owned(), "127.0.0.1".to_owned()]);
+        let lifetimes = Lifetimes::default();
+        let begin: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let at = |days: f64| begin + day.mul_f64(days);
+        let step = |certificates: &Certificates, days: f64| certificates.step(&names, lifetimes, at(days));
+        let none = Certificates::default();
+        assert_eq!(step(&none, 0.0), Step::Begin);
+        let first = certificates(Step::Begin, none, &names, lifetimes.valid, begin);
+        let first_authority = first.current.as_ref().unwrap().authority.clone();
+        assert_eq!(step(&first, 0.0), Step::Wait(at(60.0)));
+        assert_eq!(first.step(&names[..1], lifetimes, begin), Step::Begin, "other names need another one");
+        assert_eq!(step(&first, 60.0), Step::Announce);
+        let announced = certificates(Step::Announce, first.clone(), &names, lifetimes.valid, at(60.0));
+        assert_eq!(announced.current, first.current, "still served");
+        let bundle = announced.bundle(at(60.0));
+        assert!(bundle.contains(&first_authority) && bundle.matches("BEGIN CERTIFICATE").count() == 2);
+        assert_eq!(step(&announced, 60.0), Step::Wait(at(60.0) + lifetimes.announced));
+        assert_eq!(step(&announced, 61.0), Step::Promote);
+        let served = certificates(Step::Promote, announced, &names, lifetimes.valid, at(61.0));
+        assert_ne!(served.current, first.current);
+        assert_eq!(served.bundle(at(61.0)).len(), bundle.len(), "a replica may still serve the one before");
+        assert!(!served.bundle(at(91.0)).contains(&first_authority), "until that has ended");
+        // What is stored is read back; what cannot be read is missing.
+        let data = served.write().into_iter().map(|(key, value)| (key.to_owned(), value.expose().clone().into_bytes()));
+        let mut data: std::collections::BTreeMap<_, _> = data.collect();
+        assert_eq!(Certificates::read(&data), served);
+        for key in data.keys().cloned().collect::<Vec<_>>() {
+            let mut broken = data.clone();
+            broken.insert(key.clone(), b"\xff".to_vec());
+            let read = Certificates::read(&broken);
+            let expected = if key == "previous.json" || key == "ca.crt" && read.current.is_some() {
+                step(&read, 61.0)
+            } else {
+                Step::Begin
+            };
+            assert_eq!(step(&read, 61.0), expected, "{key}");
+        }
+        data.insert("tls.key".into(), data["ca.crt"].clone());
+        assert_eq!(step(&Certificates::read(&data), 61.0), Step::Begin);
+        assert!(!format!("{served:?}").contains("PRIVATE"), "no key is shown");
+        // A clock that was a year ahead when it was announced.
+        let ahead = certificates(Step::Announce, first, &names, lifetimes.valid, at(400.0));
+        assert_eq!(step(&ahead, 61.0), Step::Announce);
+    }
+}

@@ -1,0 +1,324 @@
+//! The error of this module: the attempt, its subject, and the cause.
+//!
+//! Invariant: the error's own text names attempt and subject; the cause is its `source`, never part of the text.
+
+use std::fmt;
+use std::time::Duration;
+
+use mainstay_object::failure::{Class, chain};
+use mainstay_object::{Key, Object, Place};
+
+use super::refusal::{Denial, Refusal};
+
+/// An attempt at something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Read the configuration, or create the clients.
+    Connect,
+    /// Discovery.
+    Discover,
+    /// Read one object.
+    Read,
+    /// Read a collection.
+    List,
+    /// Watch a collection.
+    Watch,
+    /// Server-side apply.
+    Apply,
+    /// Create.
+    Create,
+    /// Replace.
+    Replace,
+    /// Patch.
+    Patch,
+    /// Delete.
+    Delete,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connect to",
+            Self::Discover => "ask for the kinds of",
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Apply => "apply",
+            Self::Create => "create",
+            Self::Replace => "replace",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// The subject of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The whole cluster.
+    Cluster,
+    /// A collection.
+    Collection {
+        /// Plural and group, such as `deployments.apps`.
+        resource: String,
+        /// The namespace; `None` for all.
+        namespace: Option<String>,
+    },
+    /// One object.
+    Object(Key),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("the cluster"),
+            Self::Collection { resource, namespace: None } => f.write_str(resource),
+            Self::Collection { resource, namespace: Some(namespace) } => write!(f, "{resource} in {namespace}"),
+            Self::Object(key) => write!(f, "{key}"),
+        }
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Cause {
+    /// The server refused the request.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// No complete answer in time. A write may have been carried out.
+    #[error("no answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// The connection failed. A write may have been carried out.
+    #[error("the API server cannot be reached")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The credentials could not be obtained (token file, exec plugin).
+    #[error("the credentials for the API server cannot be obtained")]
+    Credentials,
+    /// The kubeconfig or the pod's environment cannot be used.
+    #[error("the configuration cannot be used")]
+    Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is not valid. Only the position is kept because the content may be secret.
+    #[error("the answer cannot be understood (line {line}, column {column})")]
+    Unreadable {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+    },
+    /// The name or namespace cannot be part of a path: it is empty, `.` or `..`.
+    #[error("the name cannot be used in a request")]
+    Unaddressable,
+    /// A namespaced object without a namespace.
+    #[error("the object names no namespace")]
+    NoNamespace,
+    /// Discovery of this group failed, so it is unknown whether it has the kind.
+    #[error("the API group {0} is not available")]
+    GroupUnavailable(String),
+    /// What should be the uid of an object is none.
+    #[error("the answer has no valid uid")]
+    NoUid,
+    /// An event of a watch or a page of a list is larger than any object may be.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// An event of a watch or a page of a list of another cluster has more JSON values than objects have.
+    #[error("the answer has more than {0} values")]
+    TooManyValues(usize),
+    /// A list of another cluster does not end.
+    #[error("the list does not end")]
+    TooLong,
+}
+
+impl From<serde_json::Error> for Cause {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Unreadable { line: error.line(), column: error.column() }
+    }
+}
+
+/// A failed attempt.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {attempt} {subject}")]
+pub struct Error {
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Its subject.
+    pub subject: Box<Target>,
+    /// The cause.
+    #[source]
+    pub cause: Box<Cause>,
+}
+
+impl Error {
+    pub(super) fn new(attempt: Attempt, subject: Target, cause: impl Into<Cause>) -> Self {
+        Self { attempt, subject: Box::new(subject), cause: Box::new(cause.into()) }
+    }
+
+    /// The same without the server's words, if the object is one of which nothing may be shown, although it is no Secret.
+    #[must_use]
+    pub fn about(mut self, object: &Object) -> Self {
+        if let Cause::Refused(refusal) = &mut *self.cause
+            && object.is_confidential()
+            && !object.key.is("", "Secret")
+        {
+            refusal.withhold();
+        }
+        self
+    }
+
+    /// The class of the failure.
+    pub fn class(&self) -> Class {
+        match &*self.cause {
+            Cause::Refused(refusal) => refusal.class(),
+            Cause::TimedOut(_)
+            | Cause::Unreachable(_)
+            | Cause::Unreadable { .. }
+            | Cause::GroupUnavailable(_)
+            | Cause::NoUid
+            | Cause::TooLarge(_)
+            | Cause::TooManyValues(_)
+            | Cause::TooLong => Class::Unavailable,
+            Cause::Credentials => Class::Denied,
+            Cause::Configuration(_) | Cause::Unaddressable | Cause::NoNamespace => Class::Invalid,
+        }
+    }
+
+    /// The cause alone, for where the attempt and its subject are named.
+    pub fn cause_text(&self) -> String {
+        chain(&*self.cause)
+    }
+
+    /// The same with the manifest, if the server refuses what is in it: `apps/web.yaml:14 (document 2): …`.
+    pub fn cause_at(&self, place: &Place) -> String {
+        match self.refusal() {
+            Some(_) => format!("{}: {}", place.short(), self.cause_text()),
+            None => self.cause_text(),
+        }
+    }
+
+    /// The refusal, if the server answered.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match &*self.cause {
+            Cause::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// HTTP status code, if the server answered.
+    pub fn code(&self) -> Option<u16> {
+        self.refusal().map(|refusal| refusal.code)
+    }
+
+    /// The object, if the attempt was about one.
+    pub fn key(&self) -> Option<&Key> {
+        match &*self.subject {
+            Target::Object(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The server's `Retry-After`.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.refusal().and_then(|refusal| refusal.retry_after)
+    }
+
+    /// 404: the object, kind or namespace does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// 404: the namespace of the object does not exist.
+    pub fn is_namespace_missing(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.code == 404 && refusal.about == "namespaces")
+            && self.key().is_some_and(|key| &*key.kind != "Namespace")
+    }
+
+    /// 409: the object exists already.
+    pub fn is_already_exists(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.code == 409 && refusal.reason == "AlreadyExists")
+    }
+
+    /// 409: another client wrote first, or owns a field ([`Refusal::conflicts`]).
+    pub fn is_conflict(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.code == 409 && refusal.reason != "AlreadyExists")
+    }
+
+    /// 422: the object is not valid, or an immutable field would change.
+    pub fn is_invalid(&self) -> bool {
+        self.code() == Some(422)
+    }
+
+    /// 403, for any reason ([`Refusal::denial`]).
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(403)
+    }
+
+    /// The namespace is being deleted.
+    pub fn is_namespace_terminating(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::NamespaceTerminating))
+    }
+
+    /// 410: the resource version or the list snapshot has expired.
+    pub fn is_expired(&self) -> bool {
+        self.code() == Some(410)
+    }
+
+    /// Whether a failed write may have been carried out.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(&*self.cause, Cause::TimedOut(_) | Cause::Unreachable(_) | Cause::Unreadable { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::tests::kind;
+    use super::*;
+
+    #[test]
+    fn names_the_attempt_and_leaves_the_cause_to_the_chain() {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
+        let refusal = Refusal::read(&key, 409, None, br#"{"reason":"Conflict","message":"it moved","code":409}"#);
+        let error = Error::new(Attempt::Apply, Target::Object(key), refusal);
+        assert_eq!(error.to_string(), "could not apply Deployment.apps shop/web");
+        assert_eq!(
+            mainstay_object::failure::chain(&error),
+            "could not apply Deployment.apps shop/web: the API server answered 409 Conflict: it moved"
+        );
+        assert!(error.is_conflict() && !error.is_already_exists());
+        assert_eq!(error.class(), Class::Conflict);
+    }
+
+    #[test]
+    fn distinguishes_a_missing_namespace_from_a_missing_object() {
+        let key = kind("v1", "ConfigMap", "configmaps", true).key(Some("x"), "y");
+        let of = |kind: &str| {
+            let body = format!(r#"{{"reason":"NotFound","code":404,"details":{{"name":"x","kind":"{kind}"}}}}"#);
+            Error::new(Attempt::Apply, Target::Object(key.clone()), Refusal::read(&key, 404, None, body.as_bytes()))
+        };
+        assert!(of("namespaces").is_namespace_missing());
+        assert!(!of("configmaps").is_namespace_missing());
+        assert_eq!(of("namespaces").class(), Class::NotReady);
+    }
+
+    #[test]
+    fn nothing_is_quoted_about_what_has_values_of_a_secret() {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
+        let body = r#"{"reason":"Invalid","code":422,"message":"spec.a: Invalid value: \"hunt\": no","details":{"causes":
+            [{"reason":"FieldValueInvalid","field":"spec.c[name=\"hunt\"].a","message":"Invalid value: \"hunt\": no"}]}}"#;
+        let error =
+            || Error::new(Attempt::Apply, Target::Object(key.clone()), Refusal::read(&key, 422, None, body.as_bytes()));
+        let value = serde_json::json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
+        let object = Object::from_value(&value, Place::file("a.yaml")).unwrap();
+        assert!(mainstay_object::failure::chain(&error().about(&object)).contains("hunt"));
+        let error = error().about(&object.from_secret());
+        let causes = &error.refusal().unwrap().causes;
+        assert!(!format!("{error:?} {}", mainstay_object::failure::chain(&error)).contains("hunt"), "{error:?}");
+        assert_eq!((&*causes[0].field, error.is_invalid()), ("spec.c[…].a", true));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_is_not_quoted() {
+        let error = serde_json::from_str::<u32>("\"hunter2\"").expect_err("a string is no number");
+        let error = Error::new(Attempt::Read, Target::Cluster, error);
+        assert!(!mainstay_object::failure::chain(&error).contains("hunter2"));
+        assert!(error.is_outcome_unknown());
+    }
+}

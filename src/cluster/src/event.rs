@@ -1,0 +1,223 @@
+//! An Event about an object, and the API object that records it.
+//!
+//! Invariant: API servers accept every Event: names are valid and texts are short enough.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use mainstay_object::Key;
+
+use super::lease::micro_time;
+
+/// Longest note in bytes; API servers refuse more than 1024.
+const MAX_NOTE: usize = 1000;
+/// Longest reason, action, reporting controller and instance in bytes.
+const MAX_WORD: usize = 128;
+
+/// The type of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// Normal operation.
+    Normal,
+    /// Somebody may have to act.
+    Warning,
+}
+
+/// An object that an Event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regarding {
+    /// Which one.
+    pub key: Key,
+    /// Its `apiVersion`.
+    pub api_version: String,
+    /// Its uid, if known; `kubectl describe` shows only Events with the object's uid.
+    pub uid: Option<String>,
+}
+
+/// An Event about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The object.
+    pub regarding: Regarding,
+    /// A related object.
+    pub related: Option<Regarding>,
+    /// Its type.
+    pub kind: EventType,
+    /// Why it was emitted, as one CamelCase word such as `Reverted`.
+    pub reason: String,
+    /// What the agent was doing, as one CamelCase word such as `Apply`.
+    pub action: String,
+    /// The text for people. Cut after 1000 bytes. Must not hold secrets.
+    pub note: String,
+    /// Events are aggregated only if this is equal, for instance the field paths. The note may differ.
+    pub aggregation_key: String,
+}
+
+/// Events with the same identity are aggregated.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AggregationKey {
+    pub(super) key: Key,
+    uid: Option<String>,
+    kind: EventType,
+    reason: String,
+    action: String,
+    detail: String,
+}
+
+impl Event {
+    pub(super) fn identity(&self) -> AggregationKey {
+        AggregationKey {
+            key: self.regarding.key.clone(),
+            uid: self.regarding.uid.clone(),
+            kind: self.kind,
+            reason: self.reason.clone(),
+            action: self.action.clone(),
+            detail: self.aggregation_key.clone(),
+        }
+    }
+
+    /// The same Event in bounded memory: as much of its note as is written, and a digest of a long key.
+    pub(super) fn shortened(mut self) -> Self {
+        self.note = cut(&self.note, MAX_NOTE);
+        if self.aggregation_key.len() > MAX_WORD {
+            self.aggregation_key = hex::encode(Sha256::digest(&self.aggregation_key));
+        }
+        self
+    }
+
+    /// The namespace that its Event objects are in.
+    pub(super) fn namespace(&self) -> &str {
+        self.regarding.key.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// A new name for the API object.
+    pub(super) fn new_name(&self) -> String {
+        event_name(&self.regarding.key.name)
+    }
+
+    /// The API object with this name in core `v1`: `events.k8s.io/v1` refuses the times and the count by which
+    /// `kubectl` sorts and describes Events.
+    pub(super) fn object(&self, name: &str, seen: &Occurrences, reporter: &Reporter) -> Value {
+        let controller = cut(&reporter.controller, MAX_WORD);
+        let mut body = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": { "namespace": self.namespace(), "name": name },
+            "eventTime": micro_time(seen.first),
+            "firstTimestamp": whole_seconds(seen.first),
+            "source": { "component": controller },
+            "reportingComponent": controller,
+            "reportingInstance": cut(&reporter.instance, MAX_WORD),
+            "action": cut(&self.action, MAX_WORD),
+            "reason": cut(&self.reason, MAX_WORD),
+            "type": match self.kind { EventType::Normal => "Normal", EventType::Warning => "Warning" },
+            "involvedObject": reference(&self.regarding),
+        });
+        if let (Some(body), Value::Object(repeated)) = (body.as_object_mut(), self.repeated(seen)) {
+            body.extend(repeated);
+        }
+        if let Some(related) = &self.related {
+            body["related"] = reference(related);
+        }
+        body
+    }
+}
+
+impl Event {
+    /// The fields that change when the Event repeats.
+    pub(super) fn repeated(&self, seen: &Occurrences) -> Value {
+        let mut fields = json!({
+            "message": cut(&self.note, MAX_NOTE), "count": seen.count, "lastTimestamp": whole_seconds(seen.last),
+        });
+        // A series starts with the second Event.
+        if seen.count > 1 {
+            fields["series"] = json!({ "count": seen.count, "lastObservedTime": micro_time(seen.last) });
+        }
+        fields
+    }
+}
+
+/// When and how often an Event occurred.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Occurrences {
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub count: u32,
+}
+
+/// A time in whole seconds, the format of all but a few API fields.
+fn whole_seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The reporting controller.
+#[derive(Clone, Debug)]
+pub(super) struct Reporter {
+    pub controller: String,
+    pub instance: String,
+}
+
+fn reference(object: &Regarding) -> Value {
+    let mut reference =
+        json!({ "apiVersion": object.api_version, "kind": &*object.key.kind, "name": &*object.key.name });
+    if let Some(namespace) = &object.key.namespace {
+        reference["namespace"] = Value::from(&**namespace);
+    }
+    if let Some(uid) = &object.uid {
+        reference["uid"] = Value::from(uid.as_str());
+    }
+    reference
+}
+
+/// A name for the API object: the object's name with the characters that Event names allow (RBAC names may hold
+/// colons), and a random suffix.
+fn event_name(object: &str) -> String {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let mut name: String = object.chars().map(|c| if allowed(c) || c == '.' { c } else { '-' }).take(200).collect();
+    // Each part between dots must begin and end with a letter or digit.
+    name = name
+        .split('.')
+        .map(|part| part.trim_matches('-'))
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(".");
+    if name.is_empty() {
+        name.push_str("object");
+    }
+    format!("{name}.{:016x}", fastrand::u64(..))
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most - "…".len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_valid_whatever_the_object_is_called() {
+        for (object, expected) in [
+            ("web", "web."),
+            ("system:node-reader", "system-node-reader."),
+            ("-a-.b", "a.b."),
+            ("A::", "object."),
+            ("", "object."),
+        ] {
+            assert!(event_name(object).starts_with(expected), "{object}: {}", event_name(object));
+        }
+        assert!(event_name(&"a".repeat(253)).len() <= 253);
+    }
+
+    #[test]
+    fn cuts_long_notes_between_characters() {
+        assert_eq!(cut("short", 10), "short");
+        let long = cut(&"ü".repeat(600), MAX_NOTE);
+        assert!(long.len() <= MAX_NOTE && long.ends_with("ü…"));
+    }
+}

@@ -1,0 +1,313 @@
+//! The event recorder: callers enqueue Events without waiting, and one task writes them.
+//!
+//! Invariant: [`EventRecorder::publish`] never waits. Events that do not fit into the queue are dropped and counted.
+//! Invariant: failing to write an Event fails nothing else; missing permissions are logged once.
+//! Needs `create` and `patch` on `events` in the core group.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use mainstay_object::failure::{Class, caught};
+
+use super::apply::{Part, Persistence};
+use super::connect::Cluster;
+use super::error::Error;
+use super::event::{Event, Reporter};
+use super::event_aggregation::{Aggregator, How, Write};
+use super::kind::{Kind, Scope};
+
+/// Wait after a panic.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+/// Capacity of the queue.
+const QUEUE: usize = 1024;
+/// Deadline of one write.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Pause after a write that the server did not answer.
+const PAUSE: Duration = Duration::from_secs(3);
+/// Longest time for the writes that are left at the end.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Enqueues Events. Clones share the queue.
+#[derive(Clone, Debug)]
+pub struct EventRecorder {
+    queue: mpsc::Sender<Event>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Writes the enqueued Events.
+pub struct EventWriter {
+    cluster: Cluster,
+    events: Kind,
+    queue: mpsc::Receiver<Event>,
+    aggregator: Aggregator,
+    dropped: Arc<AtomicU64>,
+    /// The warning about missing permissions was logged.
+    warned: bool,
+    /// Nothing is written before, because the last write was not answered.
+    resume_at: Option<Instant>,
+}
+
+impl EventRecorder {
+    /// A recorder and its writer task. `controller` names the program, such as `mainstay.dev/agent`, `instance` the
+    /// process, such as the pod's name.
+    pub fn new(cluster: Cluster, controller: &str, instance: &str) -> (Self, EventWriter) {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = EventWriter {
+            cluster,
+            events: Kind::fixed("v1", "Event", "events", Scope::Namespaced),
+            queue,
+            aggregator: Aggregator::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),
+            dropped: Arc::clone(&dropped),
+            warned: false,
+            resume_at: None,
+        };
+        (Self { queue: sender, dropped }, writer)
+    }
+
+    /// Hands an Event over. Never waits. Of long texts only what is written is kept, and what distinguishes them.
+    pub fn publish(&self, event: Event) {
+        if self.queue.try_send(event.shortened()).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of Events that were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl EventWriter {
+    /// Writes until `shutdown` is cancelled or every recorder is dropped, and then what is left, for at most 3 s.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            match caught(self.step(&shutdown)).await {
+                Ok(Flow::Continue) => {}
+                Ok(Flow::End) => break,
+                // What was about to be written is lost, and nothing else.
+                Err(_) => tokio::time::sleep(AFTER_PANIC).await,
+            }
+        }
+        let rest = async {
+            while let Ok(event) = self.queue.try_recv() {
+                self.aggregator.add(event, Instant::now(), Timestamp::now());
+            }
+            while let Some(write) = self.aggregator.due(Instant::now()) {
+                self.perform(write).await;
+            }
+        };
+        if tokio::time::timeout(FLUSH_TIMEOUT, rest).await.is_err() {
+            tracing::debug!("not all Events were written before shutdown");
+        }
+    }
+
+    /// Takes what is in the queue and writes one Event, or waits until it can do either.
+    async fn step(&mut self, shutdown: &CancellationToken) -> Flow {
+        if shutdown.is_cancelled() {
+            return Flow::End;
+        }
+        while let Ok(event) = self.queue.try_recv() {
+            self.add(event);
+        }
+        let is_held_back = self.resume_at.is_some_and(|at| Instant::now() < at);
+        if let Some(write) = (!is_held_back).then(|| self.aggregator.due(Instant::now())).flatten() {
+            self.perform(write).await;
+            return Flow::Continue;
+        }
+        // The rate limits recover while nothing happens.
+        let pause = if self.aggregator.is_waiting() { Duration::from_millis(500) } else { Duration::MAX };
+        let next = tokio::time::timeout(pause, self.queue.recv());
+        match shutdown.run_until_cancelled(next).await {
+            None | Some(Ok(None)) => return Flow::End,
+            Some(Ok(Some(event))) => self.add(event),
+            Some(Err(_)) => {}
+        }
+        Flow::Continue
+    }
+
+    fn add(&mut self, event: Event) {
+        let before = self.aggregator.dropped;
+        self.aggregator.add(event, Instant::now(), Timestamp::now());
+        self.dropped.fetch_add(self.aggregator.dropped - before, Ordering::Relaxed);
+    }
+
+    async fn perform(&mut self, write: Write) {
+        let sending = send(self.cluster.clone(), self.events.clone(), write.clone());
+        let mut sending = std::pin::pin!(tokio::time::timeout(DEADLINE, sending));
+        let result = loop {
+            // Events that arrive meanwhile are aggregated at once: the channel is not fair between namespaces, and must not
+            // fill.
+            tokio::select! {
+                result = &mut sending => break result,
+                Some(event) = self.queue.recv() => self.add(event),
+            }
+        };
+        self.resume_at = None;
+        let Ok(result) = result else { return self.unanswered(&write) };
+        match result {
+            Ok(()) => self.aggregator.written(&write),
+            Err(error) if error.is_already_exists() => self.aggregator.exists(&write),
+            Err(error) if error.class() == Class::Unavailable => self.unanswered(&write),
+            Err(error) => {
+                let text = mainstay_object::failure::chain(&error);
+                if error.class() == Class::Denied && !self.warned {
+                    tracing::warn!(error = text, "Events cannot be written");
+                    self.warned = true;
+                } else {
+                    tracing::debug!(error = text, "Event not written");
+                }
+                let patched = !matches!(write.how, How::Create(_));
+                if patched && matches!(error.class(), Class::NotReady | Class::Invalid) {
+                    self.aggregator.lost(&write);
+                }
+            }
+        }
+    }
+
+    /// The server is away: whatever is next would end the same.
+    fn unanswered(&mut self, write: &Write) {
+        self.aggregator.unanswered(write);
+        self.resume_at = Some(Instant::now() + PAUSE);
+    }
+}
+
+async fn send(cluster: Cluster, events: Kind, write: Write) -> Result<(), Error> {
+    let (namespace, name) = (Some(write.namespace.as_str()), write.name.as_str());
+    match &write.how {
+        How::Create(body) => {
+            cluster.create(&events, namespace, name, body, Persistence::Kept).await?;
+        }
+        How::Repeat(patch) => {
+            cluster.patch_merge(&events, namespace, name, Part::Main, patch).await?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(PartialEq, Eq)]
+enum Flow {
+    Continue,
+    End,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::{EventType, Regarding};
+    use super::super::fake;
+    use super::super::kind::tests::kind;
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn event(note: &str) -> Event {
+        let key = kind("v1", "ConfigMap", "configmaps", true).key(Some("a"), "b");
+        Event {
+            regarding: Regarding { key, api_version: "v1".to_owned(), uid: None },
+            related: None,
+            kind: EventType::Warning,
+            reason: "Failed".to_owned(),
+            action: "Apply".to_owned(),
+            note: note.to_owned(),
+            aggregation_key: String::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_a_series_and_its_newest_note() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = EventRecorder::new(cluster, "mainstay.dev/agent", "pod");
+        let running = tokio::spawn(writer.run(CancellationToken::new()));
+        recorder.publish(event("one"));
+        let created = server.next().await;
+        assert!(created.line().starts_with("POST /api/v1/namespaces/a/events?"), "{}", created.line());
+        created.json(201, &json!({})).await;
+        recorder.publish(event("one"));
+        let counted = server.next().await;
+        assert!(counted.line().starts_with("PATCH /api/v1/namespaces/a/events/b."), "{}", counted.line());
+        counted.json(200, &json!({})).await;
+        recorder.publish(event("two"));
+        let rewritten = server.next().await;
+        assert!(rewritten.line().starts_with("PATCH /api/v1/namespaces/a/events/b."), "{}", rewritten.line());
+        assert_eq!(rewritten.json(200, &json!({})).await["message"], "two");
+        drop(recorder);
+        running.await.expect("the writer ends with its recorders");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn creates_a_new_event_when_the_old_one_has_expired() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = EventRecorder::new(cluster, "mainstay.dev/agent", "pod");
+        let running = tokio::spawn(writer.run(CancellationToken::new()));
+        recorder.publish(event("one"));
+        server.next().await.json(201, &json!({})).await;
+        recorder.publish(event("one"));
+        server.next().await.json(404, &json!({ "code": 404, "reason": "NotFound" })).await;
+        let again = server.next().await;
+        assert!(again.line().starts_with("POST "), "{}", again.line());
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_survives_a_server_that_is_away_for_a_moment_and_is_there_once() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = EventRecorder::new(cluster, "mainstay.dev/agent", "pod");
+        let running = tokio::spawn(writer.run(CancellationToken::new()));
+        recorder.publish(event("one"));
+        let name = |asked: &Value| asked["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let unavailable = json!({ "code": 503, "reason": "ServiceUnavailable" });
+        let first = name(&server.next().await.json(503, &unavailable).await);
+        assert!(!first.is_empty());
+        // This one arrives, and its answer does not.
+        let before = Instant::now();
+        server.next().await.cut();
+        assert!(before.elapsed() >= Duration::from_secs(1), "{:?}", before.elapsed());
+        let exists = json!({ "code": 409, "reason": "AlreadyExists" });
+        assert_eq!(name(&server.next().await.json(409, &exists).await), first);
+        recorder.publish(event("one"));
+        let counted = server.next().await;
+        assert!(
+            counted.line().starts_with(&format!("PATCH /api/v1/namespaces/a/events/{first}?")),
+            "{}",
+            counted.line()
+        );
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_of_an_event_is_bounded_in_bytes() {
+        let (cluster, _server) = fake::cluster();
+        let (recorder, mut writer) = EventRecorder::new(cluster, "mainstay.dev/agent", "pod");
+        for last in ["a", "b"] {
+            let mut long = event(&"spec.a, ".repeat(100_000));
+            long.aggregation_key = "spec.a,".repeat(100_000) + last;
+            recorder.publish(long);
+        }
+        let kept = [writer.queue.recv().await.unwrap(), writer.queue.recv().await.unwrap()];
+        for event in &kept {
+            assert!(event.note.len() <= 1000 && event.aggregation_key.len() <= 100, "{event:?}");
+        }
+        assert_ne!(kept[0].identity(), kept[1].identity(), "what differs stays apart");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn never_waits_and_counts_what_it_drops() {
+        let (cluster, mut server) = fake::cluster();
+        let (recorder, writer) = EventRecorder::new(cluster, "mainstay.dev/agent", "pod");
+        for n in 0..QUEUE + 5 {
+            recorder.publish(event(&n.to_string()));
+        }
+        assert_eq!(recorder.dropped(), 5);
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(writer.run(shutdown.clone()));
+        let created = server.next().await.json(201, &json!({})).await;
+        assert_eq!(created["series"]["count"], QUEUE);
+        shutdown.cancel();
+        running.await.expect("the writer ends");
+    }
+}

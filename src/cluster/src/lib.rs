@@ -1,0 +1,77 @@
+//! The client for the Kubernetes API: discovery, reads, applies, deletes, watches, Events and leader election.
+//!
+//! A [`Cluster`] turns a [`Kind`], a name and JSON into requests, and answers into JSON or an [`Error`] that names the
+//! attempt and its subject and has a [`Class`](mainstay_object::failure::Class). It works on raw bytes and [`serde_json::Value`]:
+//! a kind is a row of discovery, never a Rust type.
+//!
+//! Beside the client stand [`secrets`] (Secrets and ConfigMaps, each watched by its name), and what a process in a cluster
+//! needs to be reached: [`listener`] (HTTP at a bounded cost), [`certificate`] (certificates of its webhooks) and [`liveness`]
+//! (detects tasks that are stuck).
+//!
+//! Invariant: every request has a deadline; a watch detects a dead connection by itself.
+//! Invariant: nothing here repeats a write. The caller decides about retries ([`Error::retry_after`] is the server's
+//! `Retry-After`).
+//! Invariant: no text of a server reaches an error without [`redact_server_text`](mainstay_object::redact_server_text).
+//! Invariant: every request is counted, by verb and resource, in [`Requests`].
+//! Invariant: what acts as a [`ServiceAccount`] makes every request as it, but for discovery, which all share.
+//!
+//! The logging setup must filter out the target `kube_client::client` below `ERROR`: some of its functions log whole
+//! answers, which may be Secrets. This module calls none of those, but a dependency might.
+//! `kube_client::client::builder` logs at `ERROR` what is reported here as an [`Error`] anyway.
+//!
+//! Deliberately absent: any feature (GitSync, Function), any cache of objects, retries, and rate limits.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
+
+mod answer_limits;
+mod apply;
+mod capabilities;
+pub mod certificate;
+mod connect;
+mod count;
+mod delete;
+mod discover;
+mod error;
+mod event;
+mod event_aggregation;
+mod event_recorder;
+#[cfg(test)]
+mod fake;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod kind;
+mod kubeconfig;
+mod lease;
+pub mod listener;
+pub mod liveness;
+mod object;
+mod read;
+mod refusal;
+mod relist;
+mod remote;
+mod request;
+mod resolver;
+pub mod secrets;
+mod selection;
+mod served;
+mod service_account;
+mod watch;
+mod watch_decoder;
+mod whoami;
+
+pub use apply::{Apply, Part, Persistence};
+pub use capabilities::Capabilities;
+pub use connect::{Cluster, Origin, ProxySettings};
+pub use count::{Counted, Requests, Verb};
+pub use delete::{Guard, Propagation, Removal, Terminating};
+pub use error::{Attempt, Cause, Error, Target};
+pub use event::{Event, EventType, Regarding};
+pub use event_recorder::{EventRecorder, EventWriter};
+pub use kind::{Kind, KindId, Scope};
+pub use kubeconfig::{Kubeconfig, PlainHttp};
+pub use lease::{Elector, Leadership, Term, Timing};
+pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
+pub use relist::Relists;
+pub use resolver::Addresses;
+pub use selection::{Content, Selection};
+pub use service_account::ServiceAccount;
+pub use watch::WatchEvent;

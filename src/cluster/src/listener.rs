@@ -1,0 +1,346 @@
+//! An HTTP listener for whoever comes: probes, scrapes, webhooks.
+//!
+//! Invariant: a client costs at most one connection of a bounded number, for a bounded time, and a head of at most 16 KiB.
+//! Where all are taken, a new client takes the place of the one that has been silent longest, so clients that send nothing
+//! (yet, or any more) keep nobody out.
+//! Invariant: one connection carries one request, unless connections are [kept](Limits::kept).
+//! Invariant: an answer that panics ends its connection with the status 500, and no other.
+//!
+//! Invariant: where there is TLS, its handshake counts as part of the head.
+//!
+//! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use http::{Request, Response, StatusCode};
+use hyper::body::{Body, Incoming};
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use mainstay_object::failure::{Panicked, caught};
+
+/// Maximum size of a request's head, and of a chunk that is read at once.
+const HEAD_BYTES: usize = 16 << 10;
+/// Maximum number of a request's headers.
+const HEADERS: usize = 64;
+/// Wait after a connection could not be accepted, for example because there are no more file descriptors.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How long a request that has begun may go on after the end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What clients may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Until the head of a request is complete; as long as `kept` where that is longer.
+    pub head: Duration,
+    /// From the beginning of a connection, or of a further request, to its end.
+    pub whole: Duration,
+    /// How long a connection waits for another request; `None` for one request only.
+    pub kept: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 128, head: Duration::from_secs(5), whole: Duration::from_secs(30), kept: None }
+    }
+}
+
+/// Connections of which no whole head is there, the one that has been silent longest first.
+#[derive(Default)]
+struct Silent {
+    connections: Mutex<BTreeMap<u64, CancellationToken>>,
+    /// How many there have been.
+    entered: AtomicU64,
+}
+
+impl Silent {
+    fn enter(self: &Arc<Self>, end: CancellationToken) -> Entry {
+        let number = self.entered.fetch_add(1, Ordering::Relaxed);
+        self.connections.lock().insert(number, end);
+        Entry { all: Arc::clone(self), number }
+    }
+}
+
+/// One of them, until its head is there.
+struct Entry {
+    all: Arc<Silent>,
+    number: u64,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.all.connections.lock().remove(&self.number);
+    }
+}
+
+/// Answers requests until `stop`.
+///
+/// # Errors
+/// None: a connection that fails is the client's.
+pub async fn serve<F, Answer, B>(listener: TcpListener, limits: Limits, answer: F, stop: CancellationToken)
+where
+    F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
+{
+    serve_with(listener, None, limits, answer, stop).await;
+}
+
+/// The same over TLS.
+pub async fn serve_tls<F, Answer, B>(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    limits: Limits,
+    answer: F,
+    stop: CancellationToken,
+) where
+    F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
+{
+    serve_with(listener, Some(tls), limits, answer, stop).await;
+}
+
+async fn serve_with<F, Answer, B>(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    answer: F,
+    stop: CancellationToken,
+) where
+    F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
+{
+    let (permits, silent) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(Silent::default()));
+    let mut tasks = JoinSet::new();
+    loop {
+        while tasks.try_join_next().is_some() {}
+        let Some(accepted) = stop.run_until_cancelled(accept(&listener)).await else { break };
+        let Some(permit) = stop.run_until_cancelled(permit(&permits, &silent)).await else { break };
+        let end = stop.child_token();
+        let entry = silent.enter(end.clone());
+        let connection = caught(accepted_connection(accepted, tls.clone(), limits, answer.clone(), entry, end, permit));
+        tasks.spawn(connection.map(|ended| ended.unwrap_or_else(report)));
+    }
+    drop(listener);
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    let _ = timeout(FAREWELL, ended).await;
+}
+
+/// Says that a request was not answered.
+fn report(panicked: Panicked) {
+    tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request was not answered");
+}
+
+fn internal_error<B: Default>(panicked: Panicked) -> Response<B> {
+    report(panicked);
+    let mut response = Response::new(B::default());
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted) {
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+}
+
+/// Room for one more connection; that of a silent one if there is no other.
+async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        return Some(permit);
+    }
+    let oldest = silent.connections.lock().pop_first();
+    if let Some((_, connection)) = oldest {
+        connection.cancel();
+    }
+    // It is closed only at the end of the process.
+    Arc::clone(permits).acquire_owned().await.ok()
+}
+
+async fn accepted_connection<F, Answer, B>(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    answer: F,
+    entry: Entry,
+    end: CancellationToken,
+    permit: Option<OwnedSemaphorePermit>,
+) where
+    F: Fn(Request<Incoming>) -> Answer,
+    Answer: Future<Output = Response<B>>,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
+{
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return connection(TokioIo::new(stream), limits, answer, entry, end, permit).await };
+    let shaken = end.run_until_cancelled(timeout(limits.head, tls.accept(stream))).await;
+    if let Some(Ok(Ok(stream))) = shaken {
+        connection(TokioIo::new(stream), limits, answer, entry, end, permit).await;
+    }
+}
+
+async fn connection<S, F, Answer, B>(
+    stream: S,
+    limits: Limits,
+    answer: F,
+    entry: Entry,
+    end: CancellationToken,
+    permit: Option<OwnedSemaphorePermit>,
+) where
+    S: Read + Write + Unpin,
+    F: Fn(Request<Incoming>) -> Answer,
+    Answer: Future<Output = Response<B>>,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
+{
+    let all = Arc::clone(&entry.all);
+    let (is_busy, entry) = (AtomicBool::new(false), Mutex::new(Some(entry)));
+    let deadline = Mutex::new(Instant::now() + limits.whole);
+    let service = service_fn(|request| {
+        is_busy.store(true, Ordering::Relaxed);
+        drop(entry.lock().take());
+        *deadline.lock() = Instant::now() + limits.whole;
+        let answered = caught(async { answer(request).await });
+        let (is_busy, entry, deadline, all, end) = (&is_busy, &entry, &deadline, &all, &end);
+        answered.map(move |answered| {
+            if let Some(kept) = limits.kept {
+                *entry.lock() = Some(all.enter(end.clone()));
+                *deadline.lock() = Instant::now() + kept + limits.whole;
+                is_busy.store(false, Ordering::Relaxed);
+            }
+            Ok::<_, Infallible>(answered.unwrap_or_else(internal_error))
+        })
+    });
+    let mut http = http1::Builder::new();
+    // It holds between two requests, too.
+    let head = limits.kept.map_or(limits.head, |kept| kept.max(limits.head));
+    http.timer(TokioTimer::new()).header_read_timeout(head).keep_alive(limits.kept.is_some());
+    http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+    let mut connection = pin!(http.serve_connection(stream, service));
+    let late = async {
+        loop {
+            let until = *deadline.lock();
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    };
+    // Whatever a connection fails of is the client's.
+    tokio::select! {
+        _ = &mut connection => {}
+        () = late => {}
+        () = end.cancelled() => {
+            if is_busy.load(Ordering::Relaxed) {
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(FAREWELL, connection).await;
+            }
+        }
+    }
+    drop(permit);
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The first line of the answer to a request for this path.
+    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// The call panics, or what it returns.
+    fn answer(request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send {
+        let path = request.uri().path().to_owned();
+        assert_ne!(path, "/call", "injected");
+        async move {
+            assert_ne!(path, "/answer", "injected");
+            Response::new(Full::default())
+        }
+    }
+
+    /// Sends a request on a connection, and reads the first line of its answer, which has no body.
+    async fn ask_on(stream: &mut TcpStream) -> Option<String> {
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.ok()?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(stream.read_u8().await.ok()?);
+        }
+        String::from_utf8(answer).unwrap().lines().next().map(str::to_owned)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_connection_carries_many_requests_and_gives_way_to_whoever_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let kept = Duration::from_secs(60);
+        let limits = Limits { connections: 2, kept: Some(kept), ..Limits::default() };
+        let serving = tokio::spawn(serve(listener, limits, answer, stop.clone()));
+        let ok = Some("HTTP/1.1 200 OK".to_owned());
+        let (mut first, mut second) =
+            (TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap());
+        for _ in 0..20 {
+            assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (ok.clone(), ok.clone()));
+            tokio::time::sleep(kept * 3 / 4).await;
+        }
+        // Both are silent, the first for longer.
+        let mut third = TcpStream::connect(address).await.unwrap();
+        assert_eq!(ask_on(&mut third).await, ok);
+        assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (None, ok.clone()));
+        tokio::time::sleep(kept * 2).await;
+        assert_eq!(ask_on(&mut third).await, None, "it was silent for too long");
+        stop.cancel();
+        assert!(serving.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_connection_and_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let serving =
+            tokio::spawn(serve(listener, Limits { connections: 1, ..Limits::default() }, answer, stop.clone()));
+        for path in ["/call", "/answer"] {
+            assert_eq!(ask(address, path).await, "HTTP/1.1 500 Internal Server Error");
+            assert_eq!(ask(address, "/").await, "HTTP/1.1 200 OK", "after {path}");
+        }
+        // One that is under way at the end.
+        let last = tokio::spawn(async move { ask(address, "/answer").await });
+        last.await.unwrap();
+        stop.cancel();
+        assert!(serving.await.is_ok(), "the listener ends with the process only");
+    }
+}

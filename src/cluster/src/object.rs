@@ -1,0 +1,109 @@
+//! Reading one object as a server sent it: whole, or at least whose it is.
+//!
+//! Servers store objects that are nested more deeply than our parser goes (a thousand levels where we stop at 128). One
+//! of them is the matter of its owner, and must not keep the rest of its kind from being seen.
+//!
+//! Invariant: an object that cannot be read is still known by name: it is never mistaken for one that is not there.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Error, Map, Value};
+
+use super::kind::Kind;
+
+/// The result of decoding an object.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// All of it.
+    Whole(Value),
+    /// `apiVersion`, `kind` and `metadata` as far as they can be read, and why the rest cannot.
+    Identity(Value, Error),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Outline<'o> {
+    #[serde(borrow, rename = "apiVersion")]
+    api_version: Option<&'o RawValue>,
+    #[serde(borrow)]
+    kind: Option<&'o RawValue>,
+    #[serde(borrow)]
+    metadata: BTreeMap<String, &'o RawValue>,
+}
+
+#[derive(Deserialize)]
+struct OnlyMetadata {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
+/// Reads an object. What is not even the outline of one is an error.
+pub(super) fn read(text: &str) -> Result<Read, Error> {
+    match serde_json::from_str(text) {
+        Ok(object) => Ok(Read::Whole(object)),
+        Err(error) => Ok(Read::Identity(identity(text.as_bytes())?, error)),
+    }
+}
+
+/// Reads an item of a list, from which servers leave out what it is.
+pub(super) fn read_item(kind: &Kind, text: &str) -> Result<Read, Error> {
+    let mut read = read(text)?;
+    let (Read::Whole(object) | Read::Identity(object, _)) = &mut read;
+    if let Some(object) = object.as_object_mut() {
+        object.entry("kind").or_insert_with(|| Value::from(&*kind.kind));
+        object.entry("apiVersion").or_insert_with(|| Value::from(kind.api_version()));
+    }
+    Ok(read)
+}
+
+/// Reads the metadata of an object; without `managedFields` where those are what cannot be read.
+pub(super) fn read_metadata(text: &[u8]) -> Result<ObjectMeta, Error> {
+    let read = match serde_json::from_slice::<OnlyMetadata>(text) {
+        Ok(object) => object,
+        Err(_) => serde_json::from_value(identity(text)?)?,
+    };
+    Ok(read.metadata)
+}
+
+/// What `managedFields` repeats of an object's depth is left out.
+fn identity(text: &[u8]) -> Result<Value, Error> {
+    let outline: Outline = serde_json::from_slice(text)?;
+    let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+    let metadata = outline.metadata.iter().filter(|(name, _)| *name != "managedFields");
+    let metadata: Map<_, _> = metadata.filter_map(|(name, raw)| Some((name.clone(), value(raw)?))).collect();
+    let mut object = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
+    for (name, raw) in [("apiVersion", outline.api_version), ("kind", outline.kind)] {
+        object.extend(raw.and_then(value).map(|value| (name.to_owned(), value)));
+    }
+    Ok(Value::Object(object))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A ConfigMap as a custom kind could be, so deep that it cannot be read.
+    pub(crate) fn deep(name: &str, version: u64) -> String {
+        let (open, close) = ("{\"f:a\":".repeat(500), "}".repeat(500));
+        let metadata = format!(
+            r#"{{"name":"{name}","resourceVersion":"{version}","labels":{{"a":"b"}},"managedFields":[{{"fieldsV1":{open}{{}}{close}}}]}}"#
+        );
+        format!(r#"{{"kind":"ConfigMap","metadata":{metadata},"spec":{open}1{close}}}"#)
+    }
+
+    #[test]
+    fn of_an_object_that_is_too_deep_its_identity_is_read() {
+        let Ok(Read::Identity(object, _)) = read(&deep("a", 3)) else { panic!("it is too deep") };
+        let metadata = json!({ "name": "a", "resourceVersion": "3", "labels": { "a": "b" } });
+        assert_eq!(object, json!({ "kind": "ConfigMap", "metadata": metadata }));
+        assert_eq!(read_metadata(deep("a", 3).as_bytes()).unwrap().name.as_deref(), Some("a"));
+        for text in ["", "[]", r#"{"metadata":1}"#, r#"{"metadata":{}"#] {
+            assert!(!matches!(read(text), Ok(Read::Identity(..))), "{text}");
+        }
+    }
+}

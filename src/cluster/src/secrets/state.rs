@@ -1,0 +1,299 @@
+//! The state of Secrets as seen by a watch.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use serde_json::Value;
+
+use crate::WatchEvent;
+use mainstay_object::Digest;
+use mainstay_object::failure::{Class, chain};
+
+/// The `data` of a Secret.
+pub type SecretData = BTreeMap<String, ByteString>;
+
+/// What is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    /// A Secret.
+    #[default]
+    Secret,
+    /// A ConfigMap: its data is no secret, and is kept as that of a Secret.
+    ConfigMap,
+    /// A Secret of which only digests of its values are kept.
+    Digests,
+}
+
+/// What is kept of a Secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Its `type`, such as `Opaque`.
+    pub kind: String,
+    /// Its data.
+    pub data: SecretData,
+}
+
+/// The state of a Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Known {
+    /// Not known yet.
+    Nothing,
+    /// It could not be read.
+    Unreadable {
+        /// The class of the failure; [`Class::Denied`] if we lack the permission.
+        class: Class,
+        /// The cause.
+        why: String,
+    },
+    /// It does not exist.
+    Absent,
+    /// What it holds.
+    Data(Arc<Contents>),
+}
+
+impl Known {
+    /// Its data, if it exists.
+    pub fn data(&self) -> Option<&SecretData> {
+        match self {
+            Self::Data(contents) => Some(&contents.data),
+            Self::Nothing | Self::Unreadable { .. } | Self::Absent => None,
+        }
+    }
+
+    /// Its `type`, if it exists.
+    pub fn kind(&self) -> Option<&str> {
+        match self {
+            Self::Data(contents) => Some(&contents.kind),
+            Self::Nothing | Self::Unreadable { .. } | Self::Absent => None,
+        }
+    }
+
+    /// Whether waiting for the watch is useless: its state is known, or we lack the permission.
+    pub fn is_settled(&self) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Unreadable { class, .. } => *class == Class::Denied,
+            Self::Absent | Self::Data(_) => true,
+        }
+    }
+
+    /// Why it has no data, as the end of a sentence that begins with its name; `None` if it has.
+    pub fn problem(&self) -> Option<(Class, String)> {
+        match self {
+            Self::Data(_) => None,
+            Self::Absent => Some((Class::NotReady, "does not exist in this namespace".to_owned())),
+            Self::Nothing => Some((Class::NotReady, "cannot be read yet".to_owned())),
+            Self::Unreadable { class: Class::Denied, .. } => {
+                let needed = "the agent needs get, list and watch on Secrets in this namespace";
+                Some((Class::Denied, format!("may not be read: {needed}")))
+            }
+            Self::Unreadable { class, why } => Some((*class, format!("cannot be read: {why}"))),
+        }
+    }
+
+    /// Whether followers that know `old` must be woken. Another text for the same failure does not count.
+    pub(super) fn differs_from(&self, old: &Self) -> bool {
+        match (self, old) {
+            (Self::Unreadable { class, .. }, Self::Unreadable { class: before, .. }) => class != before,
+            _ => self != old,
+        }
+    }
+}
+
+/// Shows no data.
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("Nothing"),
+            Self::Unreadable { class, why } => write!(f, "Unreadable({class:?}: {why})"),
+            Self::Absent => f.write_str("Absent"),
+            Self::Data(_) => f.write_str("Data"),
+        }
+    }
+}
+
+/// The state of the Secrets with one name, in one namespace or in all.
+#[derive(Default)]
+pub(super) struct State {
+    holder: Holder,
+    synced: bool,
+    /// By namespace.
+    data: HashMap<String, Arc<Contents>>,
+    /// Namespaces in the current list.
+    fresh: HashSet<String>,
+    /// Why the state is not known yet.
+    trouble: Option<(Class, String)>,
+}
+
+/// The Secrets whose state may have changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Affected {
+    None,
+    /// The Secret in this namespace.
+    One(String),
+    All,
+}
+
+impl State {
+    pub(super) fn of(holder: Holder) -> Self {
+        Self { holder, ..Self::default() }
+    }
+
+    /// The state of the Secret in a namespace.
+    pub(super) fn known(&self, namespace: &str) -> Known {
+        match (self.data.get(namespace), &self.trouble) {
+            (Some(data), _) => Known::Data(Arc::clone(data)),
+            (None, _) if self.synced => Known::Absent,
+            (None, Some((class, why))) => Known::Unreadable { class: *class, why: why.clone() },
+            (None, None) => Known::Nothing,
+        }
+    }
+
+    pub(super) fn observe(&mut self, event: WatchEvent) -> Affected {
+        match event {
+            WatchEvent::Begin => {
+                self.fresh.clear();
+                Affected::None
+            }
+            WatchEvent::Initial(live) => {
+                let Some(namespace) = namespace_of(&live) else { return Affected::None };
+                self.fresh.insert(namespace.clone());
+                self.data.insert(namespace.clone(), contents_of(self.holder, &live));
+                Affected::One(namespace)
+            }
+            // What was read of it before is still the best that is known.
+            WatchEvent::Unreadable(live, _) => {
+                self.fresh.extend(namespace_of(&live));
+                Affected::None
+            }
+            WatchEvent::Applied(live) => {
+                let Some(namespace) = namespace_of(&live) else { return Affected::None };
+                self.data.insert(namespace.clone(), contents_of(self.holder, &live));
+                Affected::One(namespace)
+            }
+            WatchEvent::Deleted(live) => {
+                let Some(namespace) = namespace_of(&live) else { return Affected::None };
+                self.data.remove(&namespace);
+                Affected::One(namespace)
+            }
+            WatchEvent::Synced(_) => {
+                let fresh = std::mem::take(&mut self.fresh);
+                self.data.retain(|namespace, _| fresh.contains(namespace));
+                (self.synced, self.trouble) = (true, None);
+                Affected::All
+            }
+            // The last known state is still the best there is.
+            WatchEvent::Failed(_) if self.synced => Affected::None,
+            WatchEvent::Resumed => Affected::None,
+            WatchEvent::Failed(error) => {
+                let class = if error.is_forbidden() { Class::Denied } else { Class::Unavailable };
+                self.trouble = Some((class, chain(&error)));
+                Affected::All
+            }
+        }
+    }
+}
+
+fn namespace_of(live: &Value) -> Option<String> {
+    live.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// What a Secret or ConfigMap holds.
+pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
+    let data = live.get("data").cloned();
+    let data: Option<SecretData> = match holder {
+        Holder::Secret => data.and_then(|data| serde_json::from_value(data).ok()),
+        Holder::Digests => data.and_then(|data| serde_json::from_value(data).ok()).map(|data| digests(live, data)),
+        Holder::ConfigMap => {
+            let data: Option<BTreeMap<String, String>> = data.and_then(|data| serde_json::from_value(data).ok());
+            data.map(|data| data.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))).collect())
+        }
+    };
+    let kind = live.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Arc::new(Contents { kind, data: data.unwrap_or_default() })
+}
+
+/// A digest in the place of each value. The UID of the Secret is in each, so that nobody who sees one finds a short value
+/// by trying all of them: only who may read the Secret knows its UID.
+fn digests(live: &Value, data: SecretData) -> SecretData {
+    let uid = live.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let digest = |value: ByteString| {
+        let salted = [uid.as_bytes(), &[0], &value.0].concat();
+        ByteString(Digest::of(&salted).as_bytes().to_vec())
+    };
+    data.into_iter().map(|(key, value)| (key, digest(value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Attempt, Cause, Error, Target};
+
+    fn secret(namespace: &str, password: &str) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": "git"}, "data": {"password": password}})
+    }
+
+    /// The state of the Secret in the namespace `a` after these events.
+    fn known(events: impl IntoIterator<Item = WatchEvent>) -> Known {
+        let mut account = State::default();
+        for event in events {
+            account.observe(event);
+        }
+        account.known("a")
+    }
+
+    fn trouble() -> WatchEvent {
+        let cause = Box::new(Cause::TimedOut(std::time::Duration::from_secs(7)));
+        WatchEvent::Failed(Error { attempt: Attempt::Watch, subject: Box::new(Target::Cluster), cause })
+    }
+
+    #[test]
+    fn nothing_is_absent_before_everything_was_seen() {
+        use WatchEvent::{Applied, Begin, Deleted, Initial, Synced};
+        assert_eq!(known([]), Known::Nothing);
+        assert_eq!(known([Begin, Initial(secret("b", "eA=="))]), Known::Nothing);
+        assert_eq!(known([Begin, Synced(String::new())]), Known::Absent);
+        let there = known([Begin, Initial(secret("a", "eA==")), Synced(String::new())]);
+        assert_eq!(there.data().unwrap()["password"].0, b"x");
+        let replaced =
+            known([Begin, Initial(secret("a", "eA==")), Synced(String::new()), Applied(secret("a", "eQ=="))]);
+        assert_eq!(replaced.data().unwrap()["password"].0, b"y");
+        let gone = [Begin, Initial(secret("a", "eA==")), Synced(String::new()), Deleted(secret("a", "eA=="))];
+        assert_eq!(known(gone), Known::Absent);
+        let missed = [Applied(secret("a", "eA==")), Begin, Initial(secret("b", "eA==")), Synced(String::new())];
+        assert_eq!(known(missed), Known::Absent, "deleted while nobody watched");
+    }
+
+    #[test]
+    fn a_failure_says_that_it_could_not_be_read_until_it_was() {
+        use WatchEvent::{Begin, Synced};
+        let unread = known([Begin, trouble()]);
+        assert!(matches!(unread, Known::Unreadable { class: Class::Unavailable, .. }) && !unread.is_settled());
+        assert!(unread.problem().unwrap().1.starts_with("cannot be read: could not watch"), "{unread:?}");
+        assert_eq!(known([Begin, trouble(), Begin, Synced(String::new())]), Known::Absent);
+        assert_eq!(known([Begin, Synced(String::new()), trouble()]), Known::Absent, "it is the last that is known");
+        assert!(!unread.differs_from(&Known::Unreadable { class: Class::Unavailable, why: "else".into() }));
+    }
+
+    #[test]
+    fn digests_differ_with_the_value_and_with_the_secret_and_hold_no_value() {
+        let of = |uid: &str, value: &str| {
+            let live = json!({"metadata": {"namespace": "a", "uid": uid}, "data": {"password": value}});
+            contents_of(Holder::Digests, &live).data["password"].0.clone()
+        };
+        assert_eq!(of("1", "eA=="), of("1", "eA=="));
+        assert_ne!(of("1", "eA=="), of("1", "eQ=="));
+        assert_ne!(of("1", "eA=="), of("2", "eA=="), "what it is for one Secret says nothing of another");
+        assert_eq!(of("1", "eA==").len(), 16);
+    }
+
+    #[test]
+    fn shows_no_value() {
+        let there = known([WatchEvent::Applied(secret("a", "aHVudGVyMg=="))]);
+        assert_eq!(format!("{there:?}"), "Data");
+    }
+}

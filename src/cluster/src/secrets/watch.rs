@@ -1,0 +1,298 @@
+//! The watches, and the followers that they wake.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::select_all;
+use futures::stream::BoxStream;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::named::NamedSecrets;
+use super::state::{Affected, Holder, Known, State};
+use crate::{Cluster, Kind, Scope, Selection, WatchEvent};
+
+/// Maximum wait for the first state of a Secret.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// All followed Secrets and ConfigMaps.
+#[derive(Debug)]
+pub struct Secrets {
+    inner: Mutex<Inner>,
+    begin: mpsc::UnboundedSender<Begin>,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<Begin>>>,
+    of_receivers: NamedSecrets,
+    of_functions: NamedSecrets,
+}
+
+/// A follower of a Secret or ConfigMap, until it is dropped.
+#[derive(Debug)]
+pub struct Followed {
+    namespace: String,
+    name: String,
+    known: watch::Receiver<Known>,
+    taken: Known,
+    #[expect(dead_code, reason = "the Secret is watched for as long as somebody holds it")]
+    entry: Arc<Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    everywhere: HashMap<String, Everywhere>,
+    single: HashMap<Named, Weak<Entry>>,
+}
+
+/// What has a watch of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Named {
+    holder: Holder,
+    namespace: String,
+    name: String,
+}
+
+/// A name that is watched in all namespaces, once it has a follower.
+#[derive(Default)]
+struct Everywhere {
+    begun: bool,
+    account: State,
+    /// By namespace.
+    entries: HashMap<String, Weak<Entry>>,
+}
+
+impl std::fmt::Debug for Everywhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Everywhere").field("begun", &self.begun).finish_non_exhaustive()
+    }
+}
+
+/// A Secret, shared by its followers.
+#[derive(Debug)]
+struct Entry {
+    known: watch::Sender<Known>,
+    #[expect(dead_code, reason = "a watch of its own ends when the last follower is gone")]
+    watch: Option<DropGuard>,
+}
+
+impl Entry {
+    fn update(&self, known: Known) {
+        self.known.send_if_modified(|old| {
+            let differs_from = known.differs_from(old);
+            *old = known;
+            differs_from
+        });
+    }
+}
+
+/// A watch to start.
+#[derive(Debug)]
+enum Begin {
+    One { named: Named, entry: Weak<Entry>, stop: CancellationToken },
+    Everywhere(String),
+}
+
+impl Secrets {
+    /// Secrets with these names are watched in all namespaces at once, once one of them has a follower.
+    pub fn new(everywhere: impl IntoIterator<Item = String>) -> Self {
+        let (begin, inbox) = mpsc::unbounded_channel();
+        let everywhere = everywhere.into_iter().map(|name| (name, Everywhere::default())).collect();
+        let inner = Inner { everywhere, single: HashMap::new() };
+        let (of_receivers, of_functions) = (NamedSecrets::default(), NamedSecrets::default());
+        Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)), of_receivers, of_functions }
+    }
+
+    /// Secrets with these names are watched in all namespaces, too, for those who follow one from now on.
+    pub fn add_everywhere(&self, names: impl IntoIterator<Item = String>) {
+        let mut inner = self.inner.lock();
+        for name in names {
+            inner.everywhere.entry(name).or_default();
+        }
+    }
+
+    /// Those that Receivers name.
+    pub fn of_receivers(&self) -> &NamedSecrets {
+        &self.of_receivers
+    }
+
+    /// Those that Functions name for repositories of their own.
+    pub fn of_functions(&self) -> &NamedSecrets {
+        &self.of_functions
+    }
+
+    /// Follows a Secret, whether it exists or not.
+    pub fn follow(&self, namespace: &str, name: &str) -> Followed {
+        let mut inner = self.inner.lock();
+        let entry = match inner.everywhere.get_mut(name) {
+            Some(everywhere) => self.follow_everywhere(everywhere, namespace, name),
+            None => self.follow_one(&mut inner.single, Holder::Secret, namespace, name),
+        };
+        Followed::new(namespace, name, entry)
+    }
+
+    /// Follows a Secret for whether its values change: in the place of each is a digest.
+    pub fn follow_digests(&self, namespace: &str, name: &str) -> Followed {
+        let entry = self.follow_one(&mut self.inner.lock().single, Holder::Digests, namespace, name);
+        Followed::new(namespace, name, entry)
+    }
+
+    /// Follows a ConfigMap, whether it exists or not.
+    pub(crate) fn follow_config_map(&self, namespace: &str, name: &str) -> Followed {
+        let entry = self.follow_one(&mut self.inner.lock().single, Holder::ConfigMap, namespace, name);
+        Followed::new(namespace, name, entry)
+    }
+
+    fn follow_everywhere(&self, everywhere: &mut Everywhere, namespace: &str, name: &str) -> Arc<Entry> {
+        if !std::mem::replace(&mut everywhere.begun, true) {
+            // The receiver is dropped only at the end.
+            let _ = self.begin.send(Begin::Everywhere(name.to_owned()));
+        }
+        if let Some(entry) = everywhere.entries.get(namespace).and_then(Weak::upgrade) {
+            return entry;
+        }
+        let known = watch::Sender::new(everywhere.account.known(namespace));
+        let entry = Arc::new(Entry { known, watch: None });
+        remember(&mut everywhere.entries, namespace.to_owned(), &entry);
+        entry
+    }
+
+    fn follow_one(
+        &self,
+        single: &mut HashMap<Named, Weak<Entry>>,
+        holder: Holder,
+        namespace: &str,
+        name: &str,
+    ) -> Arc<Entry> {
+        let named = Named { holder, namespace: namespace.to_owned(), name: name.to_owned() };
+        if let Some(entry) = single.get(&named).and_then(Weak::upgrade) {
+            return entry;
+        }
+        let stop = CancellationToken::new();
+        let watch = Some(stop.clone().drop_guard());
+        let entry = Arc::new(Entry { known: watch::Sender::new(Known::Nothing), watch });
+        remember(single, named.clone(), &entry);
+        let _ = self.begin.send(Begin::One { named, entry: Arc::downgrade(&entry), stop });
+        entry
+    }
+
+    /// Runs the watches until `stop`, or until one panics.
+    pub async fn run(self: Arc<Self>, cluster: Cluster, stop: CancellationToken) -> Result<(), JoinError> {
+        let inbox = self.inbox.lock().take();
+        let Some(mut inbox) = inbox else { return Ok(()) };
+        let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+        let config_maps = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+        let mut tasks = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(ended) = tasks.join_next() => ended?,
+                Some(begin) = inbox.recv() => match begin {
+                    Begin::One { named, entry, stop } => {
+                        let kind = if named.holder == Holder::ConfigMap { &config_maps } else { &kind };
+                        let events = cluster.watch(kind, Selection::named(Some(&named.namespace), &named.name));
+                        tasks.spawn(watch_one(events, named, entry, stop));
+                    }
+                    Begin::Everywhere(name) => {
+                        let events = cluster.watch(&kind, Selection::named(None, &name));
+                        tasks.spawn(Arc::clone(&self).watch_everywhere(events, name));
+                    }
+                },
+            }
+        }
+    }
+
+    async fn watch_everywhere(self: Arc<Self>, mut events: BoxStream<'static, WatchEvent>, name: String) {
+        while let Some(event) = events.next().await {
+            // Dropped after the lock, because it may be the last follower.
+            let mut affected = Vec::new();
+            let mut inner = self.inner.lock();
+            let Some(Everywhere { account, entries, .. }) = inner.everywhere.get_mut(&name) else { return };
+            match account.observe(event) {
+                Affected::None => {}
+                Affected::One(namespace) => {
+                    affected.extend(entries.get(&namespace).and_then(Weak::upgrade).map(|entry| (entry, namespace)));
+                }
+                Affected::All => {
+                    let all =
+                        entries.iter().filter_map(|(namespace, entry)| Some((entry.upgrade()?, namespace.clone())));
+                    affected.extend(all);
+                }
+            }
+            for (entry, namespace) in &affected {
+                entry.update(account.known(namespace));
+            }
+            drop(inner);
+        }
+    }
+}
+
+async fn watch_one(
+    mut events: BoxStream<'static, WatchEvent>,
+    Named { holder, namespace, .. }: Named,
+    entry: Weak<Entry>,
+    stop: CancellationToken,
+) {
+    let mut account = State::of(holder);
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        if account.observe(event) != Affected::None {
+            let Some(entry) = entry.upgrade() else { return };
+            entry.update(account.known(&namespace));
+        }
+    }
+}
+
+/// Adds an entry. Entries without followers are dropped before the map would grow, so the cost is proportional to the
+/// additions.
+fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: &Arc<Entry>) {
+    if entries.len() == entries.capacity() {
+        entries.retain(|_, entry| entry.strong_count() > 0);
+    }
+    entries.insert(key, Arc::downgrade(entry));
+}
+
+impl Followed {
+    fn new(namespace: &str, name: &str, entry: Arc<Entry>) -> Self {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        Self { namespace, name, known: entry.known.subscribe(), taken: Known::Nothing, entry }
+    }
+
+    /// Its namespace and name.
+    pub fn of(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+
+    /// The current state; [`Followed::changed`] waits for another one.
+    pub fn take(&mut self) -> Known {
+        self.taken.clone_from(&self.known.borrow_and_update());
+        self.taken.clone()
+    }
+
+    /// The state that was last returned.
+    pub fn taken(&self) -> &Known {
+        &self.taken
+    }
+
+    /// The state as soon as it is known, at most after 10 s; [`Followed::changed`] waits for another one.
+    pub async fn known(&mut self) -> Known {
+        let _ = tokio::time::timeout(WITHIN, self.known.wait_for(Known::is_settled)).await;
+        self.take()
+    }
+
+    /// Waits for another state than the one that was last returned.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as this.
+        let _ = self.known.changed().await;
+    }
+
+    /// Waits until one of them changes; for ever if there are none.
+    pub async fn any_changed(followed: impl Iterator<Item = &mut Self>) {
+        let waits = followed.map(|one| Box::pin(one.changed())).collect::<Vec<_>>();
+        if waits.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(waits).await;
+    }
+}

@@ -1,0 +1,143 @@
+//! A ServiceAccount in whose name requests are made, and what is said where it may not make one.
+//!
+//! The API server is told the account's user name alone: it adds the groups that a token of the account has
+//! (`system:serviceaccounts`, `system:serviceaccounts:<namespace>`, `system:authenticated`), and asks nothing of the agent
+//! but the verb `impersonate` on that ServiceAccount. Groups that are named would each need a right of their own.
+//!
+//! Invariant: where the account lacks a right, nothing of the server's own text is passed on: it may name Roles of other
+//! namespaces.
+//!
+//! Deliberately absent: whether the account exists. API servers do not ask that either.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use super::count::Verb;
+use mainstay_object::{Key, syntax};
+
+/// A ServiceAccount in whose name requests are made. Clones share everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceAccount(Arc<Names>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Names {
+    namespace: String,
+    name: String,
+    user: HeaderValue,
+}
+
+/// Verbs that a refusal may name in the place of the request's own: an apply of what is not there creates it.
+const NAMED: [&str; 4] = ["create", "update", "patch", "delete"];
+
+impl ServiceAccount {
+    /// The account with this name; `None` if none can have it.
+    pub fn new(namespace: &str, name: &str) -> Option<Self> {
+        if syntax::subdomain(namespace).or(syntax::subdomain(name)).is_some() {
+            return None;
+        }
+        let user = HeaderValue::try_from(format!("system:serviceaccount:{namespace}:{name}")).ok()?;
+        Some(Self(Arc::new(Names { namespace: namespace.to_owned(), name: name.to_owned(), user })))
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Its user name, as `Impersonate-User` has it.
+    pub(super) fn user(&self) -> HeaderValue {
+        self.0.user.clone()
+    }
+
+    /// What is said where it may not make a request; of the server's text (`said`) at most the verb is taken.
+    pub(super) fn lacks(&self, verb: Verb, resource: &str, key: &Key, said: &str) -> String {
+        // From 1.36 on a server names the narrower `impersonate-on:serviceaccount:…`, which it looks for first.
+        if said.contains(" cannot impersonate") {
+            return format!(
+                "the agent may not act as {self}: it needs the ClusterRole mainstay-impersonates of manifests/rbac.yaml"
+            );
+        }
+        let named = said.split_once(" cannot ").and_then(|(_, rest)| rest.split_once(" resource "));
+        let named = named.and_then(|(named, _)| NAMED.into_iter().find(|verb| *verb == named));
+        let verb = named.unwrap_or(match verb {
+            Verb::Apply => Verb::Patch.as_str(),
+            verb => verb.as_str(),
+        });
+        let group = &key.group;
+        let plural = resource.strip_suffix(&format!(".{group}")).unwrap_or(resource);
+        let (place, role, binding) = match &key.namespace {
+            Some(namespace) => (format!("in namespace {namespace}"), "Role", "RoleBinding"),
+            None => ("in the whole cluster".to_owned(), "ClusterRole", "ClusterRoleBinding"),
+        };
+        format!(
+            "{self} may not {verb} {resource} {place}: it needs a {binding} there to a {role} with {{apiGroups: [{group:?}], \
+             resources: [{plural}], verbs: [get, list, create, patch, delete]}}"
+        )
+    }
+}
+
+impl fmt::Display for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServiceAccount {}/{}", self.0.namespace, self.0.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::Attempt;
+    use super::super::kind::tests::kind;
+    use super::super::request::Call;
+    use super::*;
+
+    #[test]
+    fn names_that_no_account_can_have_are_none() {
+        for name in ["deployer", "a.b-c.d", "0"] {
+            assert!(ServiceAccount::new("shop", name).is_some(), "{name}");
+        }
+        for name in ["", "a:b", "-a", "a-", "a..b", "A", "a/b", "a b", "a\nb", "ä", &"a".repeat(254)] {
+            assert!(ServiceAccount::new("shop", name).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn says_which_right_is_missing_and_nothing_of_what_the_server_says() {
+        let account = ServiceAccount::new("shop", "deployer").unwrap();
+        let check = |kind: super::super::kind::Kind, namespace, verb, said: &str, expected: &str| {
+            let call = Call::object(Attempt::Apply, verb, &kind, namespace, "web", None).unwrap();
+            assert_eq!(account.lacks(call.verb, &call.resource, &call.key, said), expected);
+        };
+        let said = "deployments.apps \"web\" is forbidden: User \"system:serviceaccount:shop:deployer\" cannot patch resource \
+                    \"deployments\" in API group \"apps\" in the namespace \"other\": RBAC: role \"secret\" not found";
+        check(
+            kind("apps/v1", "Deployment", "deployments", true),
+            Some("other"),
+            Verb::Apply,
+            said,
+            "ServiceAccount shop/deployer may not patch deployments.apps in namespace other: it needs a RoleBinding there to a \
+             Role with {apiGroups: [\"apps\"], resources: [deployments], verbs: [get, list, create, patch, delete]}",
+        );
+        check(
+            kind("v1", "Namespace", "namespaces", false),
+            None,
+            Verb::Apply,
+            &said.replace("cannot patch", "cannot create"),
+            "ServiceAccount shop/deployer may not create namespaces in the whole cluster: it needs a ClusterRoleBinding there \
+             to a ClusterRole with {apiGroups: [\"\"], resources: [namespaces], verbs: [get, list, create, patch, delete]}",
+        );
+        check(
+            kind("v1", "Secret", "secrets", true),
+            Some("other"),
+            Verb::Get,
+            "User \"mainstay\" cannot impersonate-on:serviceaccount:get resource \"secrets\" in API group \"\"",
+            "the agent may not act as ServiceAccount shop/deployer: it needs the ClusterRole mainstay-impersonates of \
+             manifests/rbac.yaml",
+        );
+    }
+}

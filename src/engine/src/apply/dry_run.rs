@@ -1,0 +1,126 @@
+//! What an apply of an object would make of it: the same apply as a dry run.
+//!
+//! Invariant: nothing is written. Every request that changes anything asks for a dry run.
+//!
+//! Deliberately absent: what makes way for an apply, and is rewritten for it. Where fields of people's tools would be removed at
+//! an adoption, the answer still has them.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+use super::Writer;
+use crate::managed::autoscaler::Autoscaler;
+use crate::managed::desired::{Desired, without_replicas};
+use crate::managed::inventory::Entry;
+use crate::managed::replacement::{Denied, permit};
+use crate::managed::verdict::resource_version;
+use mainstay_api::git_sync::AllowedBy;
+use mainstay_api::names::MANAGER;
+use mainstay_cluster::{Apply, Error, Kind, Scope, Selection};
+use mainstay_object::{Key, Owner};
+
+/// How often an object that is written all the time is read again.
+const WRITTEN_MEANWHILE: usize = 5;
+
+/// What an apply would do.
+#[derive(Debug)]
+pub enum DryRun {
+    /// The object is not there, and would be created.
+    Created,
+    /// It would not be created now: its namespace, or its kind, is not there yet.
+    CreatedLater(Error),
+    /// It would become what the server answered.
+    Applied {
+        /// The object as it was before.
+        before: Value,
+        /// The object as it would be.
+        after: Value,
+    },
+    /// The server would refuse to change it, and it would be deleted and created anew, which is allowed by this.
+    Replaced(AllowedBy),
+    /// A field differs that cannot be changed, and it may not be replaced.
+    Immutable(Error, Denied),
+    /// It would be refused.
+    Failed(Error),
+}
+
+impl Writer {
+    /// Learns once which workloads an autoscaler scales, as far as the cluster shows it.
+    ///
+    /// # Errors
+    /// The cluster does not show its autoscalers.
+    pub async fn look_at_autoscalers(&self) -> Result<(), Error> {
+        let (version, plural) = ("autoscaling/v2", "horizontalpodautoscalers");
+        let kind = Arc::new(Kind::fixed(version, "HorizontalPodAutoscaler", plural, Scope::Namespaced));
+        let mut list = self.cluster().list(&kind, Selection::default());
+        while let Some(live) = list.next().await {
+            if let Some((workload, autoscaler)) = Autoscaler::read(&live?) {
+                self.store().set_autoscaler(&workload, Some(autoscaler));
+            }
+        }
+        Ok(())
+    }
+
+    /// What an apply of `desired` for its owner would do to the object as it was seen; `None`: it was not there.
+    pub async fn dry_run(&self, owner: &Owner, desired: &Arc<Desired>, seen: Option<&Value>) -> DryRun {
+        let outcome = self.try_apply(owner, desired, seen.cloned()).await;
+        outcome.unwrap_or_else(|error| DryRun::Failed(error.about(&desired.object)))
+    }
+
+    async fn try_apply(
+        &self,
+        owner: &Owner,
+        desired: &Arc<Desired>,
+        mut before: Option<Value>,
+    ) -> Result<DryRun, Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let is_autoscaled = desired.sets_replicas(&desired.body()) && self.store().is_autoscaled(&desired.key);
+        let how = Apply::forced(MANAGER).dry_run();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            // Ours or not, what is ignored of an object that is there stays as it is.
+            let mut body = before.as_ref().map_or_else(|| desired.whole_body(), |live| desired.body_in_place_of(live));
+            if is_autoscaled {
+                without_replicas(&mut body);
+            }
+            if let Some(live) = &before {
+                body["metadata"]["resourceVersion"] = json!(resource_version(live));
+            }
+            match (self.cluster().apply(&desired.kind, namespace, name, &body, how).await, before) {
+                (Ok(_), None) => return Ok(DryRun::Created),
+                (Ok(mut after), Some(before)) => {
+                    if is_autoscaled {
+                        keep_replicas(&before, &mut after);
+                    }
+                    return Ok(DryRun::Applied { before, after });
+                }
+                (Err(error), Some(_)) if error.is_conflict() && tries < WRITTEN_MEANWHILE => {
+                    before = self.cluster().get(&desired.kind, namespace, name).await?;
+                }
+                (Err(error), None) if error.is_not_found() => return Ok(DryRun::CreatedLater(error)),
+                (Err(error), Some(_)) if self.is_refused_for_good(desired, &error).await => {
+                    return Ok(match permit(desired, &self.store().replaced_kinds(owner)) {
+                        Ok(allowed_by) => DryRun::Replaced(allowed_by),
+                        Err(why) => DryRun::Immutable(error.about(&desired.object), why),
+                    });
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+    }
+
+    /// The kind of an object that an inventory lists; `None` if it is not served any more.
+    pub async fn listed_kind(&self, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
+        self.kind_of(key, entry).await
+    }
+}
+
+/// The replica count stays the autoscaler's, who becomes its owner before we let go of it.
+fn keep_replicas(before: &Value, after: &mut Value) {
+    if let (Some(count), Some(spec)) = (before.pointer("/spec/replicas"), after["spec"].as_object_mut()) {
+        spec.insert("replicas".to_owned(), count.clone());
+    }
+}

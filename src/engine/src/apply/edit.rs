@@ -1,0 +1,146 @@
+//! What was changed in an object that was put back, or would be: the fields, their values, and who wrote them.
+//!
+//! Invariant: values of Secrets, and of what has values of Secrets in it, are left out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+
+use crate::managed::collision;
+use crate::managed::desired::Desired;
+use crate::managed::projection::Difference;
+use crate::managed::remaining::Differing;
+use crate::notification::{Change, Message};
+use mainstay_api::git_sync::{self, Revert, UNKNOWN, WHOLE_OBJECT};
+use mainstay_cluster::Error;
+use mainstay_object::{Key, Owner, without_item_names};
+
+/// Changes that one message or record names, at most.
+const SHOWN_CHANGES: usize = 10;
+/// Fields that a message names, at most.
+const SHOWN_FIELDS: usize = 20;
+
+/// What was changed.
+pub(super) struct Edit {
+    /// The fields, the first of them.
+    pub(super) fields: Vec<String>,
+    /// Their values, the first of them.
+    pub(super) changes: Vec<Change>,
+    /// The field manager that wrote them.
+    pub(super) who: String,
+}
+
+impl Edit {
+    /// Of these differences between an object as it was found and as it must be; `None`: it was not there. Where nobody wrote
+    /// the fields, `over` is who wrote in their place.
+    pub(super) fn of(desired: &Desired, differences: Option<Vec<Difference>>, over: Option<String>) -> Self {
+        let fields = match &differences {
+            None => vec![WHOLE_OBJECT.to_owned()],
+            Some(none) if none.is_empty() => vec!["metadata.managedFields".to_owned()],
+            Some(some) => some.iter().map(|difference| difference.path.clone()).collect(),
+        };
+        let differences = differences.unwrap_or_default();
+        let who = differences.iter().find_map(|d| d.who.clone()).or(over).unwrap_or_else(|| UNKNOWN.to_owned());
+        let is_confidential = desired.object.is_confidential();
+        let changes = differences
+            .into_iter()
+            .filter(|_| !is_confidential)
+            .take(SHOWN_CHANGES)
+            .map(|d| Change { field: d.path, found: d.found, restored: d.restored })
+            .collect();
+        Self { fields: few(shown_fields(desired, fields)), changes, who }
+    }
+
+    /// The message that the object was put back, so long after the edit.
+    pub(super) fn reverted(&self, owner: &Owner, key: &Key, latency: Duration) -> Message {
+        Message::Reverted {
+            subject: owner.clone(),
+            object: key.to_string(),
+            fields: self.fields.clone(),
+            changes: self.changes.clone(),
+            who: self.who.clone(),
+            millis: latency.as_secs_f64() * 1000.0,
+        }
+    }
+
+    /// The message that somebody keeps changing these fields.
+    pub(super) fn contended(&self, owner: &Owner, key: &Key) -> Message {
+        let (fields, who) = (self.fields.clone(), self.who.clone());
+        Message::Contended { subject: owner.clone(), object: key.to_string(), fields, who }
+    }
+
+    /// As it is remembered while it is not put back.
+    pub(super) fn differing(&self) -> Differing {
+        Differing { fields: self.fields.clone(), changes: self.status_changes(), who: self.who.clone() }
+    }
+
+    fn status_changes(&self) -> Vec<git_sync::Change> {
+        let change = |change: &Change| git_sync::Change {
+            field: change.field.clone(),
+            found: change.found.clone(),
+            restored: change.restored.clone(),
+        };
+        self.changes.iter().map(change).collect()
+    }
+
+    /// As the status of a GitSync shows it, once the object is put back: so long after the edit, and when that was.
+    pub(super) fn revert(&self, key: &Key, latency: Duration, when: Timestamp) -> Revert {
+        Revert {
+            object: key.to_string(),
+            fields: self.fields.iter().take(SHOWN_CHANGES).cloned().collect(),
+            changes: self.status_changes(),
+            who: self.who.clone(),
+            when: Time(when),
+            latency_ms: i64::try_from(latency.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// The fields of an object as they may be shown.
+pub(super) fn shown_fields(desired: &Desired, fields: Vec<String>) -> Vec<String> {
+    if !desired.object.is_confidential() {
+        return fields;
+    }
+    fields.iter().map(|field| without_item_names(field)).collect()
+}
+
+/// Fields as messages name them. An object has room for tens of thousands, and nobody reads them.
+pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
+    let more = fields.len().saturating_sub(SHOWN_FIELDS);
+    fields.truncate(SHOWN_FIELDS);
+    if more > 0 {
+        fields.push(format!("… and {more} more"));
+    }
+    fields
+}
+
+/// The fields that could not be put back: those that are not ours any more, or those that the server spoke of.
+pub(super) fn fields_not_put_back(desired: &Desired, live: Option<&Value>, error: &Error) -> Vec<String> {
+    let mut fields = live.map(|live| collision::lost(&desired.body_over(live), live)).unwrap_or_default();
+    if fields.is_empty() {
+        let causes = error.refusal().into_iter().flat_map(|refusal| &refusal.causes);
+        fields = causes.map(|cause| cause.field.clone()).filter(|field| !field.is_empty()).collect();
+    }
+    if fields.is_empty() {
+        fields.push(WHOLE_OBJECT.to_owned());
+    }
+    let mut fields = shown_fields(desired, fields);
+    fields.dedup();
+    fields.truncate(SHOWN_CHANGES);
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_fields_a_few_are_named() {
+        let many = |count: usize| (0..count).map(|number| format!("data.{number}")).collect::<Vec<_>>();
+        assert_eq!(few(many(SHOWN_FIELDS)), many(SHOWN_FIELDS));
+        let named = few(many(25_000));
+        assert_eq!((named.len(), named.last().map(String::as_str)), (SHOWN_FIELDS + 1, Some("… and 24980 more")));
+    }
+}

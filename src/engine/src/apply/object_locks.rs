@@ -1,0 +1,78 @@
+//! The locks of objects: one write at a time to each.
+//!
+//! Invariant: nobody waits for a write to another object, however slow its admission is.
+//! Invariant: there is a lock for each object that is being written or waited for, and for no other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
+use mainstay_object::Key;
+
+/// All locks.
+#[derive(Debug, Default)]
+pub(super) struct ObjectLocks(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
+
+/// A held lock.
+#[derive(Debug)]
+pub(super) struct ObjectLock<'l> {
+    #[expect(dead_code, reason = "the lock is held for as long as this is; it is given back before it is forgotten")]
+    guard: OwnedMutexGuard<()>,
+    #[expect(dead_code, reason = "the lock is forgotten with its last user")]
+    user: User<'l>,
+}
+
+/// Somebody who holds a lock or waits for it.
+#[derive(Debug)]
+struct User<'l> {
+    locks: &'l ObjectLocks,
+    key: Key,
+}
+
+impl ObjectLocks {
+    /// Waits until nobody else writes the object.
+    pub(super) async fn lock(&self, key: &Key) -> ObjectLock<'_> {
+        let lock = Arc::clone(self.0.lock().entry(key.clone()).or_default());
+        let user = User { locks: self, key: key.clone() };
+        ObjectLock { guard: lock.lock_owned().await, user }
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        let mut locks = self.locks.0.lock();
+        // Others who hold it or wait for it have it, too.
+        if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            locks.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn key(number: usize) -> Key {
+        Key::new("", "ConfigMap", Some("shop"), format!("o{number}"))
+    }
+
+    #[test]
+    fn only_writes_to_the_same_object_wait_for_each_other_and_nothing_is_left() {
+        let locks = ObjectLocks::default();
+        let held = (0..10_000).map(|number| locks.lock(&key(number)).now_or_never().unwrap()).collect::<Vec<_>>();
+        let seven = key(7);
+        let mut waiting = Box::pin(locks.lock(&seven));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(locks.lock(&key(8)).now_or_never().is_none(), "who gives up waits no longer");
+        drop(held);
+        assert_eq!(locks.0.lock().len(), 1);
+        let next = waiting.as_mut().now_or_never();
+        assert!(next.is_some() && locks.lock(&key(7)).now_or_never().is_none());
+        drop(next);
+        assert!(locks.0.lock().is_empty());
+    }
+}

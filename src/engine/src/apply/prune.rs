@@ -1,0 +1,240 @@
+//! Deletions of objects that left, and releases of those that stay and are nobody's from then on.
+//!
+//! Invariant: an object is deleted only as [`may_delete`] or [`may_delete_child`] saw it, and not while another write to it
+//! is under way.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::Writer;
+use super::delete::{Deleted, Version};
+use crate::managed::deletion::{Deletion, Kept, Permission, may_delete, may_delete_child};
+use crate::managed::installation::Live;
+use crate::managed::inventory::{Entry, Inventory};
+use crate::managed::released;
+use mainstay_api::names::SYNC_LABEL;
+use mainstay_cluster::{Error, Kind, Part, Removal, Terminating};
+use mainstay_object::{Key, Owner, prune_order};
+
+/// Deletions or releases in flight at once.
+const AT_ONCE: usize = 16;
+/// Tries of a release whose object changes under it.
+const TRIES: usize = 3;
+
+/// What became of an object that left.
+#[derive(Debug)]
+pub enum Pruned {
+    /// It is gone, or is not ours any more: it leaves the inventory.
+    Gone {
+        /// Whether we deleted it.
+        deleted: bool,
+    },
+    /// It is being deleted.
+    Terminating {
+        /// Whether we asked for it now; else somebody had asked before.
+        requested: bool,
+        /// What it waits for.
+        awaits: Terminating,
+    },
+    /// It is kept, for a reason.
+    Kept(Kept),
+    /// Another owner has come to want it: it is not deleted.
+    Wanted,
+    /// The deletion was refused.
+    Failed(Error),
+}
+
+impl Writer {
+    /// Deletes what left, the last stage first; `done` gets the outcome of each object. `label` is what the owner's
+    /// objects carry. Whether an object `is_wanted` by another owner is asked right before its deletion: the plan may be
+    /// older than that one.
+    pub async fn prune(
+        &self,
+        label: &str,
+        leaving: Vec<(Key, Entry)>,
+        permission: Permission,
+        is_wanted: impl Fn(&Key) -> bool,
+        mut done: impl FnMut(Key, Pruned),
+    ) {
+        let is_wanted = &is_wanted;
+        let mut leaving = leaving.into_iter().peekable();
+        while let Some(first) = leaving.next() {
+            let order = prune_order(&first.0);
+            let mut together = vec![first];
+            while let Some(next) = leaving.next_if(|(key, _)| prune_order(key) == order) {
+                together.push(next);
+            }
+            let deletions = stream::iter(together).map(|(key, entry)| async move {
+                // A revert that began before the object left must not follow its deletion.
+                let _lock = self.lock_object(&key).await;
+                let pruned = self.prune_now(label, &key, &entry, permission, is_wanted).await;
+                (key, pruned.unwrap_or_else(Pruned::Failed))
+            });
+            let mut deletions = deletions.buffer_unordered(AT_ONCE);
+            while let Some((key, pruned)) = deletions.next().await {
+                done(key, pruned);
+            }
+        }
+    }
+
+    async fn prune_now(
+        &self,
+        label: &str,
+        key: &Key,
+        entry: &Entry,
+        permission: Permission,
+        is_wanted: &impl Fn(&Key) -> bool,
+    ) -> Result<Pruned, Error> {
+        // A kind that is no longer served has no objects.
+        let Some(kind) = self.kind_of(key, entry).await? else { return Ok(Pruned::Gone { deleted: false }) };
+        // Whether somebody else has come to want it is asked anew with every look.
+        let judge = |live: Live<'_>| match self.may_delete(key, live, label, entry, permission) {
+            Deletion::Allowed if is_wanted(key) => Err(Pruned::Wanted),
+            Deletion::Allowed => Ok(()),
+            Deletion::UnderWay(awaits) => Err(Pruned::Terminating { requested: false, awaits }),
+            Deletion::NotOurs => Err(Pruned::Gone { deleted: false }),
+            Deletion::Kept(why) => Err(Pruned::Kept(why)),
+        };
+        let deleted = if self.installation().asks_for(key) {
+            let judge_whole = |live: &Value| {
+                let meta = live.get("metadata").cloned().unwrap_or_default();
+                match serde_json::from_value::<ObjectMeta>(meta) {
+                    Ok(meta) => judge(Live::Whole(&meta, live)),
+                    // What cannot be read as metadata says nothing, so nothing proves that it may go.
+                    Err(_) => Err(Pruned::Kept(Kept::Unproven)),
+                }
+            };
+            without_found(self.delete_as_found(&kind, key, None, judge_whole).await?)
+        } else {
+            without_found(self.delete_as_found(&kind, key, None, |meta| judge(Live::Metadata(meta))).await?)
+        };
+        Ok(match deleted {
+            Deleted::Absent => Pruned::Gone { deleted: false },
+            Deleted::Kept(pruned) => pruned,
+            Deleted::Done { removal: Removal::Terminating(awaits), .. } => {
+                Pruned::Terminating { requested: true, awaits }
+            }
+            Deleted::Done { .. } => Pruned::Gone { deleted: true },
+        })
+    }
+
+    /// Whether an object of the inventory may be deleted as it was found, the Mainstay that runs here spared.
+    pub fn may_delete(
+        &self,
+        key: &Key,
+        live: Live<'_>,
+        label: &str,
+        entry: &Entry,
+        permission: Permission,
+    ) -> Deletion {
+        let (Live::Metadata(meta) | Live::Whole(meta, _)) = live;
+        let deletion = may_delete(key, meta, label, entry, permission, self.now());
+        self.installation().spare(deletion, key, live, permission)
+    }
+
+    /// Deletes a child that its Function, which has the UID `function`, wants no longer, if it is still the one with this UID
+    /// and may be deleted; and forgets it. What the watch showed of it is judged first, and the object itself only when it
+    /// has changed since. Why it is kept, if it is.
+    pub async fn delete_child(
+        &self,
+        (owner, function): (&Owner, &str),
+        kind: &Kind,
+        key: &Key,
+        uid: &str,
+        judged: Option<Version>,
+    ) -> Result<Option<Kept>, Error> {
+        self.store().leave(owner, key);
+        let _lock = self.lock_object(key).await;
+        let judge = |meta: &ObjectMeta| match may_delete_child(meta, function, uid, self.now()) {
+            Deletion::Allowed => Ok(()),
+            Deletion::UnderWay(_) | Deletion::NotOurs => Err(None),
+            Deletion::Kept(why) => Err(Some(why)),
+        };
+        let deleted = self.delete_as_found(kind, key, judged, judge).await?;
+        self.store().remove(owner, key);
+        Ok(if let Deleted::Kept(why) = deleted { why } else { None })
+    }
+
+    /// Makes objects nobody's: takes off our label and our ownership, and changes nothing else in them. `done` gets the
+    /// outcome of each.
+    pub async fn release(
+        &self,
+        label: &str,
+        staying: Vec<(Key, Entry)>,
+        mut done: impl FnMut(&Key, Result<(), Error>),
+    ) {
+        let releases = stream::iter(staying).map(|(key, entry)| async move {
+            let released = self.release_now(label, &key, &entry).await;
+            (key, released)
+        });
+        let mut releases = releases.buffer_unordered(AT_ONCE);
+        while let Some((key, released)) = releases.next().await {
+            done(&key, released);
+        }
+    }
+
+    async fn release_now(&self, label: &str, key: &Key, entry: &Entry) -> Result<(), Error> {
+        let _lock = self.lock_object(key).await;
+        let Some(kind) = self.kind_of(key, entry).await? else { return Ok(()) };
+        let namespace = key.namespace.as_deref();
+        let mut tries = 0;
+        loop {
+            let Some(meta) = self.cluster().get_metadata(&kind, namespace, &key.name).await? else { return Ok(()) };
+            let labels = meta.labels.as_ref();
+            if labels.and_then(|labels| labels.get(SYNC_LABEL)).is_none_or(|value| value != label) {
+                return Ok(());
+            }
+            let fields = serde_json::to_value(meta.managed_fields.unwrap_or_default()).unwrap_or_default();
+            let pointer = SYNC_LABEL.replace('~', "~0").replace('/', "~1");
+            let operations = json!([
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+                {"op": "replace", "path": "/metadata/managedFields", "value": released(&fields)},
+                {"op": "remove", "path": format!("/metadata/labels/{pointer}")},
+            ]);
+            match self.cluster().patch_json(&kind, namespace, &key.name, Part::Main, &operations).await {
+                Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
+                Err(error) if error.is_not_found() => return Ok(()),
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// Which of these objects carry the label, or may: those that cannot be read.
+    pub async fn still_labelled(&self, label: &str, inventory: &Inventory, keys: &[Key]) -> HashSet<Key> {
+        let listed = keys.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone())));
+        let looks = stream::iter(listed.collect::<Vec<_>>()).map(|(key, entry)| async move {
+            let carries = self.carries(label, &key, &entry).await;
+            (key, carries.unwrap_or(true))
+        });
+        let looked = looks.buffer_unordered(AT_ONCE);
+        looked.filter_map(|(key, is_ours)| std::future::ready(is_ours.then_some(key))).collect().await
+    }
+
+    async fn carries(&self, label: &str, key: &Key, entry: &Entry) -> Result<bool, Error> {
+        let Some(kind) = self.kind_of(key, entry).await? else { return Ok(false) };
+        let meta = self.cluster().get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
+        Ok(meta.and_then(|meta| meta.labels?.remove(SYNC_LABEL)).as_deref() == Some(label))
+    }
+
+    pub(super) async fn kind_of(&self, key: &Key, entry: &Entry) -> Result<Option<Arc<Kind>>, Error> {
+        let version =
+            if key.group.is_empty() { entry.version.to_string() } else { format!("{}/{}", key.group, entry.version) };
+        match self.cluster().kind(&version, &key.kind).await? {
+            Some(kind) => Ok(Some(kind)),
+            None => self.cluster().preferred_kind(&key.group, &key.kind).await,
+        }
+    }
+}
+
+/// What became of a deletion, whatever was looked at for it.
+fn without_found<F, K>(deleted: Deleted<F, K>) -> Deleted<(), K> {
+    match deleted {
+        Deleted::Absent => Deleted::Absent,
+        Deleted::Kept(why) => Deleted::Kept(why),
+        Deleted::Done { removal, .. } => Deleted::Done { removal, found: None },
+    }
+}

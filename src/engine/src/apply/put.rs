@@ -1,0 +1,420 @@
+//! An apply for a commit or a Function: what its owner wants becomes what is in the cluster, and is kept from then on.
+//!
+//! Invariant: what is said to be new is never written over what somebody else has put under the name meanwhile.
+//! Invariant: every apply of a managed object goes through [`Writer::put`], [`Writer::revert`] or
+//! [`Writer::hand_over_replicas`], one at a time per object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use serde_json::{Value, json};
+
+use super::Writer;
+use super::follow_up::FollowUp;
+use super::replace::{Occasion, Replaced};
+use super::server_side::Collisions;
+use crate::managed::applied_configuration::AppliedConfiguration;
+use crate::managed::desired::{Desired, without_replicas};
+use crate::managed::object::Answered;
+use crate::managed::pending::Seen;
+use crate::managed::replacement::Denied;
+use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
+use crate::managed::{fields, ownership};
+use crate::notification::Message;
+use mainstay_api::names::MANAGER;
+use mainstay_cluster::{Apply, Error, Terminating};
+use mainstay_object::{Digest, Key, Owner, is_established};
+
+/// Applies of one stage in flight at once.
+const AT_ONCE: usize = 16;
+/// How long a definition may take to be established.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// One object to apply, and how.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What it must be.
+    pub desired: Arc<Desired>,
+    /// What is expected to be there.
+    pub expect: Expect,
+}
+
+/// What an apply expects to find.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expect {
+    /// The object, which is ours already.
+    Ours,
+    /// Nothing: an object that somebody else has created meanwhile stays as it is.
+    Absent,
+    /// An object that is not ours yet; it is adopted only if it is still this version.
+    Version {
+        /// The resource version that was seen.
+        version: String,
+        /// `managedFields` to write first, to take over what people's tools left.
+        take_over: Option<Value>,
+    },
+}
+
+/// What an apply did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The object is new.
+    Created,
+    /// It was changed.
+    Changed,
+    /// It was already so.
+    Unchanged,
+    /// It is under break glass and was not touched.
+    Paused,
+    /// It is being deleted; it will be created again when it is gone.
+    Terminating,
+    /// It was to be new, and somebody else has created one of that name meanwhile.
+    Anothers,
+}
+
+/// What became of one object of a stage.
+#[derive(Debug)]
+pub enum Applied {
+    /// It was applied.
+    Done(Put),
+    /// It was refused.
+    Failed(Error),
+    /// It was refused because a field differs that cannot be changed, and it may not be replaced.
+    Immutable(Error, Denied),
+}
+
+/// Why an apply was not done.
+enum NotPut {
+    Failed(Error),
+    Immutable(Error, Denied),
+}
+
+impl From<Error> for NotPut {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// An answered apply.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// What it did.
+    pub change: Change,
+    /// UID of the object.
+    pub uid: String,
+    /// What is verified of it now.
+    pub digest: Option<Digest>,
+    /// The object.
+    pub answer: Value,
+    /// What an object that is being deleted waits for, if that is known.
+    pub awaits: Option<Terminating>,
+}
+
+impl Writer {
+    /// Applies one stage of a commit, many objects at a time: the outcome of each as it is answered. One object's failure
+    /// holds back nothing but what needs it.
+    pub fn put_stage<'s>(
+        &'s self,
+        owner: &'s Owner,
+        steps: &'s [Step],
+    ) -> impl Stream<Item = (Arc<Desired>, Applied)> + 's {
+        let puts = steps.iter().map(move |step| async move {
+            let _putting = self.begin_put();
+            // Drift goes before sync work.
+            self.yield_to_reverts().await;
+            let desired = Arc::clone(&step.desired);
+            let applied = match self.put_or_deny(owner, step).await {
+                Ok(put) if desired.key.is("apiextensions.k8s.io", "CustomResourceDefinition") => {
+                    self.await_established(owner, &desired, put).await
+                }
+                Ok(put) => Applied::Done(put),
+                Err(NotPut::Immutable(error, why)) => Applied::Immutable(error, why),
+                Err(NotPut::Failed(error)) => Applied::Failed(error),
+            };
+            (desired, applied)
+        });
+        stream::iter(puts).buffer_unordered(AT_ONCE)
+    }
+
+    /// Applies an object for its owner. The answer is its last apply from then on.
+    pub async fn put(&self, owner: &Owner, step: &Step) -> Result<Put, Error> {
+        self.put_or_deny(owner, step).await.map_err(|not_put| match not_put {
+            NotPut::Failed(error) | NotPut::Immutable(error, _) => error,
+        })
+    }
+
+    async fn put_or_deny(&self, owner: &Owner, step: &Step) -> Result<Put, NotPut> {
+        let desired = &step.desired;
+        let key = &desired.key;
+        let _lock = self.lock_object(key).await;
+        // Whoever is not known any more wants nothing.
+        let Some(acting) = self.acting_for(owner) else { return Ok(Put::without(Change::Anothers)) };
+        let (version, seen) = {
+            let mut store = self.store();
+            let is_taken = step.expect == Expect::Absent && store.is_applied_for_another(owner, key);
+            if is_taken || store.is_outranked(owner, key) {
+                return Ok(Put::without(Change::Anothers));
+            }
+            let Some(begun) = store.begin_put(owner, desired) else {
+                store.note_held_back(key, self.now());
+                return Ok(Put::without(Change::Paused));
+            };
+            if store.begin_watch(desired) {
+                self.follow_up(FollowUp::Watch(Arc::clone(&desired.kind)));
+            }
+            begun
+        };
+        let under_way = UnderWay { writer: self, desired, seen: Some(seen) };
+        let outcome = acting.put_now(owner, step, &version).await;
+        let seen = under_way.end();
+        match &outcome {
+            Ok(put) if put.change == Change::Anothers => self.store().put_failed(desired, seen, false),
+            // The object as it is stays what was last applied to it, until it is gone.
+            Ok(put) if put.awaits.is_some() => self.succeed_later(desired, seen),
+            Err(NotPut::Immutable(..)) => self.succeed_later(desired, seen),
+            Ok(put) => {
+                self.forget_backoff(key, put.change);
+                self.retry_dependents(desired);
+            }
+            Err(NotPut::Failed(error)) => self.store().put_failed(desired, seen, error.is_outcome_unknown()),
+        }
+        self.finish(key);
+        outcome
+    }
+
+    /// An object cannot become what is desired before it is gone.
+    fn succeed_later(&self, desired: &Arc<Desired>, seen: Option<Box<Seen>>) {
+        let mut store = self.store();
+        store.put_failed(desired, seen, false);
+        store.set_successor(desired);
+    }
+
+    /// Keeps an object that an agent before this one applied and that is not kept yet, if the live object is
+    /// what an apply would make of it now; whether it is.
+    pub async fn keep_applied(
+        &self,
+        owner: &Owner,
+        desired: &Arc<Desired>,
+        uid: &str,
+        applied: &AppliedConfiguration,
+    ) -> bool {
+        let mut body = desired.body();
+        if desired.sets_replicas(&body) {
+            self.know_autoscalers().await;
+            if self.store().is_autoscaled(&desired.key) {
+                without_replicas(&mut body);
+            }
+        }
+        let mut store = self.store();
+        if !applied.is_of(body) || store.get(&desired.key).is_some() {
+            return false;
+        }
+        let verified = LastApplied { uid: uid.into(), digest: Some(applied.projection), ..LastApplied::default() };
+        store.hold(owner, Arc::clone(desired), verified);
+        true
+    }
+
+    async fn put_now(&self, owner: &Owner, step: &Step, before: &str) -> Result<Put, NotPut> {
+        let desired = &step.desired;
+        if self.make_way_for_rerun(owner, desired).await? {
+            return Ok(Put::without(Change::Terminating));
+        }
+        let is_new = step.expect == Expect::Absent && before.is_empty();
+        let mut body = if is_new { desired.whole_body() } else { desired.body() };
+        if desired.sets_replicas(&body) {
+            self.settle_replicas(desired, &mut body).await?;
+        }
+        let mut expected = None;
+        let mut takes_over = false;
+        if let Expect::Version { version, take_over } = &step.expect {
+            expected = Some(match take_over {
+                Some(entries) => self.rewrite(desired, version, entries).await?,
+                None => version.clone(),
+            });
+            takes_over = take_over.is_some();
+        }
+        let mut before = before.to_owned();
+        let given_up = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
+        if let Some(given_up) = given_up {
+            // Giving something up is no change of the object.
+            for known in [expected.as_mut(), Some(&mut before)].into_iter().flatten() {
+                if *known == given_up.before {
+                    known.clone_from(&given_up.after);
+                }
+            }
+        }
+        if let Some(version) = &expected {
+            body["metadata"]["resourceVersion"] = json!(version);
+        }
+        let applied = if is_new {
+            match self.create_now(desired, &body).await? {
+                Some(created) => Ok(created),
+                None => return Ok(Put::without(Change::Anothers)),
+            }
+        } else {
+            let applied = self.apply(desired, &mut body, None, Collisions::MakeWay).await;
+            applied.map(|applied| (applied.answer, applied.answered))
+        };
+        let (answer, answered) = match applied {
+            // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
+            Err(error) if error.is_invalid() && takes_over => {
+                let version = self.give_up_ownership(desired).await?;
+                body["metadata"]["resourceVersion"] = json!(version);
+                match self.apply(desired, &mut body, None, Collisions::Stay).await {
+                    Ok(applied) => {
+                        self.announce_left(owner, desired, &error);
+                        (applied.answer, applied.answered)
+                    }
+                    Err(error) => return self.put_anew(owner, desired, &body, error).await,
+                }
+            }
+            Err(error) => return self.put_anew(owner, desired, &body, error).await,
+            Ok(applied) => applied,
+        };
+        let digest = answered.last_applied.digest;
+        self.store().answered(desired, answered);
+        let known = expected.as_deref().unwrap_or(&before);
+        let change = if is_terminating(&answer) {
+            Change::Terminating
+        } else if is_new {
+            Change::Created
+        } else if !known.is_empty() && resource_version(&answer) == known {
+            Change::Unchanged
+        } else {
+            Change::Changed
+        };
+        Ok(Put { change, uid: uid(&answer).to_owned(), digest, answer, awaits: None })
+    }
+
+    /// An apply was refused: where that is because of a field that cannot be changed, the object is replaced, if it may be.
+    async fn put_anew(
+        &self,
+        owner: &Owner,
+        desired: &Arc<Desired>,
+        body: &Value,
+        refused: Error,
+    ) -> Result<Put, NotPut> {
+        match self.replace(owner, desired, body, &refused, Occasion::Commit).await? {
+            Replaced::No => Err(NotPut::Failed(refused)),
+            Replaced::Denied(why) => Err(NotPut::Immutable(refused, why)),
+            Replaced::Awaited(awaits) => Ok(Put { awaits: Some(awaits), ..Put::without(Change::Terminating) }),
+            Replaced::Gone => {
+                let mut body = if desired.ignored.is_some() { self.body_of_new(desired).await } else { body.clone() };
+                body["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
+                let Some((answer, answered)) = self.create_now(desired, &body).await? else {
+                    return Ok(Put::without(Change::Anothers));
+                };
+                let digest = answered.last_applied.digest;
+                self.store().answered(desired, answered);
+                let uid = uid(&answer).to_owned();
+                Ok(Put { change: Change::Changed, uid, digest, answer, awaits: None })
+            }
+        }
+    }
+
+    /// Applies an object that is to be new; `None` when somebody else has created one of that name, which is left as it
+    /// was. An apply cannot be told to create only; but unforced it changes nothing that others own.
+    pub(super) async fn create_now(
+        &self,
+        desired: &Arc<Desired>,
+        body: &Value,
+    ) -> Result<Option<(Value, Answered)>, Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let apply = async |body: &Value| {
+            let applied = self.cluster().apply(&desired.kind, namespace, name, body, Apply::unforced(MANAGER)).await;
+            applied.map_err(|error| error.about(&desired.object))
+        };
+        let answer = match apply(body).await {
+            Err(error) if error.is_conflict() => return Ok(None),
+            answer => answer?,
+        };
+        if fields::entries(&answer).any(|entry| entry.manager != MANAGER) {
+            // Nothing of theirs was changed, but ours was added: it goes out again. By its UID, for if theirs is gone by
+            // now, an apply would create one that holds nothing.
+            let nothing = json!({
+                "apiVersion": desired.kind.api_version(), "kind": &*desired.kind.kind,
+                "metadata": {"name": name, "namespace": namespace, "uid": uid(&answer)},
+            });
+            return match apply(&nothing).await {
+                Err(error) if !error.is_conflict() => Err(error),
+                _ => Ok(None),
+            };
+        }
+        let answer = self.give_up_applied(desired, answer).await;
+        let rules = self.store().health_rules(&desired.key);
+        let answered = Answered::of(desired, &answer, body, rules.as_deref());
+        Ok(Some((answer, answered)))
+    }
+
+    async fn give_up_ownership(&self, desired: &Desired) -> Result<String, Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(String::new()) };
+        let entries = ownership::released(live.pointer("/metadata/managedFields").unwrap_or(&Value::Null));
+        self.rewrite(desired, resource_version(&live), &entries).await
+    }
+
+    /// Waits until a definition is established; what needs it comes in a later stage.
+    async fn await_established(&self, owner: &Owner, definition: &Desired, put: Put) -> Applied {
+        let Some(acting) = self.acting_for(owner) else { return Applied::Done(put) };
+        let mut waited = Duration::ZERO;
+        let mut answer = put.answer.clone();
+        while !is_established(&answer) && waited < ESTABLISHED_WITHIN {
+            tokio::time::sleep(LOOK_EVERY).await;
+            waited += LOOK_EVERY;
+            match acting.cluster().get(&definition.kind, None, &definition.key.name).await {
+                Ok(Some(live)) => answer = live,
+                Ok(None) => {}
+                Err(error) => return Applied::Failed(error),
+            }
+        }
+        self.cluster().kinds_changed();
+        Applied::Done(put)
+    }
+
+    fn announce_left(&self, owner: &Owner, desired: &Desired, error: &Error) {
+        let (subject, object) = (owner.clone(), desired.key.to_string());
+        let message = Message::NotRemoved { subject, object, cause: error.cause_text() };
+        self.announce(owner, None, &message);
+    }
+
+    fn forget_backoff(&self, key: &Key, change: Change) {
+        if matches!(change, Change::Created | Change::Changed)
+            && let Some(mut managed) = self.store().get_mut(key)
+        {
+            managed.damping = None;
+        }
+    }
+}
+
+/// An apply that is under way. If whoever waits for it panics or is dropped, it may have been carried out or not, and the
+/// object must not count as being written for ever.
+struct UnderWay<'w> {
+    writer: &'w Writer,
+    desired: &'w Arc<Desired>,
+    /// What was seen of the object before; `None` once the apply has ended.
+    seen: Option<Option<Box<Seen>>>,
+}
+
+impl UnderWay<'_> {
+    /// It has ended. What was seen of the object before.
+    fn end(mut self) -> Option<Box<Seen>> {
+        self.seen.take().flatten()
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(seen) = self.seen.take() {
+            self.writer.store().put_failed(self.desired, seen, true);
+            self.writer.finish(&self.desired.key);
+        }
+    }
+}
+
+impl Put {
+    fn without(change: Change) -> Self {
+        Self { change, uid: String::new(), digest: None, answer: Value::Null, awaits: None }
+    }
+}

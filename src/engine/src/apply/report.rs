@@ -1,0 +1,101 @@
+//! Drift that the policy leaves as it is: reported, by asking the server what a revert would do.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Writer;
+use super::edit::{Edit, few, shown_fields};
+use crate::managed::desired::{Desired, without_replicas, yield_to_people};
+use crate::managed::pending::{Seen, Sight};
+use crate::managed::revert_backoff::Shift;
+use crate::managed::verdict::{Reason, Verdict};
+use crate::managed::{collision, projection};
+use crate::notification::Message;
+use mainstay_api::git_sync::UNKNOWN;
+use mainstay_api::names::MANAGER;
+use mainstay_cluster::{Apply, Error};
+
+impl Writer {
+    /// Reports the drift of an object. Changes that are repeated are reported less and less often, with the backoff of
+    /// reverts.
+    pub(super) async fn report_now(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<(), Error> {
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let live = match seen.live.as_ref().and_then(Sight::value) {
+            Some(live) => Some(live),
+            None => match self.cluster().get(&desired.kind, namespace, name).await? {
+                Some(live) if !self.is_reported_drift(desired, &live) => return Ok(()),
+                None if self.stays_absent(&desired.key) => return Ok(()),
+                live => live.map(Cow::Owned),
+            },
+        };
+        let mut body = live.as_deref().map_or_else(|| desired.whole_body(), |live| desired.body_over(live));
+        let found = match &live {
+            None => Edit::of(desired, None, None),
+            Some(live) => {
+                if self.store().is_autoscaled(&desired.key) {
+                    without_replicas(&mut body);
+                }
+                yield_to_people(&mut body, live);
+                let how = Apply::forced(MANAGER).dry_run();
+                let woken = self.store().woken(desired, live);
+                match self.cluster().apply(&desired.kind, namespace, name, &body, how).await {
+                    Ok(mut answer) => {
+                        if let Some(count) = woken {
+                            answer["spec"]["replicas"] = count.into();
+                        }
+                        let answer = desired.view(&answer);
+                        let empty_containers = projection::empty_containers(&answer, &body);
+                        let differences = projection::differences(&desired.view(live), &answer, &empty_containers);
+                        if woken.is_none() && differences.is_empty() {
+                            self.end_drift(&desired.key);
+                            return Ok(());
+                        }
+                        Edit::of(desired, Some(differences), None)
+                    }
+                    // What collides with ours makes way where it is put back, and is told where it is not.
+                    Err(error) if error.is_invalid() => {
+                        let fields = collision::lost(&body, live);
+                        if fields.is_empty() {
+                            return Err(error.about(&desired.object));
+                        }
+                        let over = collision::known(&body, live, &self.now().to_string()).and_then(|found| found.who);
+                        let fields = few(shown_fields(desired, fields));
+                        Edit { fields, changes: Vec::new(), who: over.unwrap_or_else(|| UNKNOWN.to_owned()) }
+                    }
+                    Err(error) => return Err(error.about(&desired.object)),
+                }
+            }
+        };
+        let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
+        let Some(owner) = owner else { return Ok(()) };
+        let (key, live) = (&desired.key, live.as_deref().unwrap_or(&Value::Null));
+        let (fields, who) = (found.fields.clone(), found.who.clone());
+        let message = Message::DriftSeen { subject: owner.clone(), object: key.to_string(), fields, who };
+        self.announce(&owner, Some((desired, live)), &message);
+        if let Some(mut managed) = self.store().get_mut(key) {
+            managed.succeeded();
+        }
+        let seen = Some(live).filter(|live| !live.is_null());
+        let is_unseen = self.store().note_reported(key, found.differing(), seen, self.now());
+        if is_unseen {
+            self.watch_by_name(desired);
+        }
+        if self.store().count_change(key, self.clock(), &found.fields, &found.who) == Shift::Contended {
+            self.announce(&owner, Some((desired, live)), &found.contended(&owner, key));
+        }
+        self.notify(&owner);
+        Ok(())
+    }
+
+    /// Whether an object that had to be read is to be reported.
+    fn is_reported_drift(&self, desired: &Desired, live: &Value) -> bool {
+        // Judged as ever, for what follows from it besides the report.
+        if self.must_put_back(desired, live) {
+            return false;
+        }
+        let verdict = self.store().judge(&desired.key, live, self.now());
+        verdict == Verdict::LeaveAlone(Reason::Report)
+    }
+}

@@ -1,0 +1,350 @@
+//! A revert: an object is put back, and what was changed, by whom and for how long is recorded.
+//!
+//! Deliberately absent: the decision that an object must be put back; it was made when the object was seen, and is made
+//! here only for objects that had to be read first.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Writer;
+use super::edit::{Edit, fields_not_put_back};
+use super::load::{ServerLoad, is_overloaded};
+use super::replace::{Occasion, Replaced};
+use super::server_side::{Collisions, InPlace};
+use crate::managed::attempts::Ground;
+use crate::managed::autoscaler::is_at_zero;
+use crate::managed::desired::{Desired, Mark, yield_to_people};
+use crate::managed::object::{Answered, NotPutBack, REMARKABLE};
+use crate::managed::pending::{Next, Seen, Sight};
+use crate::managed::revert_backoff::Shift;
+use crate::managed::verdict::{Reason, Verdict, resource_version};
+use crate::managed::writes::Begun;
+use crate::managed::{additions, projection, reserved};
+use crate::notification::Message;
+use mainstay_api::git_sync::{DriftReason, WHOLE_OBJECT};
+use mainstay_cluster::Error;
+use mainstay_object::failure::{Backoff, caught, caught_now};
+use mainstay_object::{Key, Owner, printable};
+
+/// How long a revert that failed waits before it is tried again.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
+
+/// Why an object was not put back.
+struct NotDone {
+    error: Error,
+    /// What to do about it, where a field differs that cannot be changed.
+    advice: Option<String>,
+}
+
+impl From<Error> for NotDone {
+    fn from(error: Error) -> Self {
+        Self { error, advice: None }
+    }
+}
+
+impl Writer {
+    /// Puts a queued object back, or reports its drift, if that still has to be done and no newer generation overtook this
+    /// one. What that says about the server.
+    pub(crate) async fn revert(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
+        let reverted = caught(self.liveness().track(self.revert_now(key, generation))).await;
+        let Err(panicked) = reverted else { return reverted.unwrap_or_default() };
+        // As a revert that failed: it is tried again after a while.
+        let _lock = self.lock_object(key).await;
+        let desired = self.desired(key)?;
+        let seen = Seen { live: None, gone_at: None, at: Instant::now() };
+        let cause = panicked.to_string();
+        let failure = NotPutBack { reports: false, fields: Vec::new(), cause, advice: None, ground: Ground::default() };
+        // Whether this panics, too, changes nothing: the object is looked at when it is seen again.
+        let _ = caught_now(|| self.note_failure(&desired, seen, failure, None));
+        self.finish(key);
+        None
+    }
+
+    async fn revert_now(&self, key: &Key, generation: u32) -> Option<ServerLoad> {
+        let _lock = self.lock_object(key).await;
+        let Begun { owner, desired, seen, reports } = self.store().begin_revert(key, generation)?;
+        let Some(acting) = self.acting_for(&owner) else {
+            self.finish(key);
+            return None;
+        };
+        let mut load = None;
+        if let Some(seen) = seen {
+            let sent = Instant::now();
+            let dead_owner = if seen.live.is_none() && !reports { acting.dead_owner(&desired).await } else { None };
+            if let Some(cause) = dead_owner {
+                self.store().note_absent(key);
+                let (fields, ground) = (vec![WHOLE_OBJECT.to_owned()], Ground::default());
+                self.note_failure(&desired, seen, NotPutBack { reports, fields, cause, advice: None, ground }, None);
+            } else {
+                let done = if reports {
+                    acting.report_now(&desired, &seen).await.map(|()| None).map_err(NotDone::from)
+                } else {
+                    acting.put_back(&desired, &seen).await
+                };
+                load = match done {
+                    Ok(load) => load,
+                    Err(not_done) => self.fail(&desired, seen, &not_done, reports, sent),
+                };
+            }
+        }
+        self.finish(key);
+        load
+    }
+
+    /// Applies what an object must be, and records what was changed in it.
+    async fn put_back(&self, desired: &Arc<Desired>, seen: &Seen) -> Result<Option<ServerLoad>, NotDone> {
+        let (key, namespace) = (&desired.key, desired.key.namespace.as_deref());
+        let mut found = seen.live.as_ref().and_then(Sight::value);
+        if found.is_none() {
+            found = self.cluster().get(&desired.kind, namespace, &key.name).await?.map(Cow::Owned);
+            match &found {
+                Some(live) if !self.must_put_back(desired, live) => return Ok(None),
+                None if self.stays_absent(key) => return Ok(None),
+                None => self.store().note_absent(key),
+                Some(_) => {}
+            }
+        }
+        let found = found.as_deref();
+        let successor = self.store().successor(key).filter(|_| found.is_none());
+        let is_outdated = self.store().get(key).is_some_and(|managed| managed.applied.is_outdated());
+        let asked_by_commit = is_outdated || successor.is_some();
+        let desired = successor.as_ref().unwrap_or(desired);
+        let mut body = desired.body();
+        self.settle_ignored(desired, &mut body, found).await?;
+        if desired.sets_replicas(&body) || found.is_some_and(is_at_zero) {
+            self.settle_replicas(desired, &mut body).await?;
+        }
+        if let Some(live) = found.filter(|_| !asked_by_commit) {
+            yield_to_people(&mut body, live);
+        }
+        let (sent, in_flight) = (Instant::now(), self.reverts_in_flight());
+        let mut is_replaced = false;
+        let InPlace { answer, answered, over } = match self.apply(desired, &mut body, found, Collisions::MakeWay).await
+        {
+            Ok(applied) => applied,
+            Err(refused) => {
+                is_replaced = true;
+                let Some(created) = self.put_back_anew(desired, &body, refused).await? else { return Ok(None) };
+                created
+            }
+        };
+        let load = Some(ServerLoad::Answered { sent, in_flight, at: Instant::now() });
+        let is_unchanged = found.is_some_and(|live| resource_version(live) == resource_version(&answer));
+        let edit = (!asked_by_commit && !is_replaced && !is_unchanged).then(|| {
+            let differences = found.map(|found| {
+                let empty_containers = &answered.last_applied.empty_containers;
+                let mut all = projection::differences(&desired.view(found), &desired.view(&answer), empty_containers);
+                reserved::add_differences(&mut all, desired.mark.reserved(), found, &answer);
+                if self.store().takes_back(desired) {
+                    additions::add_differences(&mut all, desired, &desired.view(found), &answer);
+                }
+                all
+            });
+            Edit::of(desired, differences, over)
+        });
+        let owner = self.store().answered(desired, answered);
+        self.retry_dependents(desired);
+        let Some(owner) = owner else { return Ok(load) };
+        if let Some(edit) = edit {
+            let latency = seen.at.elapsed();
+            self.store().record(&owner, edit.revert(key, latency, self.now() - latency));
+            self.announce(&owner, Some((desired, &answer)), &edit.reverted(&owner, key, latency));
+            if self.store().count_change(key, self.clock(), &edit.fields, &edit.who) == Shift::Contended {
+                self.announce(&owner, Some((desired, &answer)), &edit.contended(&owner, key));
+            }
+        }
+        self.notify(&owner);
+        Ok(load)
+    }
+
+    /// An apply was refused: where that is because of a field that cannot be changed, what is there is replaced, if it may be.
+    /// `None`: it is still being deleted, and the drift loop creates the object when it is gone.
+    async fn put_back_anew(
+        &self,
+        desired: &Arc<Desired>,
+        body: &Value,
+        refused: Error,
+    ) -> Result<Option<InPlace>, NotDone> {
+        let owner = self.store().get(&desired.key).map(|managed| managed.owner.clone());
+        let Some(owner) = owner else { return Err(refused.into()) };
+        match self.replace(&owner, desired, body, &refused, Occasion::Drift).await? {
+            Replaced::No => Err(refused.into()),
+            Replaced::Denied(why) => {
+                let advice = format!("a field differs that cannot be changed; {}", why.text(&desired.key));
+                Err(NotDone { error: refused, advice: Some(advice) })
+            }
+            Replaced::Awaited(_) => Ok(None),
+            Replaced::Gone => match self.create_anew(desired, body).await? {
+                Some((answer, answered)) => Ok(Some(InPlace { answer, answered, over: None })),
+                // Somebody was faster.
+                None => Err(refused.into()),
+            },
+        }
+    }
+
+    /// Creates an object that is gone and whose update with `body` was refused.
+    async fn create_anew(&self, desired: &Arc<Desired>, body: &Value) -> Result<Option<(Value, Answered)>, Error> {
+        if desired.ignored.is_none() {
+            return self.create_now(desired, body).await;
+        }
+        let whole = self.body_of_new(desired).await;
+        self.create_now(desired, &whole).await
+    }
+
+    /// Whether an object is now as it was last applied for its owner, as far as that can be known.
+    pub async fn is_in_sync(&self, owner: &Owner, key: &Key) -> bool {
+        let Some(desired) = self.desired(key) else { return false };
+        let Some(acting) = self.acting_for(owner) else { return false };
+        let live = acting.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await;
+        live.ok().flatten().is_some_and(|live| self.store().is_in_sync(owner, key, &live, self.now()))
+    }
+
+    /// Whether an object that had to be read may and must be put back now.
+    pub(super) fn must_put_back(&self, desired: &Desired, live: &Value) -> bool {
+        let key = &desired.key;
+        let verdict = self.store().judge(key, live, self.now());
+        match verdict {
+            Verdict::Revert => return true,
+            Verdict::InSync => {
+                let resumed = self.store().get_mut(key).is_some_and(|mut managed| managed.phase.end_pause());
+                if resumed {
+                    self.carry_out(key, Next::Resumed);
+                }
+            }
+            Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
+                let new = self.store().get_mut(key).is_some_and(|mut m| m.phase.begin_pause(until));
+                if new {
+                    self.carry_out(key, Next::Paused(until));
+                }
+            }
+            Verdict::AwaitDeletion | Verdict::LeaveAlone(_) => {}
+        }
+        let unmarked = !desired.mark.is_on(live);
+        if unmarked && matches!(verdict, Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::BreakGlass(_))) {
+            self.watch_by_name(desired);
+        }
+        self.notify_owner_of(key);
+        false
+    }
+
+    /// A revert or report failed. What that says about the server.
+    fn fail(
+        &self,
+        desired: &Arc<Desired>,
+        seen: Seen,
+        NotDone { error, advice }: &NotDone,
+        reports: bool,
+        sent: Instant,
+    ) -> Option<ServerLoad> {
+        let key = &desired.key;
+        let again = self.store().get(key).is_some_and(|managed| managed.attempts() > 0);
+        let overloaded = ServerLoad::Overloaded { sent, retry_after: error.retry_after() };
+        let load = is_overloaded(error, again).then_some(overloaded);
+        let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
+        let fields = fields_not_put_back(desired, live.as_ref(), error);
+        let cause = match &desired.mark {
+            Mark::Label(_) => error.cause_at(&desired.object.place),
+            Mark::Controller { .. } => error.cause_text(),
+        };
+        let failure = NotPutBack { reports, fields, cause, advice: advice.clone(), ground: Ground::of(error) };
+        self.note_failure(desired, seen, failure, error.retry_after());
+        load
+    }
+
+    /// An object is not as it must be, for a reason. It is looked at again after its backoff, and not before `after`.
+    fn note_failure(&self, desired: &Arc<Desired>, seen: Seen, failure: NotPutBack, after: Option<Duration>) {
+        let key = &desired.key;
+        let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
+        let NotPutBack { reports, fields, .. } = failure.clone();
+        let cause = failure.text();
+        let failed = self.store().revert_failed(key, seen, failure);
+        let Some((owner, attempts)) = failed else { return };
+        if !reports && attempts >= REMARKABLE {
+            let (subject, object) = (owner.clone(), key.to_string());
+            let message = Message::NotPutBack { subject, object, fields, cause };
+            let live = live.as_ref().unwrap_or(&Value::Null);
+            self.announce(&owner, Some((desired, live)), &message);
+        }
+        let wait = RETRY.jittered(attempts, fastrand::f64()).max(after.unwrap_or_default());
+        if let Some(mut managed) = self.store().get_mut(key)
+            && let Some(reverts) = &mut managed.failing().reverts
+        {
+            reverts.not_before = Some(Instant::now() + wait);
+        }
+        let reason = if reports { DriftReason::Report } else { DriftReason::RevertFailed };
+        let now = self.now();
+        self.store().note_not_put_back(key, live.as_ref(), reason, now + wait, now);
+        self.notify(&owner);
+    }
+
+    /// The object is gone. Whether it stays so, for it had ended.
+    pub(super) fn stays_absent(&self, key: &Key) -> bool {
+        let stays = self.store().stays_absent(key);
+        if stays {
+            self.notify_owner_of(key);
+        }
+        stays
+    }
+
+    /// What is said of an object that vanished and whose document names owners none of which is there: the garbage
+    /// collector takes it away as often as it is put back. An owner that cannot be looked up counts as there.
+    async fn dead_owner(&self, desired: &Desired) -> Option<String> {
+        if self.store().get(&desired.key).is_some_and(|managed| managed.ended.is_some()) {
+            return None;
+        }
+        let body = desired.object.value();
+        let owners = body.pointer("/metadata/ownerReferences")?.as_array().filter(|owners| !owners.is_empty())?;
+        let mut named = String::new();
+        for owner in owners {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let kind = self.cluster().kind(text("apiVersion"), text("kind")).await.ok()??;
+            let namespace = desired.key.namespace.as_deref().filter(|_| kind.namespaced);
+            let live = self.cluster().get_metadata(&kind, namespace, text("name")).await.ok()?;
+            if live.is_some_and(|live| live.uid.as_deref() == Some(text("uid"))) {
+                return None;
+            }
+            let [kind, name, uid] = [text("kind"), text("name"), text("uid")].map(printable);
+            named = format!("its owner {kind} {name} (uid {uid})");
+        }
+        Some(format!(
+            "{named} does not exist, so the garbage collector deletes it; take metadata.ownerReferences out of its manifest"
+        ))
+    }
+
+    /// A Namespace, a definition, or a right of a ServiceAccount is there: what failed for want of it is tried at once.
+    pub(super) fn retry_dependents(&self, desired: &Desired) {
+        let key = &desired.key;
+        let waited = if key.is("", "Namespace") {
+            self.store().failed(|other| other.namespace.as_deref() == Some(&key.name))
+        } else if key.is("apiextensions.k8s.io", "CustomResourceDefinition") {
+            let group = key.name.split_once('.').map_or("", |(_, group)| group);
+            self.store().failed(|other| &*other.group == group)
+        } else if &*key.group == "rbac.authorization.k8s.io" {
+            self.store().failed(|other| key.namespace.is_none() || key.namespace == other.namespace)
+        } else {
+            return;
+        };
+        for key in waited {
+            let ready = self.store().reset_failure(&key);
+            if ready {
+                self.carry_out(&key, Next::Queue);
+            }
+        }
+    }
+
+    /// Ends a write and looks at what was seen meanwhile.
+    pub(super) fn finish(&self, key: &Key) {
+        let next = self.store().end(key, self.now());
+        self.carry_out(key, next);
+    }
+
+    pub(super) fn notify_owner_of(&self, key: &Key) {
+        let owner = self.store().get(key).map(|managed| managed.owner.clone());
+        if let Some(owner) = owner {
+            self.notify(&owner);
+        }
+    }
+}

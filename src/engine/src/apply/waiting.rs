@@ -1,0 +1,43 @@
+//! Reverts that wait: what differs meanwhile is said in the status.
+//!
+//! Deliberately absent: how long they wait (`managed::revert_backoff`), and the waiting itself (`drift`).
+
+use std::time::Duration;
+
+use super::Writer;
+use crate::managed::drifted::Waiting;
+use mainstay_object::Key;
+
+/// Shorter waits are over before anybody reads of them.
+const REMARKABLE: Duration = Duration::from_secs(1);
+
+impl Writer {
+    /// The revert or report of an object, of this generation, begins so much later: until then its drift remains. An object
+    /// that vanished is read once, for it may have lost only its label.
+    pub(crate) async fn note_waiting(&self, key: &Key, generation: u32, wait: Duration) {
+        if wait < REMARKABLE {
+            return;
+        }
+        let (now, waiting) = (self.now(), self.store().waiting(key, generation));
+        let Some(Waiting { owner, desired, mut live, is_missing }) = waiting else { return };
+        if is_missing && let Some(acting) = self.acting_for(&owner) {
+            let found = acting.cluster().get(&desired.kind, key.namespace.as_deref(), &key.name).await;
+            match found {
+                Ok(None) => self.store().note_absent(key),
+                Ok(found) => live = found,
+                // It is read again when its turn comes.
+                Err(_) => {}
+            }
+        }
+        let owner = self.store().note_waiting(key, generation, live.as_ref(), now + wait, now);
+        if let Some(owner) = owner {
+            self.notify(&owner);
+        }
+    }
+
+    /// An object turned out to differ in nothing.
+    pub(super) fn end_drift(&self, key: &Key) {
+        self.store().end_drift(key);
+        self.notify_owner_of(key);
+    }
+}

@@ -1,0 +1,45 @@
+//! The workloads of the store that an autoscaler scales.
+
+use serde_json::Value;
+
+use super::autoscaler::{Autoscaler, is_at_zero};
+use super::desired::Desired;
+use super::store::Store;
+use mainstay_object::Key;
+
+impl Store {
+    /// What scales a workload is this from now on, or nothing. Whether it is kept and has to be looked at for that, and then
+    /// whether it changes what is applied to it.
+    pub(crate) fn set_autoscaler(&mut self, workload: &Key, autoscaler: Option<Autoscaler>) -> Option<bool> {
+        let old = match autoscaler {
+            Some(autoscaler) => self.autoscaled.insert(workload.clone(), autoscaler),
+            None => self.autoscaled.remove(workload),
+        };
+        let managed = self.objects.get(workload)?;
+        let came_or_went = old.is_some() != autoscaler.is_some();
+        let is_outdated = came_or_went && managed.desired.sets_replicas(&managed.desired.body());
+        let may_wake = managed.is_at_zero && old != autoscaler;
+        (is_outdated || may_wake).then_some(is_outdated)
+    }
+
+    /// The workloads that an autoscaler scales.
+    pub(crate) fn autoscaled(&self) -> impl Iterator<Item = &Key> {
+        self.autoscaled.keys()
+    }
+
+    pub(crate) fn is_autoscaled(&self, key: &Key) -> bool {
+        self.autoscaled.contains_key(key)
+    }
+
+    /// Whether what scales a workload may leave it at 0.
+    pub(crate) fn may_rest(&self, workload: &Key) -> bool {
+        self.autoscaled.get(workload).is_some_and(|autoscaler| autoscaler.may_rest())
+    }
+
+    /// How many replicas an autoscaled workload that is at 0 must have; `None` when 0 is right.
+    pub(crate) fn woken(&self, desired: &Desired, live: &Value) -> Option<i64> {
+        let autoscaler =
+            self.autoscaled.get(&desired.key).filter(|_| is_at_zero(live) && !desired.ignores_replicas())?;
+        autoscaler.woken(&desired.body(), live)
+    }
+}

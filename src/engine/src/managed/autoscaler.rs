@@ -1,0 +1,87 @@
+//! The workloads that an autoscaler scales: whose their replicas are, and when they are nobody's.
+//!
+//! The count is the autoscaler's while it scales. It does not scale what is at 0: there the count is Git's again, or as
+//! many as the autoscaler would have at least.
+//!
+//! Deliberately absent: how the count is handed over without a dip; that is the writer's.
+
+use serde_json::Value;
+
+use mainstay_object::Key;
+
+/// Group of the scalers that scale to 0 by themselves what an autoscaler of theirs scales from 1 on.
+const SCALES_TO_ZERO: &str = "keda.sh/";
+
+/// What scales a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Autoscaler {
+    /// The fewest replicas that it may leave.
+    least: i64,
+}
+
+impl Autoscaler {
+    /// The workload that a HorizontalPodAutoscaler scales, and how.
+    pub(crate) fn read(live: &Value) -> Option<(Key, Self)> {
+        let target = live.pointer("/spec/scaleTargetRef")?;
+        let text = |name: &str| target.get(name).and_then(Value::as_str);
+        let group = text("apiVersion").unwrap_or_default().rsplit_once('/').map_or("", |(group, _)| group);
+        let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str)?;
+        let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let scales_to_zero = |owner: &Value| {
+            owner["controller"] == true && owner["apiVersion"].as_str().is_some_and(|v| v.starts_with(SCALES_TO_ZERO))
+        };
+        let least = match live.pointer("/spec/minReplicas").and_then(Value::as_i64) {
+            _ if owners.into_iter().flatten().any(scales_to_zero) => 0,
+            least => least.unwrap_or(1),
+        };
+        Some((Key::new(group, text("kind")?, Some(namespace), text("name")?), Self { least }))
+    }
+
+    /// Whether it may leave no replicas.
+    pub(crate) fn may_rest(self) -> bool {
+        self.least == 0
+    }
+
+    /// How many replicas a workload must have that is at 0 and that `document` is applied for; `None` when 0 is right.
+    pub(crate) fn woken(self, document: &Value, live: &Value) -> Option<i64> {
+        let git = document.pointer("/spec/replicas").and_then(Value::as_i64);
+        (is_at_zero(live) && self.least > 0 && git != Some(0)).then(|| git.unwrap_or(self.least))
+    }
+}
+
+/// Whether somebody scaled it to 0.
+pub(crate) fn is_at_zero(live: &Value) -> bool {
+    live.pointer("/spec/replicas").and_then(Value::as_i64) == Some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn woken(min: Value, controller: &str, git: Value, live: i64) -> Option<i64> {
+        let autoscaler = json!({
+            "metadata": {"namespace": "shop", "ownerReferences": [{"controller": true, "apiVersion": controller}]},
+            "spec": {"minReplicas": min, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+        });
+        let (key, autoscaler) = Autoscaler::read(&autoscaler).unwrap();
+        assert_eq!(key, Key::new("apps", "Deployment", Some("shop"), "web"));
+        autoscaler.woken(&json!({"spec": {"replicas": git}}), &json!({"spec": {"replicas": live}}))
+    }
+
+    #[test]
+    fn what_is_at_zero_goes_back_to_what_git_says_or_the_autoscaler_leaves_at_least() {
+        let cases = [
+            (json!(2), "x/v1", json!(3), 0, Some(3)),
+            (json!(2), "x/v1", Value::Null, 0, Some(2)),
+            (Value::Null, "x/v1", Value::Null, 0, Some(1)),
+            (json!(2), "x/v1", json!(0), 0, None),
+            (json!(0), "x/v1", json!(3), 0, None),
+            (json!(1), "keda.sh/v1alpha1", json!(3), 0, None),
+            (json!(2), "x/v1", json!(3), 1, None),
+        ];
+        for (min, controller, git, live, expected) in cases {
+            assert_eq!(woken(min.clone(), controller, git.clone(), live), expected, "{min} {controller} {git} {live}");
+        }
+    }
+}

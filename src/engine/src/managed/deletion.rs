@@ -1,0 +1,216 @@
+//! Whether an object that left may be deleted, as it is found right before its deletion.
+//!
+//! Invariant: whatever is allowed, nothing may be deleted of which nothing proves that we applied it: our own entry in its
+//! `managedFields`, or a UID that the server answered to an apply of ours. A label is no proof: controllers copy it.
+//!
+//! Deliberately absent: which objects of a commit left, and the guards for the commit as a whole (`gitsync`).
+
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::inventory::{Entry, uid_bytes};
+use super::verdict::{is_controlled, is_paused};
+use mainstay_api::names::{DELETE_OBJECTS, KEEPS, MANAGER, ON_DELETE, SYNC_LABEL};
+use mainstay_cluster::Terminating;
+use mainstay_object::Key;
+
+/// Why an object that left is kept as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// This annotation, with its value, keeps it.
+    Annotation(&'static str),
+    /// It is under break glass.
+    Paused,
+    /// Nobody knows whether we created it.
+    Unproven,
+    /// It is a GitSync whose objects go with it: the guards of none of them have been asked.
+    TakesObjects,
+    /// It is part of the Mainstay that runs here.
+    Installed,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Annotation(annotation) => annotation,
+            Self::Paused => "mainstay.dev/reconcile: disabled",
+            Self::Unproven => {
+                "it carries our label, but nothing proves that Mainstay applied it (its managedFields were wiped before its \
+                 UID was noted, or somebody created it), so it is not deleted; without its label it is let go"
+            }
+            Self::TakesObjects => {
+                "deleting it deletes everything that it has applied (mainstay.dev/on-delete: prune)"
+            }
+            Self::Installed => "it is part of the Mainstay that runs here, which deleting it may end",
+        })
+    }
+}
+
+/// Whether somebody allowed, for just this commit, to delete what a guard would hold (`mainstay.dev/allow-prune`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Nobody did.
+    Unasked,
+    /// Somebody did.
+    Allowed,
+}
+
+/// Whether an object that left may be deleted as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// It may, as long as it stays as it was found.
+    Allowed,
+    /// It is being deleted already.
+    UnderWay(Terminating),
+    /// It is somebody else's by now.
+    NotOurs,
+    /// It is kept, for a reason.
+    Kept(Kept),
+}
+
+/// Whether an object of the inventory that left the repository may be deleted. `entry` is what is remembered of it,
+/// `label` what our objects carry.
+pub fn may_delete(
+    key: &Key,
+    meta: &ObjectMeta,
+    label: &str,
+    entry: &Entry,
+    permission: Permission,
+    now: Timestamp,
+) -> Deletion {
+    let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL));
+    if own.is_none_or(|own| own != label) || is_controlled(meta) {
+        return Deletion::NotOurs;
+    }
+    if let Some(terminating) = Terminating::of(meta) {
+        return Deletion::UnderWay(terminating);
+    }
+    if let Some(annotation) = kept_by(meta) {
+        return Deletion::Kept(Kept::Annotation(annotation));
+    }
+    if is_paused(meta, now) {
+        return Deletion::Kept(Kept::Paused);
+    }
+    // An object that we created, and whose UID nobody wrote down, is known by what we applied to it.
+    if !is_noted(entry, meta.uid.as_deref().unwrap_or_default()) && !is_applied_by_us(meta) {
+        // Forgotten, it would carry our label for ever and nobody would know why.
+        return Deletion::Kept(Kept::Unproven);
+    }
+    if permission == Permission::Allowed {
+        return Deletion::Allowed;
+    }
+    if key.is("mainstay.dev", "GitSync") && deletes_objects(meta) {
+        return Deletion::Kept(Kept::TakesObjects);
+    }
+    Deletion::Allowed
+}
+
+/// Whether the child with this UID, which the Function with the UID `function` wants no longer, may be deleted as it is found.
+/// That the Function controls it is enough, as for the garbage collector: copies of children go, too.
+pub(crate) fn may_delete_child(meta: &ObjectMeta, function: &str, uid: &str, now: Timestamp) -> Deletion {
+    let mut owners = meta.owner_references.iter().flatten();
+    if meta.uid.as_deref() != Some(uid) || !owners.any(|one| one.controller == Some(true) && one.uid == function) {
+        Deletion::NotOurs
+    } else if let Some(terminating) = Terminating::of(meta) {
+        Deletion::UnderWay(terminating)
+    } else if is_paused(meta, now) {
+        Deletion::Kept(Kept::Paused)
+    } else {
+        Deletion::Allowed
+    }
+}
+
+/// Whether the objects of the GitSync with these metadata are to be deleted with it.
+pub fn deletes_objects(sync: &ObjectMeta) -> bool {
+    sync.annotations.as_ref().and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == DELETE_OBJECTS)
+}
+
+/// What takes other things with it when it is deleted, which no repository can bring back.
+pub fn takes_much(key: &Key) -> Option<&'static str> {
+    match (&*key.group, &*key.kind) {
+        ("", "Namespace") => Some("deleting a Namespace deletes everything in it"),
+        ("", "PersistentVolume" | "PersistentVolumeClaim") => Some("deleting it deletes data"),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => Some("deleting it deletes every object of its kind"),
+        _ => None,
+    }
+}
+
+/// The annotation that keeps an object from being deleted. As Flux does, a label of that name counts too, and capitals do
+/// not: what is kept by mistake is told, what is deleted by mistake is gone.
+pub(super) fn kept_by(meta: &ObjectMeta) -> Option<&'static str> {
+    KEEPS.into_iter().find(|keeps| {
+        let (name, value) = keeps.split_once(": ").unwrap_or((keeps, ""));
+        let mut found = [&meta.annotations, &meta.labels].into_iter().flatten().filter_map(|all| all.get(name));
+        found.any(|all| all.split(',').any(|one| one.trim().eq_ignore_ascii_case(value)))
+    })
+}
+
+/// Whether this is the UID that the server answered when we applied the object.
+pub(crate) fn is_noted(entry: &Entry, uid: &str) -> bool {
+    entry.uid.is_some_and(|noted| noted == uid_bytes(uid))
+}
+
+/// Whether an object has our own entry in its `managedFields`.
+pub fn is_applied_by_us(meta: &ObjectMeta) -> bool {
+    let mut entries = meta.managed_fields.iter().flatten();
+    entries.any(|e| e.manager.as_deref() == Some(MANAGER) && e.operation.as_deref() == Some("Apply"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Metadata with our label, at random, of an object with `uid`.
+    fn any_meta(random: &mut fastrand::Rng, uid: &str) -> ObjectMeta {
+        let mut meta = json!({"name": "a", "uid": uid, "labels": {SYNC_LABEL: "shop.demo"}});
+        let managers = [("mainstay", "Update"), ("kubectl", "Apply"), ("mainstay", "Apply"), ("reflector", "Update")];
+        let managers = managers.into_iter().filter(|_| random.u8(..3) == 0);
+        let fields = managers.map(|(manager, operation)| json!({"manager": manager, "operation": operation}));
+        meta["managedFields"] = fields.collect();
+        for (name, value) in [(ON_DELETE, DELETE_OBJECTS), ("mainstay.dev/prune", "disabled"), ("a", "b")] {
+            if random.u8(..5) == 0 {
+                meta["annotations"][name] = value.into();
+            }
+        }
+        if random.u8(..5) == 0 {
+            let controller = random.bool();
+            meta["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": controller}]);
+        }
+        serde_json::from_value(meta).unwrap()
+    }
+
+    #[test]
+    fn whatever_is_allowed_nothing_is_deleted_that_has_neither_our_entry_nor_a_uid_of_our_own_answer() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut deleted, mut children, mut unproven) = (0, 0, 0);
+        for step in 0..20_000 {
+            let (uid, noted) = (random.choice(["one", "two"]).unwrap(), random.choice(["one", "two", ""]).unwrap());
+            let entry = Entry { uid: (!noted.is_empty()).then(|| uid_bytes(noted)), ..Entry::default() };
+            let meta = any_meta(&mut random, uid);
+            let kind = random.choice(["ConfigMap", "Secret", "GitSync"]).unwrap();
+            let group = if kind == "GitSync" { "mainstay.dev" } else { "" };
+            let key = Key::new(group, kind, Some("shop"), "a");
+            let permission = random.choice([Permission::Unasked, Permission::Allowed]).unwrap();
+            let decided = may_delete(&key, &meta, "shop.demo", &entry, permission, Timestamp::UNIX_EPOCH);
+            let has_our_entry = meta.managed_fields.iter().flatten().any(|entry| {
+                entry.manager.as_deref() == Some("mainstay") && entry.operation.as_deref() == Some("Apply")
+            });
+            let is_proven = has_our_entry || uid == noted;
+            assert!(decided != Deletion::Allowed || is_proven, "seed {seed}, step {step}: {meta:?}, {entry:?}");
+            let decided_child = may_delete_child(&meta, "x", uid, Timestamp::UNIX_EPOCH);
+            assert_eq!(decided_child == Deletion::Allowed, is_controlled(&meta), "seed {seed}, step {step}: {meta:?}");
+            assert_ne!(may_delete_child(&meta, "y", uid, Timestamp::UNIX_EPOCH), Deletion::Allowed, "another's");
+            children += usize::from(decided_child == Deletion::Allowed);
+            deleted += usize::from(decided == Deletion::Allowed);
+            unproven += usize::from(!is_proven);
+        }
+        assert!(deleted > 1000 && unproven > 1000, "seed {seed}: {deleted} deleted, {unproven} unproven");
+        assert!(children > 100, "seed {seed}: {children} children deleted");
+    }
+}

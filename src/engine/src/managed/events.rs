@@ -1,0 +1,377 @@
+//! What is seen of managed objects, and what has to be done about it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::account::{Account, Policy};
+use super::additions;
+use super::autoscaler::{Autoscaler, is_at_zero};
+use super::desired::without_replicas;
+use super::health_rules;
+use super::object::{Managed, Watched};
+use super::pending::{Next, Seen, Sight};
+use super::projection;
+use super::store::Store;
+use super::verdict::{self, Reason, Verdict, decide, is_seen, resource_version};
+use mainstay_api::DriftPolicy;
+use mainstay_cluster::Kind;
+use mainstay_object::{Health, Key, Owner, can_end};
+
+impl Store {
+    /// An object was seen. What the verdict on it leads to.
+    pub(crate) fn see(&mut self, kind: &Kind, key: &Key, live: Value, at: Instant, now: Timestamp) -> Next {
+        self.note_end(kind, key, &live);
+        let autoscaled = self.autoscaled.get(key).copied();
+        let queued = self.objects.queued();
+        let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
+        if managed.phase.is_leaving() || !managed.is_of(kind) {
+            return Next::Nothing;
+        }
+        if managed.write.is_in_flight() {
+            managed.write.defer(Seen::of(live, at));
+            return Next::Nothing;
+        }
+        let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        if account.policy.suspended || !managed.is_applied() {
+            return Next::Nothing;
+        }
+        let uid = managed.other_uid(&live);
+        let is_known = managed.applied.last().is_some_and(|last| is_seen(last, resource_version(&live)));
+        let verdict = account.spare(key, managed.judge(&live, account, &account.policy, autoscaled, now));
+        managed.note_drift(&verdict, &live, autoscaled, now);
+        let next = match verdict {
+            // What is known already says nothing about what was seen since.
+            Verdict::InSync if managed.write.is_queued() && is_known => Next::Nothing,
+            Verdict::InSync => {
+                managed.write.clear_pending();
+                if managed.phase.end_pause() { Next::Resumed } else { Next::Nothing }
+            }
+            Verdict::Revert => {
+                managed.phase.end_pause();
+                managed.write.enqueue(Seen::of(live, at), queued)
+            }
+            Verdict::LeaveAlone(Reason::BreakGlass(until)) => {
+                managed.write.clear_pending();
+                if managed.phase.begin_pause(until) { Next::Paused(until) } else { Next::Nothing }
+            }
+            Verdict::LeaveAlone(Reason::Report) => {
+                let view = managed.desired.view(&live);
+                let digest = managed.applied.last().and_then(|last| projection::digest(&view, &last.empty_containers));
+                let is_reported = managed.reported.replace(digest) == Some(digest);
+                if is_reported { Next::Nothing } else { managed.write.enqueue(Seen::of(live, at), queued) }
+            }
+            Verdict::AwaitDeletion | Verdict::LeaveAlone(Reason::Controlled | Reason::Ignore | Reason::Unread) => {
+                managed.write.clear_pending();
+                Next::Nothing
+            }
+        };
+        let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
+        drop(managed);
+        if is_another {
+            self.write_down(key);
+        }
+        next
+    }
+
+    /// An object may have been seen at its end, whatever is done about it.
+    pub(crate) fn note_end(&mut self, kind: &Kind, key: &Key, live: &Value) {
+        let managed = if can_end(key) { self.objects.get_mut(key) } else { None };
+        let has_ended = managed.filter(|m| m.is_of(kind)).is_some_and(|mut m| m.note_end(live));
+        if has_ended {
+            self.write_down(key);
+        }
+    }
+
+    /// The object is gone. Whether it stays so: it had ended with what is desired, or is the GitSync itself, which somebody has
+    /// deleted to end its work.
+    pub(crate) fn stays_absent(&mut self, key: &Key) -> bool {
+        self.objects.get_mut(key).is_some_and(|mut managed| managed.is_owner() || managed.stays_absent())
+    }
+
+    /// An object vanished from the watch by this version: deleted, or its label was taken off.
+    pub(crate) fn miss(&mut self, kind: &Kind, key: &Key, version: Option<&str>, at: Instant) -> Next {
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_of(kind) && m.is_expected()) else {
+            return Next::Nothing;
+        };
+        let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        if version.is_some_and(|version| managed.applied.is_newer_than(version)) {
+            return Next::Nothing;
+        }
+        managed.lose_sight(version, at, &account.policy)
+    }
+
+    /// What a list at this version, of a kind's objects with this kind of mark, had to show and did not. What was
+    /// applied after the list is not missing: nothing has to be read for it. What is followed by name need not be shown,
+    /// unless it was only to be reported, which may have changed.
+    pub(crate) fn missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
+        let all = self.objects.iter().map(|(_, m)| m);
+        all.filter(|m| m.is_missing(kind, watched, shown, version)).map(|m| m.desired.key.clone()).collect()
+    }
+
+    /// The same for a list of one owner's objects.
+    pub(crate) fn missing_of(&self, owner: &Owner, kind: &Kind, shown: &HashSet<Key>, version: &str) -> Vec<Key> {
+        let all = self.objects.of(owner).map(|(_, m)| m);
+        all.filter(|m| m.is_missing(kind, Watched::ByUs, shown, version)).map(|m| m.desired.key.clone()).collect()
+    }
+
+    /// Looks at an object, whatever its last event said.
+    pub(crate) fn look_now(&mut self, key: &Key, at: Instant) -> Next {
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| m.is_expected()) else { return Next::Nothing };
+        let Some(account) = self.accounts.get(&managed.owner) else { return Next::Nothing };
+        managed.lose_sight(None, at, &account.policy)
+    }
+
+    /// What to do about an object that was read because its last event did not say.
+    pub(crate) fn judge(&mut self, key: &Key, live: &Value, now: Timestamp) -> Verdict {
+        let autoscaled = self.autoscaled.get(key).copied();
+        let left = Verdict::LeaveAlone(Reason::Ignore);
+        let Some(mut managed) = self.objects.get_mut(key).filter(|m| !m.phase.is_leaving()) else { return left };
+        let Some(account) = self.accounts.get(&managed.owner) else { return left };
+        if account.policy.suspended {
+            return left;
+        }
+        let uid = managed.other_uid(live);
+        let verdict = account.spare(key, managed.judge(live, account, &account.policy, autoscaled, now));
+        managed.note_drift(&verdict, live, autoscaled, now);
+        let is_another = uid.is_some_and(|uid| uid == managed.last_uid());
+        drop(managed);
+        if is_another {
+            self.write_down(key);
+        }
+        verdict
+    }
+
+    /// Whether an object that was read now is as it was last applied for this owner, whatever others added.
+    pub(crate) fn is_in_sync(&mut self, owner: &Owner, key: &Key, live: &Value, now: Timestamp) -> bool {
+        let autoscaled = self.autoscaled.get(key).copied();
+        let Some(account) = self.accounts.get(owner) else { return false };
+        let policy = Policy { drift: DriftPolicy::Revert, additions: false, ..account.policy.clone() };
+        let managed = self.objects.get_mut(key).filter(|m| m.owner == *owner && !m.phase.is_leaving());
+        managed.is_some_and(|mut m| m.judge(live, account, &policy, autoscaled, now) == Verdict::InSync)
+    }
+
+    /// Ends a write and looks at what was seen of the object meanwhile: at once, for what is seen next is newer.
+    pub(crate) fn end(&mut self, key: &Key, now: Timestamp) -> Next {
+        let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
+        let Some(seen) = managed.write.end() else { return Next::Nothing };
+        let kind = Arc::clone(&managed.desired.kind);
+        drop(managed);
+        let Seen { live, gone_at, at } = *seen;
+        match live.and_then(Sight::into_value) {
+            Some(live) => self.see(&kind, key, live, at, now),
+            None => self.miss(&kind, key, gone_at.as_deref(), at),
+        }
+    }
+}
+
+impl Managed {
+    /// Whether a list at this version had to show it and did not.
+    fn is_missing(&self, kind: &Kind, watched: Watched, shown: &HashSet<Key>, version: &str) -> bool {
+        watched == Watched::by(&self.desired.mark)
+            && self.is_of(kind)
+            && self.is_expected()
+            && (self.followed.is_none() || self.is_reported())
+            && !self.applied.is_newer_than(version)
+            && !shown.contains(&self.desired.key)
+    }
+
+    /// What to do about the object as it was seen, and what is known of it from then on.
+    fn judge(
+        &mut self,
+        live: &Value,
+        account: &Account,
+        policy: &Policy,
+        autoscaled: Option<Autoscaler>,
+        now: Timestamp,
+    ) -> Verdict {
+        let is_outdated = self.applied.is_outdated();
+        let is_newer = !self.applied.is_newer_than(resource_version(live));
+        let is_owner = self.is_owner();
+        let Some(last) = self.applied.last_mut() else { return Verdict::LeaveAlone(Reason::Ignore) };
+        let view = self.desired.view(live);
+        if last.resource_version.is_empty() {
+            // An earlier agent verified it and remembered only the digest.
+            let mut sent = self.desired.body();
+            if autoscaled.is_some() {
+                without_replicas(&mut sent);
+            }
+            last.empty_containers = projection::empty_containers(&view, &sent);
+        }
+        let mut woken = None;
+        if is_newer {
+            self.health = if is_owner {
+                Health::Healthy
+            } else {
+                let rules = account.health_rules.as_deref();
+                health_rules::health(rules, &self.desired.key, &self.desired.object, live)
+            };
+            self.is_at_zero = is_at_zero(live);
+            let autoscaler = autoscaled.filter(|_| self.is_at_zero && !self.desired.ignores_replicas());
+            woken = autoscaler.and_then(|autoscaler| autoscaler.woken(&self.desired.body(), live));
+            if let Some(count) = woken {
+                self.health = Health::Progressing(format!("0 of {count} replicas are wanted: its autoscaler is off"));
+            }
+        }
+        let takes_back = policy.takes_back() && is_newer && self.desired.label().is_some();
+        let verdict = match decide(last, &self.desired.mark, &view, policy.drift, now) {
+            Verdict::InSync if woken.is_some() && !verdict::is_terminating(live) => match policy.drift {
+                DriftPolicy::Revert => Verdict::Revert,
+                DriftPolicy::Report => Verdict::LeaveAlone(Reason::Report),
+                DriftPolicy::Ignore => Verdict::LeaveAlone(Reason::Ignore),
+            },
+            Verdict::InSync
+                if takes_back && !verdict::is_terminating(live) && additions::are_in(&self.desired, &view) =>
+            {
+                Verdict::Revert
+            }
+            Verdict::InSync | Verdict::LeaveAlone(Reason::Report | Reason::Ignore) if is_outdated => Verdict::Revert,
+            verdict => verdict,
+        };
+        let verdict = match verdict {
+            // Whoever stops both loops stops this one, whatever the repository says.
+            Verdict::Revert if is_owner && verdict::is_suspended(live, now) => Verdict::LeaveAlone(Reason::Ignore),
+            verdict => verdict,
+        };
+        match &verdict {
+            Verdict::InSync => {
+                if is_newer {
+                    last.resource_version = resource_version(live).into();
+                    last.uid = verdict::uid(live).into();
+                }
+                self.reported = None;
+                self.succeeded();
+            }
+            // The watch tells when it is gone.
+            Verdict::AwaitDeletion => self.health = Health::Progressing("being deleted".into()),
+            Verdict::Revert | Verdict::LeaveAlone(_) => {}
+        }
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::managed::fixtures::{POLICY, applied, applying, desired_of, live, verify};
+    use crate::managed::pending::SMALL;
+    use crate::managed::{Desired, History};
+    use mainstay_cluster::Scope;
+
+    #[test]
+    fn a_git_sync_neither_ends_its_own_suspension_nor_undoes_its_own_deletion() {
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        let document = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"name": "demo"}, "spec": {"suspend": false},
+        });
+        let kind = Kind::fixed("mainstay.dev/v1alpha1", "GitSync", "gitsyncs", Scope::Namespaced);
+        let desired = desired_of(kind, &document);
+        let live = |version: u64, spec: Value| {
+            let ours = json!({"f:spec": {"f:suspend": {}, "f:interval": {}}});
+            let entry = json!({"manager": "mainstay", "operation": "Apply", "fieldsV1": ours});
+            let metadata =
+                json!({"name": "demo", "uid": "u", "resourceVersion": version.to_string(), "managedFields": [entry]});
+            json!({"metadata": metadata, "spec": spec})
+        };
+        store.set_policy(&owner, POLICY, History::default());
+        assert!(store.begin_put(&owner, &desired).is_some());
+        verify(&mut store, &desired, &live(5, json!({"suspend": false})), &desired.body());
+        let (kind, key) = (&desired.kind, &desired.key);
+        assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        let mut see = |version: u64, spec: Value| {
+            store.see(kind, key, live(version, spec), Instant::now(), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(6, json!({"suspend": true})), Next::Nothing);
+        assert_eq!(see(7, json!({"suspend": false, "suspendUntil": "2999-01-01T00:00:00Z"})), Next::Nothing);
+        assert_eq!(see(8, json!({"suspend": false, "interval": "3h"})), Next::Queue, "everything else goes back");
+        assert!(store.stays_absent(key));
+        let (mut store, other) = applied();
+        assert!(!store.stays_absent(&other.key));
+    }
+
+    #[test]
+    fn a_list_misses_what_it_had_to_show_and_nothing_that_came_after_it() {
+        let (store, desired) = applied();
+        let missing = |shown: &HashSet<Key>, version: &str| {
+            store.missing(&desired.kind, Watched::ByUs, shown, version).contains(&desired.key)
+        };
+        let (none, all) = (HashSet::new(), HashSet::from([desired.key.clone()]));
+        assert!(missing(&none, "5") && missing(&none, "6") && missing(&none, "10"));
+        assert!(!missing(&none, "4"), "versions compare as numbers");
+        assert!(missing(&none, "") && missing(&none, "v4"), "where they are none, it is looked at");
+        assert!(!missing(&all, "6"));
+    }
+
+    #[test]
+    fn what_vanishes_while_its_first_apply_is_under_way_is_looked_at_unless_the_answer_is_newer() {
+        for (gone_at, next) in [("7", Next::Queue), ("4", Next::Nothing)] {
+            let (mut store, desired) = applying();
+            let (key, kind, now) = (&desired.key, &desired.kind, Instant::now());
+            assert_eq!(store.missing(kind, Watched::ByUs, &HashSet::new(), gone_at), std::slice::from_ref(key));
+            assert_eq!(store.miss(kind, key, Some(gone_at), now), Next::Nothing);
+            verify(&mut store, &desired, &live(5, "1"), &desired.body());
+            assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), next, "gone at {gone_at}");
+        }
+    }
+
+    #[test]
+    fn an_edit_that_follows_a_revert_at_once_is_not_forgotten_for_what_the_revert_itself_shows() {
+        let (mut store, desired) = applied();
+        let (kind, key) = (&desired.kind, &desired.key);
+        let see = |store: &mut Store, version: u64, value: &str| {
+            store.see(kind, key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(see(&mut store, 6, "2"), Next::Queue);
+        let generation = store.get(key).unwrap().write.generation();
+        assert!(store.begin_revert(key, generation).is_some());
+        verify(&mut store, &desired, &live(7, "1"), &desired.body());
+        assert_eq!(see(&mut store, 7, "1"), Next::Nothing, "the revert's own event waits for its end");
+        assert_eq!(store.end(key, Timestamp::UNIX_EPOCH), Next::Nothing);
+        assert_eq!(see(&mut store, 8, "2"), Next::Queue);
+        assert_eq!(see(&mut store, 7, "1"), Next::Nothing, "older than what waits");
+        let seen = store.begin_revert(key, generation).unwrap().seen;
+        assert_eq!(seen.unwrap().live.unwrap().into_value(), Some(live(8, "2")));
+    }
+
+    #[test]
+    fn what_waits_is_the_newest_state_unless_that_is_large() {
+        let (mut store, desired) = applied();
+        let mut see = |live: &Value| {
+            let next = store.see(&desired.kind, &desired.key, live.clone(), Instant::now(), Timestamp::UNIX_EPOCH);
+            let waiting = store.get(&desired.key).unwrap().write.pending().unwrap();
+            (next, waiting.live.as_ref().and_then(Sight::value).map(Cow::into_owned))
+        };
+        assert_eq!(see(&live(6, "2")), (Next::Queue, Some(live(6, "2"))));
+        assert_eq!(see(&live(7, "3")), (Next::Nothing, Some(live(7, "3"))));
+        assert_eq!(see(&live(8, &"3".repeat(SMALL))), (Next::Nothing, None), "it is read when its turn comes");
+        assert_eq!(see(&live(9, "4")), (Next::Nothing, None), "and that is not forgotten");
+    }
+
+    #[test]
+    fn what_is_queued_is_counted_until_it_begins_or_is_forgotten() {
+        let see = |store: &mut Store, desired: &Desired, version: u64, value: &str| {
+            let next =
+                store.see(&desired.kind, &desired.key, live(version, value), Instant::now(), Timestamp::UNIX_EPOCH);
+            (next, store.objects.queued())
+        };
+        let (mut store, desired) = applied();
+        assert_eq!(see(&mut store, &desired, 6, "2"), (Next::Queue, 1));
+        assert_eq!(see(&mut store, &desired, 7, "3"), (Next::Nothing, 1), "once for each object");
+        let generation = store.get(&desired.key).unwrap().write.generation();
+        assert!(store.begin_revert(&desired.key, generation).is_some());
+        assert_eq!(store.objects.queued(), 0);
+        for forget in [Store::remove as fn(&mut Store, &Owner, &Key), |store, owner, _| store.remove_owner(owner)] {
+            let (mut store, desired) = applied();
+            assert_eq!(see(&mut store, &desired, 6, "2"), (Next::Queue, 1));
+            forget(&mut store, &Owner::git_sync("shop", "demo"), &desired.key);
+            assert_eq!(store.objects.queued(), 0);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Field sets as `managedFields` writes them (`fieldsV1`): looking things up in them and subtracting one from another.
+//!
+//! A field set is a trie. Its keys are `f:name` (a field), `k:{…}` (an item of a keyed list), `v:…` (an item of a
+//! set) and `.` (the node itself). An empty node owns its whole value.
+//!
+//! Deliberately absent: schemas. The server has already decided what is a list with keys and what is not.
+
+use serde_json::{Map, Value};
+
+/// Where a workload's replicas are.
+pub(crate) const REPLICAS: [&str; 2] = ["f:spec", "f:replicas"];
+
+/// A field set.
+pub type Fields = Map<String, Value>;
+
+/// One entry of `metadata.managedFields`, as far as we look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Field manager.
+    pub manager: &'a str,
+    /// `Apply` or `Update`.
+    pub operation: &'a str,
+    /// Subresource through which it wrote; empty for the object itself.
+    pub subresource: &'a str,
+    /// When it last wrote (RFC 3339); empty if not said.
+    pub time: &'a str,
+    /// What it owns.
+    pub fields: &'a Fields,
+}
+
+/// The readable entries of an object's `managedFields`.
+pub fn entries(object: &Value) -> impl Iterator<Item = Entry<'_>> {
+    let list = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(|entry| {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+        Some(Entry {
+            manager: text("manager"),
+            operation: text("operation"),
+            subresource: text("subresource"),
+            time: text("time"),
+            fields: entry.get("fieldsV1")?.as_object()?,
+        })
+    })
+}
+
+/// What `manager` owns by applying, if it has applied to this object.
+pub fn applied_by<'a>(object: &'a Value, manager: &str) -> Option<&'a Fields> {
+    entries(object)
+        .find(|e| e.manager == manager && e.operation == "Apply" && e.subresource.is_empty())
+        .map(|e| e.fields)
+}
+
+/// Whether the set owns the value at `path`, itself or by owning something around it as a whole.
+pub fn owns(fields: &Fields, path: &[&str]) -> bool {
+    let mut node = fields;
+    for key in path {
+        match node.get(*key).and_then(Value::as_object) {
+            Some(next) => node = next,
+            None => return node.is_empty() && !std::ptr::eq(node, fields),
+        }
+    }
+    true
+}
+
+/// `from` without everything that `minus` owns. A node of which nothing is left goes with it.
+pub(crate) fn subtract(from: &Fields, minus: &Fields) -> Fields {
+    let mut left = Fields::new();
+    for (key, value) in from {
+        let inside = value.as_object();
+        match (inside, minus.get(key).and_then(Value::as_object)) {
+            (_, None) => {
+                left.insert(key.clone(), value.clone());
+            }
+            (Some(inside), Some(minus)) if !inside.is_empty() && !minus.is_empty() => {
+                let rest = subtract(inside, minus);
+                if !rest.is_empty() && rest.keys().any(|k| k != ".") {
+                    left.insert(key.clone(), Value::Object(rest));
+                }
+            }
+            _ => {}
+        }
+    }
+    left
+}
+
+/// Adds everything that `more` owns to `to`.
+pub fn add(to: &mut Fields, more: &Fields) {
+    for (key, value) in more {
+        match (to.get_mut(key).and_then(Value::as_object_mut), value.as_object()) {
+            (Some(old), Some(new)) => add(old, new),
+            (None, _) => {
+                to.insert(key.clone(), value.clone());
+            }
+            (Some(_), None) => {}
+        }
+    }
+}
+
+/// A path for people: `spec.template.spec.containers[name="web"].image`.
+pub fn readable(path: &[&str]) -> String {
+    let mut text = String::new();
+    for key in path {
+        match key.split_once(':') {
+            Some(("f", name)) if name.contains(['.', '/', ' ']) => text.push_str(&format!("[{name}]")),
+            Some(("f", name)) => {
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+            }
+            Some(("k", keys)) => {
+                let keys = serde_json::from_str::<Fields>(keys).unwrap_or_default();
+                let keys = keys.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
+                text.push_str(&format!("[{}]", keys.join(",")));
+            }
+            Some(("v", value)) => text.push_str(&format!("[={value}]")),
+            _ => {}
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn fields(value: Value) -> Fields {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn subtracts_paths_and_the_nodes_that_become_empty() {
+        let from = fields(
+            json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:labels": {".": {}, "f:x": {}}}}),
+        );
+        let minus = fields(json!({"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}));
+        assert_eq!(Value::Object(subtract(&from, &minus)), json!({"f:data": {".": {}, "f:b": {}}}));
+    }
+
+    #[test]
+    fn owns_a_path_by_itself_or_by_something_around_it() {
+        let set = fields(json!({"f:spec": {"f:selector": {}, "f:replicas": {}}}));
+        assert!(owns(&set, &["f:spec", "f:replicas"]));
+        assert!(owns(&set, &["f:spec", "f:selector", "f:matchLabels"]));
+        assert!(!owns(&set, &["f:spec", "f:template"]));
+        assert!(!owns(&Fields::new(), &["f:spec"]));
+    }
+
+    #[test]
+    fn writes_paths_as_people_read_them() {
+        let path = ["f:spec", "f:containers", r#"k:{"name":"web"}"#, "f:image"];
+        assert_eq!(readable(&path), r#"spec.containers[name="web"].image"#);
+        assert_eq!(readable(&["f:metadata", "f:labels", "f:a.b/c"]), "metadata.labels[a.b/c]");
+        assert_eq!(readable(&["f:metadata", "f:finalizers", r#"v:"x/y""#]), r#"metadata.finalizers[="x/y"]"#);
+    }
+}

@@ -1,0 +1,78 @@
+//! See [`crate::fuzz`].
+
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::AppliedConfiguration;
+use super::collision;
+use super::desired::Mark;
+use super::inventory::Inventory;
+use super::ownership::{released, take_over};
+use super::places::{self, Places};
+use super::projection::{differences, digest, empty_containers};
+use super::verdict::{self, LastApplied, Verdict, decide};
+use mainstay_api::DriftPolicy;
+use mainstay_object::{Digest, Key, ended, health, split_api_version};
+
+/// What ends a part of an inventory, if the places of its objects follow.
+const PLACES: &[u8] = b"\nplaces\n";
+/// A time, as a request has it.
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+/// A part of an inventory, as it is stored and before it is compressed: what is read is written and read again as the same.
+/// Where its objects come from may follow.
+pub fn inventory(bytes: &[u8]) {
+    let end = bytes.windows(PLACES.len()).position(|window| window == PLACES);
+    let (bytes, from) = end.map_or((bytes, &b""[..]), |end| (&bytes[..end], &bytes[end + PLACES.len()..]));
+    for content in [bytes.to_vec(), compressed(bytes)] {
+        let Ok(inventory) = Inventory::decode([content.as_slice()]) else { continue };
+        let keys = Inventory::keys_of(&content).unwrap_or_default();
+        let keys: Vec<_> = keys.iter().collect();
+        places_of(&keys, from);
+        let shards = inventory.encode();
+        let again = Inventory::decode(shards.iter().map(|shard| shard.content.as_slice()));
+        assert_eq!(again, Ok(inventory));
+    }
+}
+
+/// Which keys a content is for is written by whoever forges it as well.
+fn places_of(keys: &[&Key], bytes: &[u8]) {
+    let _ = Places::decode(bytes, keys);
+    let names: String = keys.iter().map(|key| key.to_string() + "\n").collect();
+    let content = compressed(&[places::MAGIC, Digest::of(names.as_bytes()).as_bytes(), bytes].concat());
+    let Ok(mut places) = Places::decode(&content, keys) else { return };
+    places.of.retain(|_, place| place.file.len() <= places::LONGEST_PATH);
+    let listed: Vec<_> = keys.iter().map(|key| (*key, places.of.get(*key))).collect();
+    let Some(content) = Places::encode(&places.commit, listed.into_iter()) else { return };
+    assert_eq!(Places::decode(&content, keys), Ok(places));
+}
+
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    // Writing to a Vec cannot fail.
+    let _ = gzip.write_all(bytes);
+    gzip.finish().unwrap_or_default()
+}
+
+/// An object as it was seen: what is as it was applied is not put back, and does not differ from itself.
+pub(crate) fn live_object(live: &Value) {
+    let empty = empty_containers(live, live);
+    assert_eq!(differences(live, live, &empty), [], "an object is what it is");
+    let ours = digest(live, &empty);
+    let verified =
+        LastApplied { uid: verdict::uid(live).into(), digest: ours, empty_containers: empty, ..LastApplied::default() };
+    let now = NOW.parse().unwrap_or(Timestamp::UNIX_EPOCH);
+    let verdict = decide(&verified, &Mark::Label("shop.web".into()), live, DriftPolicy::Revert, now);
+    assert!(ours.is_none() || verdict != Verdict::Revert, "what was not changed is not put back");
+    let _ = AppliedConfiguration::of(live);
+    let _ = (collision::known(live, live, NOW), collision::lost(live, live));
+    let entries = &live["metadata"]["managedFields"];
+    let _ = (take_over(entries, "v1", NOW, |_| ()), released(entries));
+    let text = |name: &str| live[name].as_str().unwrap_or_default();
+    let key = Key::new(split_api_version(text("apiVersion")).0, text("kind"), None, "web".to_owned());
+    let _ = (health(&key, live), ended(&key, live));
+}

@@ -1,0 +1,183 @@
+//! Which fields of a document somebody took from us in a live object, and what is found there: what a revert would restore,
+//! known without a request.
+//!
+//! Deliberately absent: a change that leaves our fields with us (another order, an apply under our name) shows nothing here.
+
+use serde_json::{Map, Value};
+
+use super::collision::{is_item, is_nothing, keys_of, says};
+use super::fields::{Fields, applied_by, readable};
+use super::projection::{Difference, has_keys, last_writer, quoted};
+use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
+
+/// Where `live` is not what `body` says, at paths that are not ours any more.
+pub(super) fn lost_fields(body: &Value, live: &Value) -> Vec<Difference> {
+    let mut walk = Walk { live, path: Vec::new(), found: Vec::new() };
+    let ours = applied_by(live, MANAGER);
+    for (name, wanted) in body.as_object().into_iter().flatten() {
+        let (at, field) = (live.get(name), format!("f:{name}"));
+        let ours = ours.map(|ours| ours.get(&field).and_then(Value::as_object));
+        match (name.as_str(), wanted) {
+            ("apiVersion" | "kind" | "status", _) => {}
+            ("metadata", Value::Object(wanted)) => {
+                let wanted = wanted.iter().filter(|(name, _)| !["name", "namespace"].contains(&name.as_str()));
+                let ours = ours.flatten();
+                walk.within(field, |walk| {
+                    for (name, wanted) in wanted {
+                        walk.field(name, wanted, at, ours);
+                    }
+                });
+            }
+            _ => walk.within(field, |walk| walk.value(wanted, at, ours.flatten())),
+        }
+    }
+    walk.found.dedup_by(|later, earlier| later.path == earlier.path);
+    walk.found
+}
+
+/// A walk through a document, beside a live object and what is ours of it.
+struct Walk<'v> {
+    live: &'v Value,
+    path: Vec<String>,
+    found: Vec<Difference>,
+}
+
+impl Walk<'_> {
+    fn within(&mut self, key: String, walk: impl FnOnce(&mut Self)) {
+        self.path.push(key);
+        walk(self);
+        self.path.pop();
+    }
+
+    fn field(&mut self, name: &str, wanted: &Value, parent: Option<&Value>, ours: Option<&Fields>) {
+        let is_for_people = name.starts_with(ANNOTATION_PREFIX) && self.path == ["f:metadata", "f:annotations"];
+        if is_for_people {
+            return;
+        }
+        let key = format!("f:{name}");
+        let ours = ours.and_then(|ours| ours.get(&key)).and_then(Value::as_object);
+        self.within(key, |walk| walk.value(wanted, parent.and_then(|parent| parent.get(name)), ours));
+    }
+
+    /// `ours`: what of the value is ours; nothing, or (empty) all of it.
+    fn value(&mut self, wanted: &Value, live: Option<&Value>, ours: Option<&Fields>) {
+        match (ours, wanted) {
+            // In what was taken as a whole, the part that was changed is named.
+            (None, Value::Object(fields)) if live.is_some_and(Value::is_object) || self.is_in_metadata() => {
+                for (name, wanted) in fields {
+                    self.field(name, wanted, live, None);
+                }
+            }
+            (None, _) => self.lost(wanted, live),
+            (Some(ours), _) if ours.is_empty() => {}
+            (Some(ours), Value::Object(fields)) => {
+                for (name, wanted) in fields {
+                    self.field(name, wanted, live, Some(ours));
+                }
+            }
+            (Some(ours), Value::Array(items)) => self.items(items, live, ours),
+            (Some(_), _) => {}
+        }
+    }
+
+    fn items(&mut self, items: &[Value], live: Option<&Value>, ours: &Fields) {
+        let keys = ours.keys().filter_map(|key| Some((key, keys_of(key)?))).collect::<Vec<(&String, Map<_, _>)>>();
+        for item in items.iter().filter(|item| item.is_object()) {
+            let Some((key, keys)) = keys.iter().find(|(_, keys)| is_item(item, keys)) else {
+                self.lost(item, None);
+                continue;
+            };
+            let live = live.and_then(Value::as_array).and_then(|all| all.iter().find(|item| has_keys(item, keys)));
+            let inside = ours.get(*key).and_then(Value::as_object);
+            self.within((*key).clone(), |walk| walk.value(item, live, inside));
+        }
+    }
+
+    /// Labels and annotations are named each by itself.
+    fn is_in_metadata(&self) -> bool {
+        self.path.first().is_some_and(|first| first == "f:metadata")
+    }
+
+    fn lost(&mut self, wanted: &Value, live: Option<&Value>) {
+        let is_empty = is_nothing(wanted) || wanted.as_object().is_some_and(Map::is_empty);
+        if is_empty || live.is_some_and(|live| says(live, wanted)) {
+            return;
+        }
+        let path = self.path.iter().map(String::as_str).collect::<Vec<_>>();
+        let who = last_writer(self.live, &path);
+        self.found.push(Difference { path: readable(&path), found: quoted(live), restored: quoted(Some(wanted)), who });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const THEIRS: &str = "kubectl-edit";
+
+    /// A live object in which `ours` is ours and `theirs` somebody's.
+    fn live(mut object: Value, ours: &Value, theirs: &Value) -> Value {
+        let time = "2030-01-01T00:00:00Z";
+        object["metadata"]["managedFields"] = json!([
+            {"manager": MANAGER, "operation": "Apply", "apiVersion": "v1", "fieldsV1": ours},
+            {"manager": THEIRS, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsV1": theirs},
+        ]);
+        object
+    }
+
+    /// `path: found → wanted (who)` of each difference.
+    fn check(body: &Value, live: &Value, expected: &[&str]) {
+        let text = |d: Difference| format!("{}: {} → {} ({})", d.path, d.found, d.restored, d.who.unwrap_or_default());
+        assert_eq!(lost_fields(body, live).into_iter().map(text).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn names_fields_that_were_taken_from_us_with_both_values_and_who_has_them() {
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"team": "x", "y/z": "1"}},
+            "data": {"a": "1", "b": "2", "c": "3"},
+        });
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1", "b": "9"},
+        });
+        let ours = json!({"f:data": {"f:a": {}}});
+        let live = live(object, &ours, &json!({"f:data": {"f:b": {}}}));
+        let expected = [
+            "data.b: \"9\" → \"2\" (kubectl-edit)",
+            "data.c: absent → \"3\" ()",
+            "metadata.labels.team: absent → \"x\" ()",
+            "metadata.labels[y/z]: absent → \"1\" ()",
+        ];
+        check(&body, &live, &expected);
+    }
+
+    #[test]
+    fn follows_items_of_lists_by_their_keys_and_names_a_list_that_lost_one() {
+        let body =
+            json!({"spec": {"containers": [{"name": "web", "image": "a", "env": [{"name": "A", "value": "1"}]}]}});
+        let item = |image: Value| json!({"k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:image": image}});
+        let theirs = json!({"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {"f:image": {}}}}});
+        let object = json!({"spec": {"containers": [{"name": "sidecar"}, {"name": "web", "image": "b"}]}});
+        let mut ours = json!({"f:spec": {"f:containers": item(json!({}))}});
+        let fields = ours.pointer_mut("/f:spec/f:containers/k:{\"name\":\"web\"}").unwrap();
+        fields.as_object_mut().unwrap().remove("f:image");
+        fields["f:env"] = json!({"k:{\"name\":\"B\"}": {".": {}}});
+        let expected = [
+            "spec.containers[name=\"web\"].image: \"b\" → \"a\" (kubectl-edit)",
+            "spec.containers[name=\"web\"].env: absent → {\"name\":\"A\",\"value\":\"1\"} ()",
+        ];
+        let mut found = lost_fields(&body, &live(object.clone(), &ours, &theirs));
+        found.sort_by_key(|difference| std::cmp::Reverse(difference.path.clone()));
+        let text = |d: Difference| format!("{}: {} → {} ({})", d.path, d.found, d.restored, d.who.unwrap_or_default());
+        assert_eq!(found.into_iter().map(text).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_is_ours_differs_in_nothing_whatever_the_server_made_of_it() {
+        let body = json!({"spec": {"cpu": "1000m", "empty": {}, "none": null, "tags": ["b", "a"]}});
+        let object = json!({"spec": {"cpu": "1", "tags": ["a", "b"], "theirs": 1}});
+        check(&body, &live(object, &json!({"f:spec": {"f:cpu": {}, "f:tags": {}}}), &json!({})), &[]);
+    }
+}

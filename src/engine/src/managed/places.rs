@@ -1,0 +1,185 @@
+//! Where in the repository the objects of an inventory come from, as it is written beside it.
+//!
+//! One content belongs to one shard of an inventory, whose objects it follows in their order: file, document and line of
+//! each, as gzip. Nothing depends on it: it is for people who ask (`mainstay trace`), and where it is missing or does not
+//! belong to the shard, the place is not known.
+//!
+//! Invariant: decoding trusts nothing: any malformed, truncated or oversized content is [`Unreadable`].
+//! Invariant: an object has no other object's place: the content names the keys that it is for by their digest.
+//!
+//! Deliberately absent: reading and writing the ConfigMaps (`gitsync`).
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+
+use super::inventory::Unreadable;
+use mainstay_object::{Digest, Key, Place};
+
+/// First bytes of every content, with the format's number.
+pub(super) const MAGIC: &[u8] = b"mainstay-places/1\n";
+/// Largest content of a shard, in bytes: together they stay below the API's limit of 1 MiB.
+const LARGEST: usize = 192 << 10;
+/// Longest content once decompressed, in bytes.
+const LONGEST: u64 = 16 << 20;
+/// Longest path of a file that is written down, in bytes.
+pub(super) const LONGEST_PATH: usize = 1024;
+
+/// Where the objects of a shard come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// The commit in which they are there.
+    pub commit: String,
+    /// File, document and line of each object of which they are known.
+    pub of: HashMap<Key, Place>,
+}
+
+impl Places {
+    /// The content for the objects of a shard, in its order. `None` if it were too large.
+    pub fn encode<'a>(commit: &str, objects: impl Iterator<Item = (&'a Key, Option<&'a Place>)>) -> Option<Vec<u8>> {
+        let mut files: Vec<&str> = Vec::new();
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let (mut of_files, mut documents, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+        let mut keys = String::new();
+        for (key, place) in objects {
+            keys.push_str(&format!("{key}\n"));
+            let place = place.filter(|place| place.file.len() <= LONGEST_PATH);
+            let number = place.map_or(0, |place| {
+                *numbers.entry(&place.file).or_insert_with(|| {
+                    files.push(&place.file);
+                    u32::try_from(files.len()).unwrap_or(0)
+                })
+            });
+            // Columns of the same bytes compress best.
+            of_files.extend(number.to_le_bytes());
+            documents.extend(place.map_or(0, |place| place.document).to_le_bytes());
+            lines.extend(place.map_or(0, |place| place.line).to_le_bytes());
+        }
+        let mut plain = MAGIC.to_vec();
+        plain.extend(Digest::of(keys.as_bytes()).as_bytes());
+        let count = lines.len() / 4;
+        let texts = std::iter::once(commit).chain(files.iter().copied());
+        for number in [count, files.len()] {
+            plain.extend(u32::try_from(number).ok()?.to_le_bytes());
+        }
+        for text in texts {
+            plain.extend(u16::try_from(text.len()).ok()?.to_le_bytes());
+            plain.extend(text.as_bytes());
+        }
+        for column in [&of_files, &documents, &lines] {
+            plain.extend(column);
+        }
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(&plain).ok()?;
+        gzip.finish().ok().filter(|content| content.len() <= LARGEST)
+    }
+
+    /// Reads a content for the objects of a shard.
+    pub fn decode(content: &[u8], keys: &[&Key]) -> Result<Self, Unreadable> {
+        let mut plain = Vec::new();
+        GzDecoder::new(content).take(LONGEST).read_to_end(&mut plain).map_err(|_| Unreadable)?;
+        let mut rest = plain.strip_prefix(MAGIC).ok_or(Unreadable)?;
+        let mut all = String::new();
+        for key in keys {
+            all.push_str(&format!("{key}\n"));
+        }
+        if take(&mut rest, 16)? != Digest::of(all.as_bytes()).as_bytes() || number(&mut rest)? != keys.len() {
+            return Err(Unreadable);
+        }
+        let files = number(&mut rest)?;
+        let commit = text(&mut rest)?.to_owned();
+        // There is no more than one file for each object.
+        if files > keys.len() {
+            return Err(Unreadable);
+        }
+        let files = (0..files).map(|_| text(&mut rest).map(Arc::from)).collect::<Result<Vec<Arc<str>>, _>>()?;
+        let length = keys.len() * 4;
+        let (mut of_files, mut documents, mut lines) =
+            (take(&mut rest, length)?, take(&mut rest, length)?, take(&mut rest, length)?);
+        let mut of = HashMap::new();
+        for key in keys {
+            let (file, document, line) = (number(&mut of_files)?, number(&mut documents)?, number(&mut lines)?);
+            let Some(file) = file.checked_sub(1) else { continue };
+            let place = Place {
+                file: Arc::clone(files.get(file).ok_or(Unreadable)?),
+                document: u32::try_from(document).map_err(|_| Unreadable)?,
+                line: u32::try_from(line).map_err(|_| Unreadable)?,
+                column: 0,
+            };
+            of.insert((*key).clone(), place);
+        }
+        if rest.is_empty() { Ok(Self { commit, of }) } else { Err(Unreadable) }
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Unreadable> {
+    let (taken, left) = rest.split_at_checked(length).ok_or(Unreadable)?;
+    *rest = left;
+    Ok(taken)
+}
+
+fn number(rest: &mut &[u8]) -> Result<usize, Unreadable> {
+    let bytes = take(rest, 4)?.try_into().map_err(|_| Unreadable)?;
+    Ok(u32::from_le_bytes(bytes) as usize)
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Result<&'a str, Unreadable> {
+    let length = u16::from_le_bytes(take(rest, 2)?.try_into().map_err(|_| Unreadable)?);
+    std::str::from_utf8(take(rest, usize::from(length))?).map_err(|_| Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMIT: &str = "1111111111111111111111111111111111111111";
+
+    fn objects(count: usize) -> Vec<(Key, Place)> {
+        let one = |number: usize| {
+            let line = u32::try_from(number % 97 + 1).unwrap();
+            let key = Key::new("apps", "Deployment", Some("load"), format!("service-{:05}", number * 7919 % 100_000));
+            let file = format!("clusters/production/team-{}/service-{number}/deployment.yaml", number % 40);
+            (key, Place { document: 1, line, ..Place::file(file) })
+        };
+        let mut all: Vec<_> = (0..count).map(one).collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    fn encode(objects: &[(Key, Place)]) -> Option<Vec<u8>> {
+        Places::encode(COMMIT, objects.iter().map(|(key, place)| (key, Some(place))))
+    }
+
+    #[test]
+    fn comes_back_as_it_was_written() {
+        let mut objects = objects(1000);
+        objects[7].1.file = "a".repeat(LONGEST_PATH + 1).into();
+        let keys: Vec<_> = objects.iter().map(|(key, _)| key).collect();
+        let places = Places::decode(&encode(&objects).unwrap(), &keys).unwrap();
+        assert_eq!((places.commit.as_str(), places.of.len()), (COMMIT, 999));
+        for (number, (key, place)) in objects.iter().enumerate() {
+            assert_eq!(places.of.get(key), (number != 7).then_some(place));
+        }
+    }
+
+    #[test]
+    fn ten_thousand_places_are_a_small_part_of_the_inventory() {
+        let size = encode(&objects(10_000)).unwrap().len();
+        assert!(size < 100_000, "{size}");
+    }
+
+    #[test]
+    fn refuses_what_is_of_other_objects_truncated_or_no_places() {
+        let objects = objects(100);
+        let content = encode(&objects).unwrap();
+        let keys: Vec<_> = objects.iter().map(|(key, _)| key).collect();
+        assert!(Places::decode(&content, &keys).is_ok());
+        assert_eq!(Places::decode(&content, &keys[1..]), Err(Unreadable));
+        let others: Vec<_> = keys.iter().rev().copied().collect();
+        assert_eq!(Places::decode(&content, &others), Err(Unreadable));
+        assert_eq!(Places::decode(&content[..content.len() / 2], &keys), Err(Unreadable));
+        assert_eq!(Places::decode(b"rubbish", &keys), Err(Unreadable));
+    }
+}

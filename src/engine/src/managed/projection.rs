@@ -1,0 +1,412 @@
+//! The projection of a live object onto what is ours in it: the values at exactly the paths that `managedFields` says
+//! we applied. Its digest is all that is remembered of an object; two of them tell whether something of ours changed.
+//!
+//! Rules: a missing path is the value "absent". A path that we applied with an empty map, list or null counts only as
+//! "container or absent", or everybody's additions would be in it; in a union, as "container, or nothing in its place". In lists with keys and in sets the relative order
+//! of our own items counts. Annotations `mainstay.dev/…` never count: they are for people to set on live objects.
+//!
+//! Invariant: objects that differ only in what others own, or in server bookkeeping, have the same projection.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::autoscaler::is_at_zero;
+use super::fields::{Fields, REPLICAS, applied_by, entries, readable};
+use super::unions;
+use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER};
+use mainstay_object::Digest;
+
+/// Longest value, in bytes, that a difference quotes.
+const LONGEST_VALUE: usize = 200;
+
+/// What stands at one of our paths.
+#[derive(Clone, Debug, PartialEq)]
+enum Leaf {
+    /// A value of ours, or its absence.
+    Value(Option<Value>),
+    /// A container that we applied empty: whether something else than a container stands there.
+    Container { intact: bool },
+    /// The order of our items in a list with keys or in a set.
+    Order(Vec<String>),
+}
+
+/// The paths that we applied as empty containers, joined with [`SEPARATOR`]; mostly none.
+pub type EmptyContainers = Box<[Box<str>]>;
+
+/// Joins the keys of a path. No field name can contain it.
+const SEPARATOR: &str = "\u{1f}";
+
+/// The digest of what is ours in `live`, or `None` when it has no entry of ours at all.
+pub fn digest(live: &Value, empty_containers: &EmptyContainers) -> Option<Digest> {
+    let fields = applied_by(live, MANAGER)?;
+    let mut hasher = Sha256::new();
+    let mut add = |path: &[&str], leaf: Leaf| {
+        for key in path {
+            hasher.update(key.as_bytes());
+            hasher.update([0]);
+        }
+        match leaf {
+            Leaf::Value(None) => hasher.update([1]),
+            Leaf::Value(Some(value)) => {
+                hasher.update([2]);
+                // Writing to a hasher cannot fail; a value that came from JSON can be written as JSON.
+                let _ = serde_json::to_writer(Writer(&mut hasher), &value);
+            }
+            Leaf::Container { intact } => hasher.update([3, u8::from(intact)]),
+            Leaf::Order(keys) => {
+                hasher.update([4]);
+                for key in keys {
+                    hasher.update(key.as_bytes());
+                    hasher.update([0]);
+                }
+            }
+        }
+        hasher.update([0xff]);
+    };
+    walk(fields, Some(live), empty_containers, &mut Vec::new(), &mut |path, leaf| {
+        if !matches!(leaf, Leaf::Container { .. }) {
+            add(path, leaf);
+        }
+    });
+    // Whoever is the first to put something into an empty container takes its path from us.
+    for path in empty_containers {
+        let path = path.split(SEPARATOR).collect::<Vec<_>>();
+        let Some((last, before)) = path.split_last() else { continue };
+        let parent = before.iter().try_fold(live, |value, key| child(Some(value), key).0);
+        let container = container(child(parent, last).0, parent, last);
+        if container == (Leaf::Container { intact: false }) {
+            add(&path, container);
+        }
+    }
+    let full = hasher.finalize();
+    let mut half = [0; 16];
+    half.copy_from_slice(&full[..16]);
+    Some(Digest::from_bytes(half))
+}
+
+struct Writer<'a>(&'a mut Sha256);
+
+impl std::io::Write for Writer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Which paths were applied as empty containers, judged by what was sent.
+pub fn empty_containers(answer: &Value, sent: &Value) -> EmptyContainers {
+    let mut found = Vec::new();
+    if let Some(fields) = applied_by(answer, MANAGER) {
+        empty_containers_in(fields, sent, &mut Vec::new(), &mut found);
+    }
+    found.into()
+}
+
+fn empty_containers_in<'f>(fields: &'f Fields, sent: &'f Value, path: &mut Vec<String>, found: &mut Vec<Box<str>>) {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    };
+    // Somebody may have taken them from us.
+    let fields_sent = sent.as_object().into_iter().flatten().map(|(name, value)| (format!("f:{name}"), value));
+    let taken = fields_sent.filter(|(key, value)| is_empty(value) && !fields.contains_key(key));
+    let ours = fields.iter().filter_map(|(key, _)| Some((key.clone(), child(Some(sent), key).0?)));
+    for (key, value) in ours.chain(taken).filter(|(key, _)| key != ".") {
+        let inside = fields.get(&key).and_then(Value::as_object).filter(|inside| !inside.is_empty());
+        path.push(key);
+        match inside {
+            Some(inside) => empty_containers_in(inside, value, path, found),
+            None if is_empty(value) => found.push(path.join(SEPARATOR).into_boxed_str()),
+            None => {}
+        }
+        path.pop();
+    }
+}
+
+/// One of our paths at which two states of an object differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Path for people.
+    pub path: String,
+    /// What stood there, as compact JSON cut to 200 bytes, or `absent`.
+    pub found: String,
+    /// What stands there now, likewise.
+    pub restored: String,
+    /// Who the changed object's `managedFields` name as the last writer of that path.
+    pub who: Option<String>,
+}
+
+/// Where `found` differs from `restored`, at the paths that are ours in `restored`, and in the count of a workload that was
+/// at 0 and is not any more, where that is its autoscaler's.
+pub fn differences(found: &Value, restored: &Value, empty_containers: &EmptyContainers) -> Vec<Difference> {
+    let Some(fields) = applied_by(restored, MANAGER) else { return Vec::new() };
+    let collect = |value: &Value| {
+        let mut leaves = Vec::new();
+        walk(fields, Some(value), empty_containers, &mut Vec::new(), &mut |path, leaf| {
+            let path = path.iter().map(|&key| key.to_owned()).collect::<Vec<_>>();
+            leaves.push(((path, matches!(leaf, Leaf::Order(_))), leaf));
+        });
+        leaves
+    };
+    let before = collect(found).into_iter().collect::<HashMap<_, _>>();
+    let mut all = Vec::new();
+    for (place, after) in collect(restored) {
+        // Items of which only one is left have no order; those that are missing are told each by itself.
+        let Some(before) = before.get(&place).filter(|before| **before != after) else { continue };
+        let (path, _) = place;
+        let keys = path.iter().map(String::as_str).collect::<Vec<_>>();
+        let order = matches!(after, Leaf::Order(_));
+        all.push(Difference {
+            path: if order { format!("{} (order)", readable(&keys)) } else { readable(&keys) },
+            found: quote(before),
+            restored: quote(&after),
+            who: if order { None } else { last_writer(found, &keys) },
+        });
+    }
+    // An item that vanished shows as its fields; naming the item once is enough.
+    all.dedup_by(|later, earlier| {
+        let inside = later.path.strip_prefix(&earlier.path);
+        earlier.found == "absent" && inside.is_some_and(|rest| rest.starts_with(['.', '[']))
+    });
+    let count = readable(&REPLICAS);
+    if is_at_zero(found) && !is_at_zero(restored) && all.iter().all(|known| known.path != count) {
+        let at = |object: &Value| quoted(object.pointer("/spec/replicas"));
+        let who = last_writer(found, &REPLICAS);
+        all.push(Difference { path: count, found: at(found), restored: at(restored), who });
+    }
+    all
+}
+
+/// The manager, other than our own applies, that owns `path`; the latest where several do.
+pub(crate) fn last_writer(object: &Value, path: &[&str]) -> Option<String> {
+    entries(object)
+        .filter(|e| !(e.manager == MANAGER && e.operation == "Apply"))
+        .filter(|e| super::fields::owns(e.fields, path))
+        .max_by_key(|e| e.time)
+        .map(|e| e.manager.to_owned())
+}
+
+fn quote(leaf: &Leaf) -> String {
+    match leaf {
+        Leaf::Value(value) => quoted(value.as_ref()),
+        Leaf::Container { intact: true } => "present".to_owned(),
+        Leaf::Container { intact: false } => "replaced".to_owned(),
+        Leaf::Order(keys) => shortened(keys.iter().map(|k| readable(&[k])).collect::<Vec<_>>().join(" ")),
+    }
+}
+
+/// A value as compact JSON, cut to 200 bytes, or `absent`.
+pub(crate) fn quoted(value: Option<&Value>) -> String {
+    value.map_or_else(|| "absent".to_owned(), |value| shortened(value.to_string()))
+}
+
+fn shortened(text: String) -> String {
+    let cut = mainstay_api::conditions::cut(&text, LONGEST_VALUE);
+    if cut.len() < text.len() { format!("{cut}…") } else { text }
+}
+
+fn walk<'f>(
+    fields: &'f Fields,
+    live: Option<&Value>,
+    empty_containers: &EmptyContainers,
+    path: &mut Vec<&'f str>,
+    visit: &mut dyn FnMut(&[&'f str], Leaf),
+) {
+    let mut order: Vec<(usize, &str)> = Vec::new();
+    for (key, inside) in fields {
+        if is_for_people(path, key) {
+            continue;
+        }
+        let (child, at) = child(live, key);
+        if let Some(at) = at {
+            order.push((at, key));
+        }
+        path.push(key);
+        match inside.as_object() {
+            Some(inside) if key != "." && !inside.is_empty() => walk(inside, child, empty_containers, path, visit),
+            _ => visit(path, leaf(child, live, path, empty_containers)),
+        }
+        path.pop();
+    }
+    if order.len() > 1 {
+        order.sort_unstable();
+        visit(path, Leaf::Order(order.into_iter().map(|(_, key)| key.to_owned()).collect()));
+    }
+}
+
+fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], empty_containers: &EmptyContainers) -> Leaf {
+    if path.last() == Some(&".") {
+        // Membership of the node itself: that it is there, not what others put into it.
+        return Leaf::Value(value.map(|_| Value::Bool(true)));
+    }
+    if !empty_containers.is_empty() && empty_containers.contains(&path.join(SEPARATOR).into_boxed_str()) {
+        return container(value, parent, path.last().copied().unwrap_or_default());
+    }
+    Leaf::Value(value.cloned())
+}
+
+/// A container that we applied empty. As a member of a union it is not there any more when another one is.
+fn container(value: Option<&Value>, parent: Option<&Value>, key: &str) -> Leaf {
+    let name = key.strip_prefix("f:").unwrap_or_default();
+    let is_replaced = || unions::partners(name).any(|other| parent.and_then(|p| p.get(other)).is_some());
+    let intact = value.map_or_else(|| !is_replaced(), |v| v.is_object() || v.is_array() || v.is_null());
+    Leaf::Container { intact }
+}
+
+/// The child of `live` that `key` names, and its position where it is an item of a list.
+pub(crate) fn child<'v>(live: Option<&'v Value>, key: &str) -> (Option<&'v Value>, Option<usize>) {
+    let Some((kind, name)) = key.split_once(':') else { return (live, None) };
+    match kind {
+        "f" => (live.and_then(|v| v.get(name)), None),
+        "k" => {
+            let Ok(keys) = serde_json::from_str::<Map<String, Value>>(name) else { return (None, None) };
+            item(live, |item| has_keys(item, &keys))
+        }
+        "v" => {
+            let Ok(wanted) = serde_json::from_str::<Value>(name) else { return (None, None) };
+            item(live, |item| *item == wanted)
+        }
+        _ => (None, None),
+    }
+}
+
+fn item(list: Option<&Value>, is: impl Fn(&Value) -> bool) -> (Option<&Value>, Option<usize>) {
+    let Some(list) = list.and_then(Value::as_array) else { return (None, None) };
+    match list.iter().position(is) {
+        Some(at) => (Some(&list[at]), Some(at)),
+        None => (None, None),
+    }
+}
+
+/// A live item has all its keys. A sent one may leave out those with defaults, such as a port's protocol.
+pub(crate) fn has_keys(item: &Value, keys: &Map<String, Value>) -> bool {
+    let mut some = false;
+    keys.iter().all(|(name, wanted)| match item.get(name) {
+        Some(value) => {
+            some = true;
+            value == wanted
+        }
+        None => true,
+    }) && some
+}
+
+fn is_for_people(path: &[&str], key: &str) -> bool {
+    path == ["f:metadata", "f:annotations"] && key.strip_prefix("f:").is_some_and(|k| k.starts_with(ANNOTATION_PREFIX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// An object with our entry over `fields`.
+    fn object(body: Value, fields: Value) -> Value {
+        let mut object = body;
+        object["metadata"]["managedFields"] =
+            json!([{"manager": MANAGER, "operation": "Apply", "apiVersion": "v1", "fieldsV1": fields}]);
+        object
+    }
+
+    fn of(body: Value, fields: Value) -> Option<Digest> {
+        digest(&object(body, fields), &EmptyContainers::default())
+    }
+
+    #[test]
+    fn sees_a_changed_value_a_missing_one_and_a_lost_entry() {
+        let fields = json!({"f:data": {"f:a": {}}});
+        let was = of(json!({"data": {"a": "1"}}), fields.clone());
+        assert_ne!(was, of(json!({"data": {"a": "2"}}), fields.clone()));
+        assert_ne!(was, of(json!({"data": {}}), fields.clone()));
+        assert_ne!(was, of(json!({"data": {"a": "1"}}), json!({"f:data": {}})));
+        assert_eq!(digest(&json!({"data": {"a": "1"}}), &EmptyContainers::default()), None);
+    }
+
+    #[test]
+    fn passes_over_what_others_own() {
+        let fields = json!({"f:data": {"f:a": {}}});
+        let was = of(json!({"data": {"a": "1"}}), fields.clone());
+        assert_eq!(was, of(json!({"data": {"a": "1", "b": "2"}, "status": {"x": 1}}), fields));
+    }
+
+    #[test]
+    fn counts_the_relative_order_of_our_own_items_only() {
+        let fields = json!({"f:env": {"k:{\"name\":\"a\"}": {".": {}, "f:name": {}}, "k:{\"name\":\"b\"}": {".": {}, "f:name": {}}}});
+        let list = |names: &[&str]| json!({"env": names.iter().map(|n| json!({"name": n})).collect::<Vec<_>>()});
+        let was = of(list(&["a", "b"]), fields.clone());
+        assert_eq!(was, of(list(&["x", "a", "y", "b"]), fields.clone()));
+        assert_ne!(was, of(list(&["b", "a"]), fields));
+    }
+
+    #[test]
+    fn counts_a_container_that_we_applied_empty_as_container_or_absent() {
+        let fields = json!({"f:metadata": {"f:annotations": {}}});
+        let sent = json!({"metadata": {"annotations": {}}});
+        let answer = object(json!({"metadata": {}}), fields.clone());
+        let empty_containers = empty_containers(&answer, &sent);
+        assert_eq!(empty_containers.len(), 1);
+        let theirs = object(json!({"metadata": {"annotations": {"x": "y"}}}), fields);
+        assert_eq!(digest(&answer, &empty_containers), digest(&theirs, &empty_containers));
+        let taken = object(json!({"metadata": {"annotations": {"x": "y"}}}), json!({}));
+        assert_eq!(digest(&answer, &empty_containers), digest(&taken, &empty_containers));
+    }
+
+    #[test]
+    fn sees_that_another_member_of_a_union_took_the_place_of_an_empty_one() {
+        let fields = json!({"f:volume": {".": {}, "f:name": {}, "f:emptyDir": {}}});
+        let sent = json!({"volume": {"name": "a", "emptyDir": {}}});
+        let answer = object(sent.clone(), fields);
+        let empty_containers = empty_containers(&answer, &sent);
+        let left = json!({"f:volume": {".": {}, "f:name": {}}});
+        let with = |volume: Value| digest(&object(json!({"volume": volume}), left.clone()), &empty_containers);
+        assert_eq!(digest(&answer, &empty_containers), with(json!({"name": "a", "emptyDir": {"medium": "Memory"}})));
+        assert_ne!(digest(&answer, &empty_containers), with(json!({"name": "a", "hostPath": {"path": "/"}})));
+    }
+
+    #[test]
+    fn never_counts_annotations_for_people() {
+        let fields = json!({"f:metadata": {"f:annotations": {"f:mainstay.dev/prune": {}, "f:x": {}}}});
+        let with = |v: &str| json!({"metadata": {"annotations": {"mainstay.dev/prune": v, "x": "1"}}});
+        assert_eq!(of(with("a"), fields.clone()), of(with("b"), fields));
+    }
+
+    #[test]
+    fn names_path_values_and_writer_of_a_difference() {
+        let restored = object(
+            json!({"spec": {"containers": [{"name": "web", "image": "a"}]}}),
+            json!({"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:image": {}}}}}),
+        );
+        let mut found = json!({"spec": {"containers": [{"name": "web", "image": "b"}]}, "metadata": {"managedFields": [
+            {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-01T00:00:00Z",
+             "fieldsV1": {"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {"f:image": {}}}}}}]}});
+        let expected = Difference {
+            path: r#"spec.containers[name="web"].image"#.into(),
+            found: r#""b""#.into(),
+            restored: r#""a""#.into(),
+            who: Some("kubectl-edit".into()),
+        };
+        assert_eq!(differences(&found, &restored, &EmptyContainers::default()), [expected]);
+        found["spec"]["containers"] = json!([]);
+        let gone = differences(&found, &restored, &EmptyContainers::default());
+        assert_eq!(gone.iter().map(|d| d.path.as_str()).collect::<Vec<_>>(), [r#"spec.containers[name="web"]"#]);
+    }
+
+    #[test]
+    fn names_only_what_differs_where_the_order_of_what_is_left_says_nothing() {
+        let items =
+            json!({"k:{\"name\":\"a\"}": {".": {}, "f:name": {}}, "k:{\"name\":\"b\"}": {".": {}, "f:name": {}}});
+        let fields = json!({"f:env": items, "f:selector": {}});
+        let restored = object(json!({"env": [{"name": "a"}, {"name": "b"}], "selector": "x"}), fields);
+        let found = json!({"env": [{"name": "b"}], "selector": "x"});
+        let paths =
+            differences(&found, &restored, &EmptyContainers::default()).into_iter().map(|d| d.path).collect::<Vec<_>>();
+        assert_eq!(paths, [r#"env[name="a"]"#]);
+    }
+}

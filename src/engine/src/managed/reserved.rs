@@ -1,0 +1,202 @@
+//! What somebody added to an object in fields that are reserved for its owner: it goes.
+//!
+//! Server-side apply leaves what others add beside ours. Of some objects the owner says that nobody else may set certain
+//! fields, because they change what the object does ([`Reserved`]). Such additions are moved into our entry of
+//! `managedFields`; the apply that follows does not name them, so it removes them.
+//!
+//! Invariant: what nobody owns stays: defaults, and what admission added. So do fields that were written through a
+//! subresource, and everything that is not reserved.
+//! Invariant: an object to which nobody added anything costs a look at its `managedFields`, and no request.
+//!
+//! Deliberately absent: which fields are reserved; the owner says it. That one who adds again and again is slowed is
+//! the drift loop's, as for every other change.
+
+use serde_json::{Map, Value};
+
+use super::collision::Collision;
+use super::fields::{Fields, applied_by, readable, subtract};
+use super::ownership::moved;
+use super::projection::{Difference, child, quoted};
+use mainstay_api::names::MANAGER;
+
+/// Fields of an object that only its owner may set. Paths are names of fields joined by dots; items of lists have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The fields, with everything in them.
+    pub fields: &'static [&'static str],
+    /// What in them anybody may set.
+    pub except: &'static [&'static str],
+}
+
+impl Reserved {
+    /// Nothing is reserved.
+    pub const NOTHING: Self = Self { fields: &[], except: &[] };
+
+    fn covers(self, path: &str) -> bool {
+        self.fields.iter().any(|field| is_within(path, field)) && !self.is_excepted(path)
+    }
+
+    fn is_excepted(self, path: &str) -> bool {
+        self.except.iter().any(|field| is_within(path, field))
+    }
+
+    /// Whether something in the field at this path may be reserved.
+    fn leads_on(self, path: &str) -> bool {
+        self.covers(path) || self.fields.iter().any(|field| is_within(field, path))
+    }
+}
+
+/// Whether `path` is `field` or something in it.
+fn is_within(path: &str, field: &str) -> bool {
+    path.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Whether somebody set a reserved field of an object.
+pub fn is_added_to(reserved: Reserved, live: &Value) -> bool {
+    let Some(ours) = ours(reserved, live) else { return false };
+    ours.others(live).any(|entry| !ours.added(entry).is_empty())
+}
+
+/// What makes way for our next apply: what `collision` says, and what others set of the reserved fields.
+pub(crate) fn with(collision: Option<Collision>, reserved: Reserved, live: &Value, now: &str) -> Option<Collision> {
+    let entries = collision.as_ref().map(|collision| &collision.entries);
+    let added = entries.or(live.pointer("/metadata/managedFields")).and_then(|all| added(reserved, live, all, now));
+    added.or(collision)
+}
+
+/// `managedFields`, which are `entries` by now, rewritten so that our next apply removes what others set of the reserved
+/// fields.
+fn added(reserved: Reserved, live: &Value, entries: &Value, now: &str) -> Option<Collision> {
+    let ours = ours(reserved, live)?;
+    let writers = ours.others(live).filter(|entry| !ours.added(entry).is_empty());
+    let last = writers.max_by_key(|entry| entry["time"].as_str())?;
+    let who = last["manager"].as_str().map(str::to_owned);
+    let entries = moved(entries, ours.api_version, now, is_anybodys, |fields| ours.added_in(fields))?;
+    Some(Collision { entries, who })
+}
+
+/// What others set of the reserved fields of `found`, and what stands there in `restored`.
+pub(crate) fn differences(reserved: Reserved, found: &Value, restored: &Value) -> Vec<Difference> {
+    let Some(ours) = ours(reserved, found) else { return Vec::new() };
+    let mut all = Vec::new();
+    for entry in ours.others(found) {
+        let who = entry["manager"].as_str();
+        let added = ours.added(entry);
+        roots(&added, &mut Vec::new(), &mut |path| {
+            let at = |object: &Value| quoted(path.iter().try_fold(object, |value, key| child(Some(value), key).0));
+            let (found, restored) = (at(found), at(restored));
+            if found != restored {
+                all.push(Difference { path: readable(path), found, restored, who: who.map(str::to_owned) });
+            }
+        });
+    }
+    all
+}
+
+/// The same, beside differences that are known.
+pub(crate) fn add_differences(known: &mut Vec<Difference>, reserved: Reserved, found: &Value, restored: &Value) {
+    for added in differences(reserved, found, restored) {
+        if known.iter().all(|known| known.path != added.path) {
+            known.push(added);
+        }
+    }
+}
+
+/// What is ours of an object.
+struct Ours<'v> {
+    reserved: Reserved,
+    fields: &'v Fields,
+    api_version: &'v str,
+}
+
+/// `None` where nothing is reserved, or where we never applied and so have lost nothing.
+fn ours(reserved: Reserved, live: &Value) -> Option<Ours<'_>> {
+    if reserved.fields.is_empty() {
+        return None;
+    }
+    let fields = applied_by(live, MANAGER)?;
+    let own = entries(live).find(|entry| is_own(entry))?;
+    Some(Ours { reserved, fields, api_version: own["apiVersion"].as_str()? })
+}
+
+impl<'v> Ours<'v> {
+    /// The entries of others that count, in our version of the kind: the paths of another one mean something else.
+    fn others(&self, live: &'v Value) -> impl Iterator<Item = &'v Value> {
+        let api_version = self.api_version;
+        entries(live).filter(move |entry| is_anybodys(entry) && entry["apiVersion"] == api_version)
+    }
+
+    fn added(&self, entry: &Value) -> Fields {
+        entry.get("fieldsV1").and_then(Value::as_object).map(|fields| self.added_in(fields)).unwrap_or_default()
+    }
+
+    /// The reserved fields in a field set that are not ours as well.
+    fn added_in(&self, fields: &Fields) -> Fields {
+        subtract(&part(self.reserved, fields, ""), self.fields)
+    }
+}
+
+fn entries(live: &Value) -> impl Iterator<Item = &Value> {
+    live.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn is_own(entry: &Value) -> bool {
+    entry["manager"] == MANAGER && entry["operation"] == "Apply" && is_of_object(entry)
+}
+
+/// Whether an entry is of anybody else. Everybody chooses the name of his manager, so none is exempt; Kubernetes' own
+/// controllers write what they have to say through subresources.
+fn is_anybodys(entry: &Value) -> bool {
+    is_of_object(entry) && !is_own(entry)
+}
+
+fn is_of_object(entry: &Value) -> bool {
+    entry.get("subresource").is_none_or(|subresource| subresource == "")
+}
+
+/// The reserved part of a field set at this path.
+fn part(reserved: Reserved, fields: &Fields, path: &str) -> Fields {
+    let mut all = Fields::new();
+    for (key, inside) in fields {
+        let Some(name) = key.strip_prefix("f:") else {
+            // An item of a list, or the container itself.
+            match inside.as_object().filter(|inside| !inside.is_empty()) {
+                Some(inside) => put(&mut all, key, part(reserved, inside, path)),
+                None if reserved.covers(path) => _ = all.insert(key.clone(), inside.clone()),
+                None => {}
+            }
+            continue;
+        };
+        let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        if reserved.is_excepted(&path) || !reserved.leads_on(&path) {
+            continue;
+        }
+        match inside.as_object().filter(|inside| !inside.is_empty()) {
+            Some(inside) => put(&mut all, key, part(reserved, inside, &path)),
+            None if reserved.covers(&path) => _ = all.insert(key.clone(), inside.clone()),
+            None => {}
+        }
+    }
+    all
+}
+
+fn put(all: &mut Fields, key: &str, inside: Map<String, Value>) {
+    if !inside.is_empty() {
+        all.insert(key.to_owned(), Value::Object(inside));
+    }
+}
+
+/// Visits the outermost nodes that a field set owns itself.
+fn roots<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
+    for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
+        path.push(key);
+        match inside.as_object().filter(|inside| !inside.is_empty() && !inside.contains_key(".")) {
+            Some(inside) => roots(inside, path, visit),
+            None => visit(path),
+        }
+        path.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

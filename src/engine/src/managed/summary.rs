@@ -1,0 +1,253 @@
+//! What an owner's status says of its objects: counts, and the first few of each sort by name.
+//!
+//! Invariant: what is read under the store's lock does not grow with the number of objects, however many of them are
+//! unhealthy, failing, paused or were put back lately. Whoever reads a status holds up nobody's revert.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::object::Managed;
+use super::objects::{Tally, Topic};
+use super::pause_end::PauseEnd;
+use super::store::Store;
+use mainstay_api::git_sync::{Drifted, Failure, Replacement, Revert};
+use mainstay_object::{Health, Key, Owner};
+
+/// How many objects of each sort a status names.
+pub const SHOWN: usize = 20;
+
+/// Expired backoffs that one summary forgets. The others follow with the next one.
+const EXPIRED_AT_ONCE: usize = 256;
+
+/// The first of several things, and how many there are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed<T> {
+    /// How many there are.
+    pub count: usize,
+    /// The first [`SHOWN`] of them.
+    pub first: Vec<T>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { count: 0, first: Vec::new() }
+    }
+}
+
+impl<T> From<Vec<T>> for Listed<T> {
+    fn from(mut all: Vec<T>) -> Self {
+        let count = all.len();
+        all.truncate(SHOWN);
+        Self { count, first: all }
+    }
+}
+
+/// What a GitSync's status says of its objects.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Objects in the store that were applied.
+    pub objects: usize,
+    /// Of them, how many are healthy.
+    pub healthy: usize,
+    /// Objects that failed for good by their own word, with the reason.
+    pub broken: Listed<(Key, String)>,
+    /// Objects that are not healthy yet, with the reason.
+    pub progressing: Listed<(Key, String)>,
+    /// Objects that differ, and are not put back at once.
+    pub drifted: Listed<Drifted>,
+    /// Of them, those that do not exist.
+    pub absent: Listed<Key>,
+    /// Reverts that failed.
+    pub failures: Listed<Failure>,
+    /// Objects that could not be put back again and again, with the fields and the cause.
+    pub not_put_back: Listed<(Key, String)>,
+    /// Objects under break glass.
+    pub paused: Listed<(Key, PauseEnd)>,
+    /// Objects that are fought over, with the fields and the other manager.
+    pub contended: Listed<(Key, Vec<String>, String)>,
+    /// Objects that were put back lately: they have a revert backoff.
+    pub backing_off: usize,
+    /// Kinds of these objects that cannot be watched, with the cause.
+    pub unwatched: Vec<(String, String)>,
+    /// Reverts so far.
+    pub reverted: i64,
+    /// The last ones, newest first.
+    pub last_reverts: Vec<Revert>,
+    /// Replacements so far.
+    pub replaced: i64,
+    /// The last ones, newest first.
+    pub last_replacements: Vec<Replacement>,
+    /// Objects whose changes stay because with them the repository cannot be read, and since when.
+    pub unread: Vec<(Key, Timestamp)>,
+}
+
+impl Summary {
+    /// Whether objects are not healthy that exist: their health is waited for.
+    pub fn waits_for_health(&self) -> bool {
+        self.broken.count + self.progressing.count > 0
+    }
+}
+
+impl Store {
+    /// What an owner's status says.
+    pub(crate) fn summary(&mut self, owner: &Owner, clock: f64) -> Summary {
+        self.expire_backoffs(clock);
+        let mut summary = Summary::default();
+        if let Some(account) = self.accounts.get(owner) {
+            summary.reverted = account.reverted;
+            summary.last_reverts = account.last_reverts.iter().cloned().collect();
+            summary.replaced = account.replaced;
+            summary.last_replacements = account.last_replacements.iter().cloned().collect();
+            summary.unread = account.unread.iter().map(|(key, since)| (key.clone(), *since)).collect();
+        }
+        summary.unwatched = self.unwatched(owner);
+        let Some(tally) = self.objects.tally(owner) else { return summary };
+        (summary.objects, summary.healthy, summary.backing_off) = (tally.applied, tally.healthy, tally.backing_off);
+        summary.broken = self.listed(tally, Topic::Broken, health);
+        summary.progressing = self.listed(tally, Topic::Progressing, health);
+        summary.failures = self.listed(tally, Topic::Failed, failure);
+        summary.not_put_back = self.listed(tally, Topic::NotPutBack, not_put_back);
+        summary.paused =
+            self.listed(tally, Topic::Paused, |key, managed| Some((key.clone(), managed.phase.pause()?.until)));
+        summary.contended = self.listed(tally, Topic::Contended, contended);
+        let by_account = self.acts_as(owner).flatten().is_some();
+        summary.drifted = self.listed(tally, Topic::Drifted, |_, managed| match &managed.drift {
+            Some(drift) if by_account => Some(drift.shown_to_account()),
+            _ => managed.drift().cloned(),
+        });
+        summary.absent = self.listed(tally, Topic::Absent, |key, _| Some(key.clone()));
+        summary
+    }
+
+    /// Whether objects of an owner are yet to be seen, which their watches will show.
+    pub fn awaits_first_look(&self, owner: &Owner) -> bool {
+        let Some(tally) = self.objects.tally(owner) else { return false };
+        let mut progressing = tally.about(Topic::Progressing).iter();
+        self.unwatched(owner).is_empty() && progressing.any(|key| self.get(key).is_some_and(Managed::is_unseen))
+    }
+
+    fn listed<T>(&self, tally: &Tally, topic: Topic, what: impl Fn(&Key, &Managed) -> Option<T>) -> Listed<T> {
+        let keys: &BTreeSet<Key> = tally.about(topic);
+        let first = keys.iter().take(SHOWN).filter_map(|key| what(key, self.get(key)?)).collect();
+        Listed { count: keys.len(), first }
+    }
+
+    /// Forgets the revert backoffs that have expired by now.
+    fn expire_backoffs(&mut self, clock: f64) {
+        for _ in 0..EXPIRED_AT_ONCE {
+            let Some(key) = self.expiry.due(clock) else { return };
+            let next = self.objects.get_mut(&key).and_then(|mut managed| managed.expire_backoff(clock));
+            if let Some(next) = next {
+                self.expiry.expect(&key, next);
+            }
+        }
+    }
+}
+
+fn health(key: &Key, managed: &Managed) -> Option<(Key, String)> {
+    match &managed.health {
+        Health::Healthy => None,
+        Health::Progressing(why) | Health::Failed(why) => Some((key.clone(), why.clone())),
+    }
+}
+
+fn failure(key: &Key, managed: &Managed) -> Option<Failure> {
+    let (_, message) = not_put_back(key, managed)?;
+    let reports = managed.failure()?.reports;
+    let reason = if reports { "ReportFailed" } else { "RevertFailed" }.to_owned();
+    Some(Failure { object: key.to_string(), reason, message })
+}
+
+fn not_put_back(key: &Key, managed: &Managed) -> Option<(Key, String)> {
+    let failure = managed.failure()?;
+    Some((key.clone(), format!("{}: {}", failure.fields.join(", "), failure.text())))
+}
+
+fn contended(key: &Key, managed: &Managed) -> Option<(Key, Vec<String>, String)> {
+    let (fields, who) = managed.damping.as_ref()?.contended.as_ref()?;
+    Some((key.clone(), fields.clone(), who.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::managed::verdict::LastApplied;
+    use crate::managed::{Desired, Mark};
+    use mainstay_cluster::{Kind, Scope};
+    use mainstay_object::{Object, Place};
+
+    const WHO: &str = "kubectl-edit";
+
+    /// A store with so many healthy objects of one owner.
+    fn kept(count: usize) -> (Store, Owner, Vec<Key>) {
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+        let keep = |number: usize| {
+            let name = format!("o{number:06}");
+            let document = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+            let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+            let key = kind.key(Some("shop"), &name);
+            let mark = Mark::Label("shop.demo".into());
+            let desired = Arc::new(Desired { key: key.clone(), kind: Arc::clone(&kind), object, mark, ignored: None });
+            store.hold(&owner, desired, LastApplied { resource_version: "5".into(), ..LastApplied::default() });
+            store.get_mut(&key).unwrap().health = Health::Healthy;
+            key
+        };
+        let keys = (0..count).map(keep).collect();
+        (store, owner, keys)
+    }
+
+    #[test]
+    fn what_was_put_back_is_counted_until_it_has_cooled_down_and_looked_at_only_then() {
+        let count = EXPIRED_AT_ONCE + 44;
+        let (mut store, owner, keys) = kept(count);
+        for key in &keys {
+            store.count_change(key, 0.0, &["data.a".into()], WHO);
+        }
+        let summary = store.summary(&owner, 1.0);
+        assert_eq!((summary.backing_off, summary.contended.count), (count, 0));
+        assert_eq!(store.expiry.due(60.0), None, "nothing is to be looked at for hours");
+        assert_eq!(store.summary(&owner, 10_000.0).backing_off, count - EXPIRED_AT_ONCE);
+        assert_eq!(store.summary(&owner, 10_000.0).backing_off, 0);
+    }
+
+    #[test]
+    fn what_is_contended_is_so_until_nobody_has_changed_it_for_a_while() {
+        let (mut store, owner, keys) = kept(2);
+        let fight = |store: &mut Store, clock: f64| {
+            for _ in 0..6 {
+                store.count_change(&keys[0], clock, &["data.a".into()], WHO);
+            }
+        };
+        fight(&mut store, 0.0);
+        let contended = vec![(keys[0].clone(), vec!["data.a".to_owned()], WHO.to_owned())];
+        assert_eq!(store.summary(&owner, 60.0).contended, contended.clone().into());
+        fight(&mut store, 100.0);
+        assert_eq!(store.summary(&owner, 150.0).contended, contended.clone().into(), "it went on");
+        assert_eq!(store.summary(&owner, 300.0).contended.count, 0);
+        fight(&mut store, 400.0);
+        assert_eq!(store.summary(&owner, 401.0).contended, contended.into(), "it begins again");
+        assert_eq!((store.summary(&owner, 600.0).contended.count, store.summary(&owner, 600.0).backing_off), (0, 1));
+        assert_eq!(store.summary(&owner, 20_000.0).backing_off, 0);
+    }
+
+    #[test]
+    fn of_many_the_first_are_named_and_all_are_counted() {
+        let (mut store, owner, keys) = kept(1000);
+        for key in &keys {
+            let mut managed = store.get_mut(key).unwrap();
+            managed.health = Health::Progressing("0 of 1".into());
+            managed.phase.begin_pause(PauseEnd::Open);
+        }
+        let summary = store.summary(&owner, 0.0);
+        assert_eq!((summary.objects, summary.healthy), (1000, 0));
+        assert_eq!((summary.progressing.count, summary.paused.count), (1000, 1000));
+        let named = summary.progressing.first.iter().map(|(key, _)| key);
+        assert!(named.eq(&keys[..SHOWN]));
+    }
+}

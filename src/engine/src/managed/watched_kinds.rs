@@ -1,0 +1,74 @@
+//! The kinds whose objects are watched by our label, and what keeps such a watch from working.
+//!
+//! Deliberately absent: the watches; those are the drift loop's.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::desired::{Desired, Mark};
+use super::object::Managed;
+use super::store::Store;
+use mainstay_cluster::{Kind, KindId};
+use mainstay_object::Owner;
+
+impl Store {
+    /// The kind of an object is watched from now on, if the object is known by its label. Whether it was not yet.
+    pub(crate) fn begin_watch(&mut self, desired: &Desired) -> bool {
+        let is_new = desired.label().is_some() && !self.watched.contains_key(&desired.kind.id());
+        if is_new {
+            self.watched.insert(desired.kind.id(), None);
+        }
+        is_new
+    }
+
+    /// The kinds of an owner's objects that are watched, each with the label by which its objects are known.
+    pub(crate) fn kinds_of(&self, owner: &Owner) -> Vec<(Arc<Kind>, Arc<str>)> {
+        let mut kinds: HashMap<KindId, (Arc<Kind>, Arc<str>)> = HashMap::new();
+        for desired in self.kept_for(owner).map(|(_, managed)| &managed.desired) {
+            let id = desired.kind.id();
+            if let (Mark::Label(label), true) = (&desired.mark, self.watched.contains_key(&id)) {
+                kinds.entry(id).or_insert_with(|| (Arc::clone(&desired.kind), Arc::clone(label)));
+            }
+        }
+        kinds.into_values().collect()
+    }
+
+    /// Ends the watches of kinds of which nothing is kept any more; which these are.
+    pub(crate) fn end_idle_watches(&mut self) -> Vec<KindId> {
+        let objects = &self.objects;
+        let idle = |id: &KindId| !objects.iter().any(|(_, managed)| is_watched_as(managed, id));
+        let idle = self.watched.keys().filter(|id| idle(id)).cloned().collect::<Vec<_>>();
+        for kind in &idle {
+            self.watched.remove(kind);
+        }
+        idle
+    }
+
+    /// What keeps the watch of a kind from working, if something does. The owners to whom that is new.
+    pub(crate) fn set_watch_failure(&mut self, kind: &Kind, why: Option<String>) -> HashSet<Owner> {
+        let id = kind.id();
+        let Some(known) = self.watched.get_mut(&id) else { return HashSet::new() };
+        let is_changed = known.is_some() != why.is_some();
+        *known = why;
+        if !is_changed {
+            return HashSet::new();
+        }
+        let of_kind = self.objects.iter().filter(|(_, managed)| is_watched_as(managed, &id));
+        of_kind.map(|(_, managed)| managed.owner.clone()).collect()
+    }
+
+    /// Kinds of an owner's objects that cannot be watched, with the cause.
+    pub(crate) fn unwatched(&self, owner: &Owner) -> Vec<(String, String)> {
+        let mut unwatched = Vec::new();
+        for (id, why) in self.watched.iter().filter_map(|(id, why)| Some((id, why.as_ref()?))) {
+            let first = self.kept_for(owner).map(|(_, managed)| managed).find(|managed| is_watched_as(managed, id));
+            unwatched.extend(first.map(|managed| (managed.desired.kind.resource.to_string(), why.clone())));
+        }
+        unwatched.sort();
+        unwatched
+    }
+}
+
+fn is_watched_as(managed: &Managed, (group, version, kind): &KindId) -> bool {
+    managed.desired.label().is_some() && managed.desired.kind.is(group, version, kind)
+}

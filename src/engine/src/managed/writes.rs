@@ -1,0 +1,289 @@
+//! Writes to objects as the store knows them: those that begin, that are answered, and that failed.
+//!
+//! A write is an apply that an owner wants (a put), or a revert; a report is a revert that only asks what it would do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::apply_state::ApplyState;
+use super::desired::Desired;
+use super::inventory::Entry;
+use super::object::{Answered, FailedReverts, NotPutBack};
+use super::pending::Seen;
+use super::revert_backoff::{Shift, ceiling};
+use super::store::Store;
+use super::verdict::LastApplied;
+use mainstay_api::DriftPolicy;
+use mainstay_api::git_sync::{Replacement, Revert};
+use mainstay_object::{Health, Key, Owner};
+
+/// A revert or report that begins.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// For whom it is managed.
+    pub(crate) owner: Owner,
+    /// What it must be.
+    pub(crate) desired: Arc<Desired>,
+    /// What was seen of it, if that still counts.
+    pub(crate) seen: Option<Seen>,
+    /// It is only reported.
+    pub(crate) reports: bool,
+}
+
+impl Store {
+    /// Starts an apply that its owner wants. `None` when it is under break glass: then that
+    /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
+    pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
+        self.hold(owner, Arc::clone(desired), LastApplied::default());
+        let mut managed = self.objects.get_mut(&desired.key)?;
+        managed.phase.stay();
+        managed.successor = None;
+        if managed.phase.pause().is_some() {
+            managed.desired = Arc::clone(desired);
+            managed.applied.mark_outdated();
+            return None;
+        }
+        let seen = managed.write.begin_put();
+        let version = managed.applied.last().map(|last| last.resource_version.to_string());
+        Some((version.unwrap_or_default(), seen))
+    }
+
+    /// Such an apply failed. If it may have been carried out all the same, the object must become what
+    /// was written; else it stays what it was, and what was seen before counts again.
+    pub(crate) fn put_failed(&mut self, desired: &Arc<Desired>, before: Option<Box<Seen>>, is_unknown: bool) {
+        let Some(mut managed) = self.objects.get_mut(&desired.key) else { return };
+        if is_unknown && managed.is_applied() {
+            managed.desired = Arc::clone(desired);
+            managed.applied.mark_outdated();
+        }
+        if let Some(before) = before {
+            managed.write.restore_pending(before);
+        }
+    }
+
+    /// An object cannot become `desired` by an update: that is what is created when it is gone.
+    pub(crate) fn set_successor(&mut self, desired: &Arc<Desired>) {
+        if let Some(mut managed) = self.objects.get_mut(&desired.key).filter(|managed| managed.is_applied()) {
+            managed.successor = Some(Arc::clone(desired));
+        }
+    }
+
+    /// What is created when an object is gone, where it is not what was last applied to it.
+    pub(crate) fn successor(&self, key: &Key) -> Option<Arc<Desired>> {
+        self.objects.get(key)?.successor.clone()
+    }
+
+    /// The server's answer to an apply of `desired` is what the object must be from now on. For whom it is managed.
+    pub(crate) fn answered(&mut self, desired: &Arc<Desired>, answered: Answered) -> Option<Owner> {
+        let key = &desired.key;
+        let autoscaled = self.autoscaled.contains_key(key);
+        let mut managed = self.objects.get_mut(key)?;
+        managed.desired = Arc::clone(desired);
+        managed.successor = None;
+        managed.is_at_zero = answered.is_at_zero;
+        let meanwhile = managed.ended_meanwhile.take().filter(|(uid, _)| *uid == answered.last_applied.uid);
+        managed.ended = answered.ended.or(meanwhile.map(|(_, ended)| ended));
+        managed.health = if managed.is_owner() { Health::Healthy } else { answered.health };
+        managed.succeeded();
+        // An autoscaler may have come while the count was on its way, or gone while it was left out.
+        let is_outdated = if autoscaled { answered.sent_replicas } else { answered.left_out_replicas };
+        managed.applied = if is_outdated {
+            ApplyState::Outdated(answered.last_applied)
+        } else {
+            ApplyState::Desired(answered.last_applied)
+        };
+        managed.phase.end_pause();
+        managed.reported = None;
+        (managed.drift, managed.is_absent) = (None, false);
+        let owner = managed.owner.clone();
+        drop(managed);
+        self.write_down(key);
+        Some(owner)
+    }
+
+    /// The desired state of an object has changed without a new document.
+    pub(crate) fn mark_outdated(&mut self, key: &Key) {
+        if let Some(mut managed) = self.objects.get_mut(key) {
+            managed.applied.mark_outdated();
+        }
+    }
+
+    /// Writes down what was last applied to an object, if its owner lists it. Where that is not what is desired, the
+    /// document that is written down stays: it was the one that was applied, and the object ended with that one at most.
+    pub(crate) fn write_down(&mut self, key: &Key) {
+        let Some(managed) = self.objects.get(key) else { return };
+        let Some(written) = self.written.get_mut(&managed.owner) else { return };
+        let Some(last) = managed.applied.last().filter(|last| !last.uid.is_empty()) else { return };
+        if managed.phase.is_leaving() {
+            return;
+        }
+        let entry = Entry::of(&managed.desired, &last.uid, last.digest);
+        let entry = match written.inventory.0.get(key) {
+            Some(known) if managed.applied.is_outdated() => Entry { uid: entry.uid, ended: None, ..known.clone() },
+            _ => Entry { ended: managed.ended, ..entry },
+        };
+        written.set(key, entry);
+    }
+
+    /// For whom an object is managed, and how long its revert has to wait at `clock` (of the revert backoff) and `now`.
+    pub(crate) fn revert_delay(&self, key: &Key, clock: f64, now: Instant) -> Option<(Owner, Duration)> {
+        let managed = self.objects.get(key)?;
+        let most = ceiling(&key.group, &key.kind);
+        // What we have deleted ourselves is not missing any longer than it has to be.
+        let damping = managed.damping.as_ref().filter(|_| !managed.is_to_succeed());
+        let damped = damping.map(|damping| damping.backoff.delay(clock, most));
+        let not_before = managed.failing.as_ref().and_then(|failing| failing.reverts.as_ref()?.not_before);
+        let failed = not_before.map(|at| at.saturating_duration_since(now));
+        Some((managed.owner.clone(), damped.max(failed).unwrap_or_default()))
+    }
+
+    /// Starts the revert or report that the owner's policy asks for. `None` when the object is not kept, is leaving, is of
+    /// a newer generation, or another write is under way. `seen` is `None` when the policy leaves the object alone by now.
+    pub(crate) fn begin_revert(&mut self, key: &Key, generation: u32) -> Option<Begun> {
+        let mut managed = self.objects.get_mut(key).filter(|m| m.write.generation() == generation)?;
+        let account = self.accounts.get(&managed.owner)?;
+        let policy = &account.policy;
+        let is_asked = managed.applied.is_outdated() || managed.is_to_succeed();
+        let drift = if is_asked { DriftPolicy::Revert } else { policy.drift };
+        if policy.suspended || drift == DriftPolicy::Ignore || account.unread.contains_key(key) {
+            managed.write.clear_pending();
+        }
+        if managed.write.is_in_flight() {
+            return None;
+        }
+        if managed.phase.is_leaving() {
+            managed.write.end();
+            return None;
+        }
+        let seen = managed.write.begin_revert().map(|seen| *seen);
+        let (owner, desired) = (managed.owner.clone(), Arc::clone(&managed.desired));
+        Some(Begun { owner, desired, seen, reports: drift == DriftPolicy::Report })
+    }
+
+    /// A revert or a report failed: what was seen counts again; the caller says when it
+    /// is tried again. For as long as it fails for
+    /// the same reason, the words of the first time stay: some servers have others every time.
+    pub(crate) fn revert_failed(&mut self, key: &Key, seen: Seen, failure: NotPutBack) -> Option<(Owner, u32)> {
+        let mut managed = self.objects.get_mut(key)?;
+        match &mut managed.failing().reverts {
+            Some(reverts) => {
+                reverts.attempts += 1;
+                if !reverts.failure.is_the_same(&failure) {
+                    reverts.failure = failure;
+                }
+            }
+            first => *first = Some(FailedReverts { failure, attempts: 1, not_before: None }),
+        }
+        managed.reported = None;
+        managed.write.restore_pending(Box::new(seen));
+        Some((managed.owner.clone(), managed.attempts()))
+    }
+
+    /// A failed revert is due at once. Whether one is queued.
+    pub(crate) fn reset_failure(&mut self, key: &Key) -> bool {
+        let Some(mut managed) = self.objects.get_mut(key) else { return false };
+        if let Some(failing) = &mut managed.failing {
+            failing.futile = None;
+            if let Some(reverts) = &mut failing.reverts {
+                reverts.not_before = None;
+            }
+        }
+        managed.write.requeue()
+    }
+
+    /// The objects whose last revert failed, of those that `concerns` names.
+    pub(crate) fn failed(&self, concerns: impl Fn(&Key) -> bool) -> Vec<Key> {
+        let failed = self.objects.iter().filter(|(_, m)| m.failure().is_some());
+        failed.filter(|(key, _)| concerns(key)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The objects of an owner whose last revert failed.
+    pub(crate) fn failed_of(&self, owner: &Owner) -> Vec<Key> {
+        let failed = self.objects.of(owner).filter(|(_, managed)| managed.failure().is_some());
+        failed.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(crate) fn record_replacement(&mut self, owner: &Owner, replacement: Replacement) {
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.record_replacement(replacement);
+        }
+    }
+
+    pub(crate) fn record(&mut self, owner: &Owner, revert: Revert) {
+        if let Some(account) = self.accounts.get_mut(owner) {
+            account.record(revert);
+        }
+    }
+
+    /// Somebody changed an object, in these fields; whether it has become contended by that.
+    pub(crate) fn count_change(&mut self, key: &Key, clock: f64, fields: &[String], who: &str) -> Shift {
+        let Some(mut managed) = self.objects.get_mut(key) else { return Shift::Same };
+        let is_new = managed.damping.is_none();
+        let damping = managed.damping.get_or_insert_default();
+        let shift = damping.backoff.grow(clock);
+        let next = damping.backoff.next_change();
+        if damping.backoff.update_contended(clock) {
+            damping.contended = Some((fields.to_vec(), who.to_owned()));
+        }
+        if is_new || shift == Shift::Contended {
+            self.expiry.expect(key, next);
+        }
+        shift
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::managed::History;
+    use crate::managed::fixtures::{POLICY, desired_of, live, verify};
+    use mainstay_cluster::{Kind, Scope};
+
+    #[test]
+    fn an_autoscaler_that_goes_while_its_count_is_left_out_leaves_the_object_to_be_written_again() {
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        let document =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
+        let desired = desired_of(Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced), &document);
+        store.set_policy(&owner, POLICY, History::default());
+        assert!(store.begin_put(&owner, &desired).is_some());
+        let mut sent = desired.body();
+        crate::managed::desired::without_replicas(&mut sent);
+        verify(&mut store, &desired, &live(5, "1"), &sent);
+        assert!(store.get(&desired.key).unwrap().applied.is_outdated());
+        verify(&mut store, &desired, &live(6, "1"), &desired.body());
+        assert!(!store.get(&desired.key).unwrap().applied.is_outdated());
+    }
+
+    /// A Job `a` that runs an image.
+    fn job(image: &str) -> Arc<Desired> {
+        let document = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": {"template": {
+            "spec": {"containers": [{"name": "main", "image": image}]}}}});
+        desired_of(Kind::fixed("batch/v1", "Job", "jobs", Scope::Namespaced), &document)
+    }
+
+    #[test]
+    fn a_job_that_ends_while_a_new_document_is_held_back_did_not_end_with_that_one() {
+        let (mut store, owner) = (Store::default(), Owner::git_sync("shop", "demo"));
+        let (first, second) = (job("one"), job("two"));
+        let key = first.key.clone();
+        store.set_policy(&owner, POLICY, History::default());
+        store.intend(&owner, std::iter::once(&first));
+        assert!(store.begin_put(&owner, &first).is_some());
+        verify(&mut store, &first, &live(5, "1"), &first.body());
+        store.end(&key, jiff::Timestamp::UNIX_EPOCH);
+        assert!(store.inventory(&owner).unwrap().0[&key].is_for(&first));
+
+        store.get_mut(&key).unwrap().phase.begin_pause(crate::managed::PauseEnd::Open);
+        assert!(store.begin_put(&owner, &second).is_none(), "it is under break glass");
+        let mut ended = live(6, "1");
+        ended["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+        store.note_end(&second.kind, &key, &ended);
+
+        let entry = store.inventory(&owner).unwrap().0[&key].clone();
+        assert_eq!(entry.ended, None);
+        assert!(!entry.is_for(&second), "the second document was never applied");
+    }
+}

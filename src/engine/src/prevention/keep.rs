@@ -1,0 +1,402 @@
+//! The task that keeps policies and bindings.
+//!
+//! While anything is prevented, or anything of ours is there, both kinds are watched; else nothing is. A new agent looks
+//! once for what was left behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Action, AllSeen, Answered, decide, is_as_wanted};
+use super::failures::{ALL, Failures};
+use super::policy::{API_VERSION, Protection};
+use super::reverts::Reverts;
+use super::seen::{Part, Seen, digest, is_made_by_us};
+use super::state::{Prevention, State};
+use crate::apply::{Deleted, Version, Writer};
+use mainstay_api::names::PREVENTION_LABEL;
+use mainstay_cluster::{Error, Kind, Persistence, Selection, WatchEvent};
+use mainstay_object::Digest;
+use mainstay_object::failure::Backoff;
+
+/// The wait after a failure.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+
+/// How the names of ServiceAccounts begin.
+const ACCOUNTS: &str = "system:serviceaccount:";
+
+/// Keeps policies and bindings as the GitSyncs want them, until `stop`.
+pub async fn keep(prevention: Arc<Prevention>, writer: Writer, stop: CancellationToken) {
+    let changes = prevention.changes();
+    let keeper = Keeper {
+        prevention,
+        writer,
+        agent: None,
+        wanted: BTreeMap::new(),
+        seen: AllSeen::new(),
+        answered: Answered::new(),
+        failures: Failures::default(),
+        reverts: Reverts::new(Instant::now()),
+        unwatched: [None, None],
+    };
+    stop.run_until_cancelled(keeper.run(changes)).await;
+}
+
+/// What must be there of one GitSync.
+struct Objects {
+    protection: Arc<Protection>,
+    digests: [Digest; 2],
+}
+
+struct Keeper {
+    prevention: Arc<Prevention>,
+    writer: Writer,
+    /// As whom the agent is known.
+    agent: Option<String>,
+    /// By their names.
+    wanted: BTreeMap<String, Objects>,
+    seen: AllSeen,
+    answered: Answered,
+    failures: Failures,
+    reverts: Reverts,
+    /// Why one of the kinds is not seen, where that is for us to mend.
+    unwatched: [Option<State>; 2],
+}
+
+impl Keeper {
+    async fn run(mut self, mut changes: watch::Receiver<u64>) {
+        while !self.prevention.is_complete() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+        loop {
+            changes.mark_unchanged();
+            if let Some(kinds) = self.kinds().await {
+                self.follow(kinds, &mut changes).await;
+            }
+            // Nothing is to do until somebody wants something, or until what failed is tried again.
+            let again = self.failures.due(false);
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = wait(again) => {}
+            }
+        }
+    }
+
+    /// The two kinds; `None` if they are not served, or if that could not be asked.
+    async fn kinds(&mut self) -> Option<[Arc<Kind>; 2]> {
+        let mut kinds = Vec::new();
+        for part in Part::ALL {
+            match self.writer.cluster().kind(API_VERSION, part.kind()).await {
+                Ok(Some(kind)) => kinds.push(kind),
+                Ok(None) => {
+                    self.failures.clear();
+                    for protection in self.prevention.protections() {
+                        self.prevention.set_state(&protection.owner, State::NotServed);
+                    }
+                    return None;
+                }
+                Err(error) => {
+                    self.fail_all(&error);
+                    return None;
+                }
+            }
+        }
+        kinds.try_into().ok()
+    }
+
+    /// Keeps them while anything is wanted, or anything of ours is there.
+    async fn follow(&mut self, kinds: [Arc<Kind>; 2], changes: &mut watch::Receiver<u64>) {
+        let watch = |kind| self.writer.cluster().watch(kind, Selection::with_label(PREVENTION_LABEL));
+        let [mut policies, mut bindings] = [watch(&kinds[0]), watch(&kinds[1])];
+        let mut synced = [false; 2];
+        self.seen.clear();
+        self.refresh().await;
+        loop {
+            let again = self.failures.due(synced == [true; 2]);
+            let (part, event) = tokio::select! {
+                Some(event) = policies.next() => (Part::Policy, Some(event)),
+                Some(event) = bindings.next() => (Part::Binding, Some(event)),
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.refresh().await;
+                    (Part::Policy, None)
+                }
+                () = wait(again) => {
+                    if self.failures.due(false).is_some_and(|due| due <= Instant::now()) {
+                        self.refresh().await;
+                    }
+                    (Part::Policy, None)
+                }
+            };
+            match event {
+                Some(WatchEvent::Synced(_)) => synced[part as usize] = true,
+                Some(WatchEvent::Failed(error)) => {
+                    let is_forbidden = error.is_forbidden();
+                    // Without a right to see them, nothing of ours was made either.
+                    if is_forbidden && self.prevention.protections().is_empty() {
+                        tracing::debug!(
+                            why = mainstay_object::failure::chain(&error),
+                            "admission policies cannot be watched"
+                        );
+                        return;
+                    }
+                    // Else it passes, and meanwhile they are as they were.
+                    self.unwatched[part as usize] = is_forbidden.then(|| State::Failed(error.cause_text()));
+                    self.tell();
+                }
+                Some(event) => {
+                    self.unwatched[part as usize] = None;
+                    self.take(part, event);
+                }
+                None => {}
+            }
+            if synced == [true; 2] {
+                self.reconcile(&kinds).await;
+                let is_ours = |seen: &Seen| seen.is_ours;
+                if self.wanted.is_empty()
+                    && self.prevention.protections().is_empty()
+                    && !self.seen.values().any(is_ours)
+                {
+                    self.failures.clear();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, part: Part, event: WatchEvent) {
+        match event {
+            WatchEvent::Begin => self.seen.retain(|(known, _), _| *known != part),
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+                if let Some((name, seen)) = Seen::of(&live) {
+                    self.seen.insert((part, name), seen);
+                }
+            }
+            WatchEvent::Deleted(live) => {
+                if let Some((name, _)) = Seen::of(&live) {
+                    self.seen.remove(&(part, name));
+                }
+            }
+            WatchEvent::Resumed | WatchEvent::Synced(_) | WatchEvent::Unreadable(..) | WatchEvent::Failed(_) => {}
+        }
+    }
+
+    /// What the GitSyncs want now.
+    async fn refresh(&mut self) {
+        let protections = self.prevention.protections();
+        if self.agent.is_some() || protections.is_empty() {
+            self.failures.remove(ALL);
+        } else {
+            match self.writer.cluster().user_name().await {
+                Ok(Some(agent)) => {
+                    self.failures.remove(ALL);
+                    self.agent = Some(agent);
+                }
+                Ok(None) => {
+                    let why = "the API server does not say as whom the agent is known, so it would be refused, too";
+                    self.fail(ALL, State::Failed(why.to_owned()), None);
+                    self.tell();
+                }
+                Err(error) => self.fail_all(&error),
+            }
+        }
+        let Some(agent) = self.agent.as_deref() else { return };
+        let mut before = std::mem::take(&mut self.wanted);
+        for protection in protections {
+            let name = protection.name();
+            let objects = match before.remove(&name) {
+                Some(known) if known.protection == protection => known,
+                _ => {
+                    // What failed with another protection may not fail with this one.
+                    self.failures.remove(&name);
+                    self.reverts.remove(&name);
+                    let digests = Part::ALL.map(|part| digest(&body(part, &protection, agent)));
+                    Objects { protection, digests }
+                }
+            };
+            self.wanted.insert(name, objects);
+        }
+        self.answered.retain(|(_, name), _| self.wanted.contains_key(name));
+    }
+
+    async fn reconcile(&mut self, kinds: &[Arc<Kind>; 2]) {
+        let wanted = self.wanted.iter().map(|(name, objects)| (name.clone(), objects.digests)).collect();
+        let mut undecided = self.prevention.undecided();
+        // What is wanted is not known in full before it is known as whom the agent is known.
+        undecided.extend(self.prevention.protections().iter().map(|protection| protection.name()));
+        let actions = decide(&wanted, &undecided, &self.seen, &self.answered);
+        let now = Instant::now();
+        for action in actions {
+            let (Action::Replace(part, name)
+            | Action::Create(part, name)
+            | Action::Delete(part, name)
+            | Action::LeaveAlone(part, name)) = action.clone();
+            // The other object of the two waits with it.
+            if self.failures.waits(&name, now) {
+                continue;
+            }
+            let kind = &kinds[part as usize];
+            let done = match action {
+                Action::Replace(..) => {
+                    let version = self.seen.get(&(part, name.clone())).map(|seen| json!(seen.resource_version));
+                    self.replace(kind, part, &name, &version.unwrap_or_default()).await
+                }
+                Action::Create(..) => self.create(kind, part, &name).await,
+                Action::Delete(..) => self.delete(kind, part, &name).await,
+                Action::LeaveAlone(..) => Ok(Done::Taken),
+            };
+            match done {
+                Ok(Done::Deleted) => {}
+                Ok(Done::Written) => self.slow(part, &name),
+                // What carries no label is announced by no event, and not every conflict is one with a change.
+                Ok(Done::Overtaken) => self.fail(&name, State::Pending, None),
+                Ok(Done::Taken) => self.fail(&name, State::NameTaken(format!("{} {name}", part.kind())), None),
+                Err(error) => self.fail(&name, State::Failed(error.cause_text()), error.retry_after()),
+            }
+        }
+        // What was due was tried again, or needs no more.
+        self.failures.forget_due(now);
+        self.tell();
+    }
+
+    /// Tells the GitSyncs what has become of what they want.
+    fn tell(&self) {
+        let person = self.agent.as_ref().filter(|agent| !agent.starts_with(ACCOUNTS));
+        let for_all = self.unwatched.iter().flatten().next().or_else(|| self.failures.state(ALL));
+        for protection in self.prevention.protections() {
+            let name = protection.name();
+            let is_kept = self.wanted.get(&name).is_some_and(|objects| self.is_kept(&name, objects));
+            let state = match (self.failures.state(&name).or(for_all), is_kept) {
+                (Some(failed), false) => failed.clone(),
+                (None, false) => State::Pending,
+                (_, true) => State::Prevented(person.cloned()),
+            };
+            self.prevention.set_state(&protection.owner, state);
+        }
+    }
+
+    fn is_kept(&self, name: &str, objects: &Objects) -> bool {
+        Part::ALL.into_iter().zip(objects.digests).all(|(part, digest)| {
+            let key = (part, name.to_owned());
+            let live = self.seen.get(&key).filter(|live| live.is_ours);
+            live.is_some_and(|live| is_as_wanted(live, digest, self.answered.get(&key)))
+        })
+    }
+
+    /// What an object must be.
+    fn body(&self, part: Part, name: &str) -> Option<Value> {
+        Some(body(part, &self.wanted.get(name)?.protection, self.agent.as_deref()?))
+    }
+
+    /// Creates an object that was not seen, unless somebody else has one of that name.
+    async fn create(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
+        let Some(body) = self.body(part, name) else { return Ok(Done::Overtaken) };
+        match self.writer.cluster().create(kind, None, name, &body, Persistence::Kept).await {
+            Err(error) if error.is_already_exists() => {}
+            created => return created.map(|live| self.written(part, &live)),
+        }
+        // One of ours that has lost its label is not seen either.
+        let found = self.writer.cluster().get_metadata(kind, None, name).await?.map(|found| json!({"metadata": found}));
+        match found {
+            Some(found) if is_made_by_us(&found) => {
+                self.replace(kind, part, name, &found["metadata"]["resourceVersion"]).await
+            }
+            Some(_) => Ok(Done::Taken),
+            // It has just gone.
+            None => Ok(Done::Overtaken),
+        }
+    }
+
+    /// Replaces an object of ours. An apply would leave what others have added to it, such as other actions of a binding.
+    async fn replace(&mut self, kind: &Kind, part: Part, name: &str, version: &Value) -> Result<Done, Error> {
+        let Some(mut body) = self.body(part, name) else { return Ok(Done::Overtaken) };
+        body["metadata"]["resourceVersion"] = version.clone();
+        match self.writer.cluster().replace(kind, None, name, &body, Persistence::Kept).await {
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(Done::Overtaken),
+            replaced => replaced.map(|live| self.written(part, &live)),
+        }
+    }
+
+    /// Takes in what the server has made of an object.
+    fn written(&mut self, part: Part, live: &Value) -> Done {
+        if let Some((name, seen)) = Seen::of(live) {
+            let wanted = self.wanted.get(&name).map(|objects| objects.digests[part as usize]);
+            if let Some(wanted) = wanted {
+                self.answered.insert((part, name.clone()), (wanted, seen.digest));
+            }
+            self.seen.insert((part, name), seen);
+        }
+        Done::Written
+    }
+
+    async fn delete(&mut self, kind: &Kind, part: Part, name: &str) -> Result<Done, Error> {
+        let key = (part, name.to_owned());
+        let Some(seen) = self.seen.get(&key) else { return Ok(Done::Deleted) };
+        let judged = Version { uid: seen.uid.clone(), resource_version: seen.resource_version.clone() };
+        let judge = |meta: &ObjectMeta| if is_made_by_us(&json!({"metadata": meta})) { Ok(()) } else { Err(()) };
+        let deleted = self.writer.delete_unowned(kind, &kind.key(None, name), Some(judged), judge).await?;
+        // Of one that is kept the watch shows what it has become.
+        if !matches!(deleted, Deleted::Kept(())) {
+            self.seen.remove(&key);
+            self.answered.remove(&key);
+            self.failures.remove(name);
+        }
+        Ok(Done::Deleted)
+    }
+
+    /// Has both objects of a GitSync wait, if one of them was written often of late.
+    fn slow(&mut self, part: Part, name: &str) {
+        let now = Instant::now();
+        let wait = self.reverts.add(part, name, now);
+        if !wait.is_zero() {
+            let why = format!("{} {name} is changed or deleted by somebody again and again", part.kind());
+            self.failures.add(name, State::Failed(why), now + wait);
+        }
+    }
+
+    /// Nothing can be done for anybody.
+    fn fail_all(&mut self, error: &Error) {
+        self.fail(ALL, State::Failed(error.cause_text()), error.retry_after());
+        self.tell();
+    }
+
+    fn fail(&mut self, name: &str, state: State, after: Option<Duration>) {
+        let wait = after.unwrap_or_else(|| AGAIN.jittered(self.failures.next(name), fastrand::f64()));
+        self.failures.add(name, state, Instant::now() + wait);
+    }
+}
+
+/// What came of an action.
+enum Done {
+    Written,
+    Deleted,
+    /// Nothing: somebody was faster.
+    Overtaken,
+    /// Nothing: the object is somebody else's.
+    Taken,
+}
+
+fn body(part: Part, protection: &Protection, agent: &str) -> Value {
+    match part {
+        Part::Policy => protection.policy(agent),
+        Part::Binding => protection.binding(),
+    }
+}
+
+async fn wait(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,201 @@
+//! What the GitSyncs want prevented, and what has become of it: where they and the task that keeps the policies meet.
+//!
+//! Invariant: of a GitSync that was entered and has not said what it wants, that is not known.
+//!
+//! Deliberately absent: requests, and waiting.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::policy::{Protection, name_of};
+use mainstay_object::Owner;
+
+/// What a GitSync wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// That is not known.
+    Unknown,
+    /// Nothing is prevented.
+    Nothing,
+    /// Hand edits are.
+    Prevented(Arc<Protection>),
+}
+
+/// What has become of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is being done.
+    Pending,
+    /// Policy and binding are as they must be. Whom the agent acts as, where that may be a person: it is let through.
+    Prevented(Option<String>),
+    /// The API server has no such policies.
+    NotServed,
+    /// The objects are in another cluster, whose API server is asked for no policy.
+    Elsewhere,
+    /// Somebody else has an object of that kind and name.
+    NameTaken(String),
+    /// It failed, with the cause, and is tried again.
+    Failed(String),
+}
+
+/// What all GitSyncs want prevented.
+#[derive(Debug, Default)]
+pub struct Prevention {
+    table: Mutex<Table>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    rows: HashMap<Owner, Row>,
+    /// Every GitSync that there is was entered.
+    complete: bool,
+}
+
+#[derive(Debug)]
+struct Row {
+    wanted: Wanted,
+    state: State,
+    notify: Arc<Notify>,
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        Self { wanted: Wanted::Unknown, state: State::Pending, notify: Arc::default() }
+    }
+}
+
+impl Prevention {
+    /// A GitSync is there.
+    pub fn enter(&self, owner: &Owner) {
+        self.table.lock().rows.entry(owner.clone()).or_default();
+    }
+
+    /// What a GitSync wants from now on.
+    pub fn want(&self, owner: &Owner, wanted: Wanted) {
+        let mut table = self.table.lock();
+        let row = table.rows.entry(owner.clone()).or_default();
+        if row.wanted == wanted {
+            return;
+        }
+        if !matches!((&row.wanted, &wanted), (Wanted::Prevented(_), Wanted::Prevented(_))) {
+            row.state = State::Pending;
+        }
+        row.wanted = wanted;
+        drop(table);
+        self.notify();
+    }
+
+    /// A GitSync is gone.
+    pub fn remove(&self, owner: &Owner) {
+        if self.table.lock().rows.remove(owner).is_some() {
+            self.notify();
+        }
+    }
+
+    /// Every GitSync that there is was entered.
+    pub fn set_complete(&self) {
+        self.table.lock().complete = true;
+        self.notify();
+    }
+
+    /// Notifies whenever [`state`](Self::state) of a GitSync changes.
+    pub fn listen(&self, owner: &Owner) -> Arc<Notify> {
+        Arc::clone(&self.table.lock().rows.entry(owner.clone()).or_default().notify)
+    }
+
+    /// What has become of what a GitSync wants; `None` if it wants nothing.
+    pub fn state(&self, owner: &Owner) -> Option<State> {
+        let table = self.table.lock();
+        let row = table.rows.get(owner)?;
+        matches!(row.wanted, Wanted::Prevented(_)).then(|| row.state.clone())
+    }
+
+    fn notify(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Notifies whenever anybody wants something else.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.table.lock().complete
+    }
+
+    /// What is wanted, in the order of the owners.
+    pub(super) fn protections(&self) -> Vec<Arc<Protection>> {
+        let table = self.table.lock();
+        let prevented = table.rows.values().filter_map(|row| match &row.wanted {
+            Wanted::Prevented(protection) => Some(Arc::clone(protection)),
+            Wanted::Unknown | Wanted::Nothing => None,
+        });
+        let mut protections = prevented.collect::<Vec<_>>();
+        protections.sort_by(|a, b| a.owner.cmp(&b.owner));
+        protections
+    }
+
+    /// Names of the objects of GitSyncs of which it is not known what they want.
+    pub(super) fn undecided(&self) -> BTreeSet<String> {
+        let table = self.table.lock();
+        let unknown = table.rows.iter().filter(|(_, row)| row.wanted == Wanted::Unknown);
+        unknown.map(|(owner, _)| name_of(owner)).collect()
+    }
+
+    pub(super) fn set_state(&self, owner: &Owner, state: State) {
+        let mut table = self.table.lock();
+        if let Some(row) = table.rows.get_mut(owner).filter(|row| row.state != state) {
+            row.state = state;
+            row.notify.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prevention::policy::Limit;
+
+    fn protection(owner: &Owner) -> Arc<Protection> {
+        Arc::new(Protection {
+            owner: owner.clone(),
+            label: "shop.web".to_owned(),
+            repository: "app".to_owned(),
+            reference: "main".to_owned(),
+            base_dir: "/".to_owned(),
+            account: None,
+            limit: Limit::None,
+        })
+    }
+
+    #[test]
+    fn what_a_git_sync_wants_is_not_known_until_it_says_so() {
+        let (prevention, owner) = (Prevention::default(), Owner::git_sync("shop", "web"));
+        prevention.enter(&owner);
+        assert_eq!(prevention.undecided(), BTreeSet::from(["mainstay-shop.web".to_owned()]));
+        prevention.want(&owner, Wanted::Prevented(protection(&owner)));
+        prevention.enter(&owner);
+        assert_eq!((prevention.undecided(), prevention.protections().len()), (BTreeSet::new(), 1));
+        prevention.remove(&owner);
+        assert_eq!((prevention.undecided(), prevention.protections().len()), (BTreeSet::new(), 0));
+    }
+
+    #[test]
+    fn what_is_wanted_already_wakes_nobody_and_nothing_wanted_has_no_state() {
+        let (prevention, owner) = (Prevention::default(), Owner::git_sync("shop", "web"));
+        prevention.want(&owner, Wanted::Prevented(protection(&owner)));
+        let mut changes = prevention.changes();
+        changes.mark_unchanged();
+        prevention.want(&owner, Wanted::Prevented(protection(&owner)));
+        assert!(!changes.has_changed().unwrap());
+        prevention.set_state(&owner, State::Prevented(None));
+        assert_eq!(prevention.state(&owner), Some(State::Prevented(None)));
+        prevention.want(&owner, Wanted::Nothing);
+        assert!(changes.has_changed().unwrap());
+        assert_eq!(prevention.state(&owner), None);
+    }
+}

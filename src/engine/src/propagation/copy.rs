@@ -1,0 +1,289 @@
+//! What is copied of a base, and whose an object is that has its name in another namespace.
+//!
+//! Invariant: of labels only those that the seeds know are copied, and of annotations none: with the others, whoever applied
+//! the base would take its copies for objects of theirs.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::apply::Version;
+use crate::managed::PauseEnd;
+use crate::managed::verdict::{is_controlled, pause_of};
+use mainstay_api::names::{
+    CONFIG, CREDENTIALS, GENERATE, MANAGED_BY, PROPAGATED, PROPAGATED_FROM, PROPAGATION_MANAGER, SERVERLESS_PREFIX,
+    SERVICE_ACCOUNT, SYNC_LABEL, USER,
+};
+use mainstay_cluster::{Kind, Scope};
+
+/// A kind that is copied.
+#[derive(Clone, Debug)]
+pub struct Propagated {
+    pub(super) kind: Arc<Kind>,
+    /// Value of the label [`CONFIG`] on bases.
+    pub(super) label: &'static str,
+    /// The fields that are copied, besides labels.
+    pub(super) fields: &'static [&'static str],
+}
+
+impl Propagated {
+    /// Secrets.
+    pub fn secrets() -> Self {
+        let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+        Self { kind, label: CREDENTIALS, fields: &["type", "data"] }
+    }
+
+    /// ServiceAccounts; never their tokens.
+    pub fn service_accounts() -> Self {
+        let kind = Arc::new(Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced));
+        Self { kind, label: SERVICE_ACCOUNT, fields: &["imagePullSecrets", "automountServiceAccountToken"] }
+    }
+}
+
+/// A labelled object of the agent's namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Base {
+    pub(super) uid: String,
+    /// A digest of what is copied.
+    pub(super) digest: String,
+    /// What every copy is, but for its namespace.
+    body: Value,
+    /// Why it is not copied, and which label is to be taken off it.
+    pub(super) refused: Option<(&'static str, &'static str)>,
+}
+
+impl Base {
+    /// What an object says that is to be copied; `None` if it is being deleted or has no name.
+    pub(super) fn read(propagated: &Propagated, home: &str, live: &Value) -> Option<Self> {
+        let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
+        if name.is_empty() || !live["metadata"]["deletionTimestamp"].is_null() {
+            return None;
+        }
+        let labels = live["metadata"]["labels"].as_object().into_iter().flatten();
+        let labels = labels.filter(|(label, _)| label.starts_with(SERVERLESS_PREFIX) && *label != MANAGED_BY);
+        let mut labels: Map<String, Value> = labels.map(|(label, value)| (label.clone(), value.clone())).collect();
+        labels.insert(PROPAGATED_FROM.to_owned(), home.into());
+        let mut body = json!({
+            "apiVersion": propagated.kind.api_version(), "kind": &*propagated.kind.kind,
+            "metadata": {"name": name, "labels": labels},
+        });
+        for field in propagated.fields.iter().filter(|field| !live[**field].is_null()) {
+            body[*field] = live[*field].clone();
+        }
+        // With the UID nobody can try values of a Secret against it.
+        let digest = hex::encode(Sha256::digest(format!("{uid} {body}")))[..32].to_owned();
+        body["metadata"]["annotations"] = json!({PROPAGATED: digest});
+        Some(Self { uid: uid.to_owned(), digest, body, refused: refused(live) })
+    }
+
+    /// Its copy in a namespace.
+    pub(super) fn copy(&self, namespace: &str) -> Value {
+        let mut body = self.body.clone();
+        body["metadata"]["namespace"] = namespace.into();
+        body
+    }
+
+    /// Its type, if it is a Secret.
+    pub(super) fn of_type(&self) -> Option<&str> {
+        self.body["type"].as_str()
+    }
+}
+
+/// Why an object is not copied although it is labelled, and which label is to be taken off it.
+fn refused(live: &Value) -> Option<(&'static str, &'static str)> {
+    if matches!(live["type"].as_str(), Some("kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")) {
+        Some(("it is a token; copies of it would be valid nowhere or let others act for the agent", CONFIG))
+    } else if !live["metadata"]["labels"][GENERATE].is_null() {
+        Some(("it is a key that the agent has made for a Git repository", CONFIG))
+    } else if !live["metadata"]["labels"][PROPAGATED_FROM].is_null() {
+        // Left by an agent of another namespace, or made by hand.
+        Some(("it says that it is a copy itself", PROPAGATED_FROM))
+    } else {
+        None
+    }
+}
+
+/// Whose an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// A copy of ours.
+    Ours,
+    /// A copy of ours that is left alone until then.
+    Paused(Timestamp),
+    /// Somebody else's, or a copy that somebody keeps.
+    Theirs,
+}
+
+/// Whose an object is, by its metadata alone.
+pub(super) fn whose(home: &str, meta: &ObjectMeta, now: Timestamp) -> Whose {
+    let label = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
+    let is_theirs = label(PROPAGATED_FROM) != Some(home)
+        || label(MANAGED_BY) == Some(USER)
+        || label(SYNC_LABEL).is_some()
+        || is_controlled(meta);
+    if is_theirs || entry(meta, "Apply").or(entry(meta, "Update")).is_none() {
+        return Whose::Theirs;
+    }
+    match pause_of(meta, now).map(PauseEnd::time) {
+        None => Whose::Ours,
+        Some(Some(end)) => Whose::Paused(end),
+        Some(None) => Whose::Theirs,
+    }
+}
+
+/// Which of `managedFields` is our own: we create (`Update`), and apply what has changed since.
+fn entry(meta: &ObjectMeta, operation: &str) -> Option<usize> {
+    meta.managed_fields.iter().flatten().position(|entry| {
+        entry.manager.as_deref() == Some(PROPAGATION_MANAGER) && entry.operation.as_deref() == Some(operation)
+    })
+}
+
+/// The version of an object.
+pub(super) fn version(meta: &ObjectMeta) -> Version {
+    Version {
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+    }
+}
+
+/// An object with the name of a base in another namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) version: Version,
+    pub(super) whose: Whose,
+    /// Which of its `managedFields` says that we created it, if we have not applied it yet.
+    pub(super) created: Option<usize>,
+    /// The digest of the base of which it is a faithful copy.
+    pub(super) copy_of: Option<String>,
+    /// Its type, if it is a Secret.
+    pub(super) of_type: Option<String>,
+    pub(super) is_immutable: bool,
+    pub(super) is_terminating: bool,
+}
+
+impl Found {
+    /// What an object is, beside the base.
+    pub(super) fn read(home: &str, base: Option<&Base>, live: &Value, now: Timestamp) -> Self {
+        let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).unwrap_or_default();
+        let is_copy = |base: &&Base| contains(live, &base.body);
+        Self {
+            version: version(&meta),
+            whose: whose(home, &meta, now),
+            created: if entry(&meta, "Apply").is_some() { None } else { entry(&meta, "Update") },
+            copy_of: base.filter(is_copy).map(|base| base.digest.clone()),
+            of_type: live["type"].as_str().map(str::to_owned),
+            is_immutable: live["immutable"] == true,
+            is_terminating: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// Whether a value has everything that another one has.
+fn contains(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| live.get(name).is_some_and(|live| contains(live, wanted)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            wanted.iter().all(|wanted| live.iter().any(|live| contains(live, wanted)))
+        }
+        _ => live == wanted,
+    }
+}
+
+/// A JSON patch after which what we created is ours as if we had applied it: only then an apply removes what the base has no
+/// more. `created` is its place among the `managedFields` of this version.
+pub(super) fn as_applied(created: usize, resource_version: &str) -> Value {
+    json!([
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
+        {"op": "replace", "path": format!("/metadata/managedFields/{created}/operation"), "value": "Apply"},
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(live: &Value) -> Base {
+        Base::read(&Propagated::secrets(), "home", live).unwrap()
+    }
+
+    fn secret() -> Value {
+        json!({
+            "metadata": {
+                "name": "a", "namespace": "home", "uid": "u", "resourceVersion": "1",
+                "labels": {
+                    "serverless.kyma-project.io/config": "credentials", "mainstay.dev/sync": "home.platform",
+                    "serverless.kyma-project.io/managed-by": "user",
+                },
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+            },
+            "type": "Opaque", "immutable": true, "data": {"password": "eA=="},
+        })
+    }
+
+    #[test]
+    fn copies_what_is_for_functions_and_nothing_that_says_who_applied_it() {
+        let copy = base(&secret()).copy("shop");
+        let digest = copy["metadata"]["annotations"][PROPAGATED].clone();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {"password": "eA=="},
+            "metadata": {
+                "name": "a", "namespace": "shop", "annotations": {PROPAGATED: digest},
+                "labels": {"serverless.kyma-project.io/config": "credentials", PROPAGATED_FROM: "home"},
+            },
+        });
+        assert_eq!(copy, expected);
+        let mut other = secret();
+        other["metadata"]["annotations"] = json!({});
+        assert_eq!(base(&other), base(&secret()), "what is not copied changes nothing");
+        other["data"]["password"] = "eQ==".into();
+        assert_ne!(base(&other).digest, base(&secret()).digest);
+        other["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        assert_eq!(Base::read(&Propagated::secrets(), "home", &other), None);
+    }
+
+    #[test]
+    fn labels_prove_nothing_and_every_sign_of_somebody_else_counts() {
+        let ours = json!({
+            "labels": {PROPAGATED_FROM: "home"}, "annotations": {},
+            "managedFields": [{"manager": PROPAGATION_MANAGER, "operation": "Apply"}],
+        });
+        let check = |path: &str, value: Value, expected: Whose| {
+            let mut meta = ours.clone();
+            if !path.is_empty() {
+                *meta.pointer_mut(path).unwrap() = value;
+            }
+            let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
+            assert_eq!(whose("home", &meta, Timestamp::UNIX_EPOCH), expected, "{meta:?}");
+        };
+        check("", Value::Null, Whose::Ours);
+        check("/managedFields", json!([]), Whose::Theirs);
+        check("/managedFields/0/operation", "Update".into(), Whose::Ours);
+        check("/managedFields/0/manager", "mainstay".into(), Whose::Theirs);
+        let paused = |until: &str| json!({"mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until});
+        check("/annotations", paused("1970-01-01T00:00:01Z"), Whose::Paused(Timestamp::from_second(1).unwrap()));
+        check("/annotations", paused("1969-01-01T00:00:00Z"), Whose::Ours);
+        check("/annotations", paused("tomorrow"), Whose::Theirs);
+        check("/labels", json!({}), Whose::Theirs);
+        check("/labels", json!({PROPAGATED_FROM: "elsewhere"}), Whose::Theirs);
+        check("/labels", json!({PROPAGATED_FROM: "home", MANAGED_BY: USER}), Whose::Theirs);
+        check("/labels", json!({PROPAGATED_FROM: "home", SYNC_LABEL: "shop.demo"}), Whose::Theirs);
+    }
+
+    #[test]
+    fn a_copy_may_have_more_than_its_base() {
+        let base = base(&secret());
+        let mut live = base.copy("shop");
+        live["metadata"]["labels"]["team"] = "x".into();
+        live["data"]["more"] = "eA==".into();
+        let found = Found::read("home", Some(&base), &live, Timestamp::UNIX_EPOCH);
+        assert_eq!(found.copy_of.as_deref(), Some(&*base.digest));
+        live["data"]["password"] = "eQ==".into();
+        assert_eq!(Found::read("home", Some(&base), &live, Timestamp::UNIX_EPOCH).copy_of, None);
+    }
+}

@@ -1,0 +1,352 @@
+//! Watches bases, namespaces and copies, and begins what is due.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, SelectAll};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::copy::{Propagated, Whose, version, whose};
+use super::queue::Queue;
+use super::state::{Copied, Place, State, Step};
+use super::tally::Tally;
+use super::write::Write;
+use crate::apply::Writer;
+use crate::managed::revert_backoff::Shift;
+use mainstay_api::names::{CONFIG, PROPAGATED_FROM};
+use mainstay_cluster::{Denial, Error, Event, EventType, Kind, Regarding, Scope, Selection, WatchEvent};
+use mainstay_object::failure::chain;
+
+/// What was written is shown by the watch within this time.
+const LAG: Duration = Duration::from_secs(1);
+/// What was written is reported so soon, even while more is being written.
+const REPORT_EVERY: Duration = Duration::from_secs(2);
+/// Longest wait until a time of the wall clock, which may be set.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// One of the watches.
+#[derive(Clone, Debug)]
+enum Watched {
+    Bases,
+    Copies,
+    Namespaces,
+    /// What has the name of a base.
+    Named(String),
+}
+
+type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
+type Emit = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Copies the bases of a kind in the namespace `home` until `stop`, once it is known which namespaces are `excluded`. `emit`
+/// gets Events about them and must not block.
+pub async fn run(
+    propagated: Propagated,
+    home: String,
+    excluded: watch::Receiver<Option<Vec<String>>>,
+    writer: Writer,
+    emit: impl Fn(Event) + Send + Sync + 'static,
+    stop: CancellationToken,
+) {
+    let label = propagated.label;
+    let mut propagation = Propagation {
+        began: Instant::now(),
+        kind: Arc::clone(&propagated.kind),
+        state: State::new(propagated, &home),
+        home: home.clone(),
+        writer,
+        emit: Arc::new(emit),
+        watches: SelectAll::new(),
+        named: HashMap::new(),
+        queue: Queue::default(),
+        running: FuturesUnordered::new(),
+        tally: Tally::default(),
+        report_at: None,
+    };
+    let bases = Selection::labelled(CONFIG, label).within(&home);
+    let copies = Selection::labelled(PROPAGATED_FROM, &home).metadata_only();
+    propagation.watch(Watched::Bases, &Arc::clone(&propagation.kind), bases, None);
+    propagation.watch(Watched::Copies, &Arc::clone(&propagation.kind), copies, None);
+    stop.run_until_cancelled(propagation.reconcile(excluded)).await;
+}
+
+struct Propagation {
+    /// When the loop's clock began.
+    began: Instant,
+    kind: Arc<Kind>,
+    home: String,
+    state: State,
+    writer: Writer,
+    emit: Emit,
+    watches: Watches,
+    /// What ends the watch of a name, for each base; namespaces are watched from the first one on.
+    named: HashMap<String, CancellationToken>,
+    queue: Queue,
+    running: FuturesUnordered<BoxFuture<'static, Outcome>>,
+    tally: Tally,
+    report_at: Option<Duration>,
+}
+
+/// What became of a step.
+type Outcome = (Place, Result<Option<&'static str>, Error>);
+
+impl Propagation {
+    async fn reconcile(&mut self, mut excluded: watch::Receiver<Option<Vec<String>>>) {
+        excluded.mark_changed();
+        loop {
+            let next = self.queue.next_end().into_iter().chain(self.report_at).min().unwrap_or(self.now() + LONGEST);
+            tokio::select! {
+                Some((watched, event)) = self.watches.next() => self.observe(watched, event),
+                Ok(()) = excluded.changed() => {
+                    if let Some(excluded) = excluded.borrow_and_update().clone() {
+                        self.state.set_excluded(excluded);
+                    }
+                }
+                Some((place, outcome)) = self.running.next() => self.finish(place, outcome),
+                () = sleep_until(self.began + next) => {}
+            }
+            self.begin();
+            self.report();
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn watch(&mut self, watched: Watched, kind: &Arc<Kind>, selection: Selection, until: Option<CancellationToken>) {
+        let events = self.writer.cluster().watch(kind, selection).map(move |event| (watched.clone(), event));
+        self.watches.push(match until {
+            Some(until) => events.take_until(until.cancelled_owned()).boxed(),
+            None => events.boxed(),
+        });
+    }
+
+    /// Objects with the names of bases are watched, and with the first one namespaces.
+    fn watch_named(&mut self) {
+        let bases: Vec<String> = self.state.copied().map(|(name, _)| name.clone()).collect();
+        let gone = self.named.extract_if(|name, _| !bases.contains(name));
+        for (name, stop) in gone {
+            stop.cancel();
+            self.state.set_watched(&name, false);
+        }
+        for name in bases {
+            if self.named.contains_key(&name) {
+                continue;
+            }
+            if self.named.is_empty() && !self.state.namespaces.is_complete() {
+                let kind = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
+                self.watch(Watched::Namespaces, &kind, Selection::default().metadata_only(), None);
+            }
+            let stop = CancellationToken::new();
+            self.state.set_watched(&name, true);
+            let (kind, selection) = (Arc::clone(&self.kind), Selection::named(None, &name));
+            self.watch(Watched::Named(name.clone()), &kind, selection, Some(stop.clone()));
+            self.named.insert(name, stop);
+        }
+    }
+
+    fn observe(&mut self, watched: Watched, event: WatchEvent) {
+        if let WatchEvent::Failed(error) = &event {
+            tracing::warn!(why = chain(error), "{}s are not watched, so none may be copied", self.kind.kind);
+        }
+        match watched {
+            Watched::Bases => self.observe_base(event),
+            Watched::Namespaces => match event {
+                WatchEvent::Begin => self.state.namespaces.begin(),
+                WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
+                    self.state.set_namespace(&name_of(&live), &live);
+                }
+                WatchEvent::Deleted(live) => _ = self.state.namespaces.remove(&name_of(&live)),
+                WatchEvent::Synced(_) => self.state.namespaces_complete(),
+                WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+            },
+            Watched::Copies => match event {
+                WatchEvent::Begin => self.state.copies_begin(),
+                WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
+                    let copied = self.copied(&live);
+                    self.state.set_copy(place_of(&live), copied);
+                }
+                WatchEvent::Deleted(live) => self.state.remove_copy(&place_of(&live)),
+                WatchEvent::Synced(_) => self.state.copies_complete(),
+                WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+            },
+            Watched::Named(name) => self.observe_named(&name, event),
+        }
+    }
+
+    /// What has the label of a copy, if it is one.
+    fn copied(&self, live: &Value) -> Option<Copied> {
+        let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).ok()?;
+        let whose = whose(&self.home, &meta, Timestamp::now());
+        let is_ours = whose != Whose::Theirs && meta.deletion_timestamp.is_none();
+        is_ours.then(|| Copied { version: version(&meta), whose })
+    }
+
+    fn observe_base(&mut self, event: WatchEvent) {
+        let now = Timestamp::now();
+        match event {
+            WatchEvent::Begin => self.state.bases.begin(),
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+                let name = name_of(&live);
+                self.state.set_base(&name, &live, now);
+                self.refuse(&name);
+            }
+            // What was read of it before is still the best that is known.
+            WatchEvent::Unreadable(live, _) => self.state.bases.keep(name_of(&live)),
+            WatchEvent::Deleted(live) => self.state.remove_base(&name_of(&live), now),
+            WatchEvent::Synced(_) => self.state.bases_complete(now),
+            WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+        }
+        self.watch_named();
+    }
+
+    fn observe_named(&mut self, name: &str, event: WatchEvent) {
+        match event {
+            WatchEvent::Begin => {
+                if let Some(named) = self.state.named(name) {
+                    named.begin();
+                }
+            }
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
+                self.state.set_named(name, &place_of(&live).0, &live, Timestamp::now());
+            }
+            WatchEvent::Deleted(live) => self.state.remove_named(name, &place_of(&live).0),
+            WatchEvent::Synced(_) => self.state.named_complete(name),
+            WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+        }
+    }
+
+    /// Begins as much of what is due as may run at the same time.
+    fn begin(&mut self) {
+        let due = self.state.take_due();
+        due.seen.into_iter().for_each(|place| self.queue.enqueue(place));
+        due.renewed.into_iter().for_each(|place| self.queue.renew(place));
+        let (clock, now) = (self.now(), Timestamp::now());
+        while let Some(place) = self.queue.next(clock) {
+            match self.state.step(&place, now) {
+                Step::Nothing => self.queue.settle(&place),
+                Step::Later(end) => {
+                    let wait = Duration::try_from(end.duration_since(now)).unwrap_or_default().min(LONGEST);
+                    self.queue.hold(place, clock + wait);
+                }
+                step => {
+                    self.queue.begin(&place);
+                    let write = Write {
+                        writer: self.writer.clone(),
+                        kind: Arc::clone(&self.kind),
+                        home: self.home.clone(),
+                        base: self.state.base(&place.1).cloned(),
+                        place,
+                    };
+                    let written = async move {
+                        let outcome = write.perform(step).await;
+                        (write.place, outcome)
+                    };
+                    self.running.push(Box::pin(written));
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, place: Place, outcome: Result<Option<&'static str>, Error>) {
+        let clock = self.now();
+        match outcome {
+            Ok(Some("deleted") | None) => self.queue.ended(&place),
+            Ok(Some(_)) if self.queue.written(&place, clock) == Shift::Contended => {
+                let note = format!(
+                    "somebody keeps changing its copy in {}: it is put back less often from now on; its managedFields name \
+                     who changes it",
+                    place.0
+                );
+                tracing::warn!("{} {}/{}: {note}", self.kind.kind, self.home, place.1);
+                self.emit(&place.1, note);
+            }
+            // The watch shows what somebody else has done.
+            Err(ref error) if error.is_already_exists() => self.queue.ended(&place),
+            Ok(Some(_)) => {}
+            Err(_) => self.queue.failed(&place, clock),
+        }
+        if outcome.is_ok() && self.state.step(&place, Timestamp::now()) != Step::Nothing {
+            self.queue.hold_at_least(place.clone(), clock + LAG);
+        }
+        match outcome {
+            Ok(Some(change)) => self.tally.add(place, change),
+            Ok(None) => {}
+            Err(error) if error.is_already_exists() || error.is_conflict() => {}
+            Err(error) if error.is_namespace_terminating() || error.is_namespace_missing() => {}
+            Err(error) if place.0 == self.home => {
+                tracing::warn!(why = chain(&error), "a finalizer of Kyma's stays on {}/{}", place.0, place.1);
+            }
+            Err(error) => {
+                let is_unpermitted = error.refusal().is_some_and(|refusal| refusal.denial == Some(Denial::Permission));
+                let hint = if is_unpermitted { "; manifests/propagation has the rights that it takes" } else { "" };
+                self.tally.add_failure(place, || format!("{}{hint}", chain(&error)));
+            }
+        }
+    }
+
+    /// Reports what was written, once all is or after a while.
+    fn report(&mut self) {
+        if self.tally.is_empty() {
+            return;
+        }
+        let now = self.now();
+        if !self.queue.is_idle() && *self.report_at.get_or_insert(now + REPORT_EVERY) > now {
+            return;
+        }
+        self.report_at = None;
+        for (name, note) in self.tally.take_done() {
+            tracing::info!("{} {}/{name}: {note}", self.kind.kind, self.home);
+        }
+        for (name, note) in self.tally.take_failed() {
+            tracing::warn!("{} {}/{name}: {note}", self.kind.kind, self.home);
+            self.emit(&name, note);
+        }
+    }
+
+    /// Says why a base is not copied at all.
+    fn refuse(&self, name: &str) {
+        if let Some((why, label)) = self.state.bases.get(name).and_then(|base| base.refused) {
+            let note = format!("not copied to any namespace: {why}; take its label {label} off");
+            tracing::warn!("{} {}/{name}: {note}", self.kind.kind, self.home);
+            self.emit(name, note);
+        }
+    }
+
+    fn emit(&self, name: &str, note: String) {
+        let uid = self.state.bases.get(name).map(|base| base.uid.clone());
+        (self.emit)(Event {
+            regarding: Regarding {
+                key: self.kind.key(Some(&self.home), name),
+                api_version: self.kind.api_version(),
+                uid,
+            },
+            related: None,
+            kind: EventType::Warning,
+            reason: "NotPropagated".to_owned(),
+            action: "Propagate".to_owned(),
+            note,
+            aggregation_key: String::new(),
+        });
+    }
+}
+
+fn text(live: &Value, path: &str) -> String {
+    live.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn name_of(live: &Value) -> String {
+    text(live, "/metadata/name")
+}
+
+fn place_of(live: &Value) -> Place {
+    (text(live, "/metadata/namespace"), name_of(live))
+}

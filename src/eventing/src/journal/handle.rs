@@ -1,0 +1,318 @@
+//! The journal as everybody else has it: what they ask for is a command to the task that writes.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::cloud_event::CloudEvent;
+use super::super::subscriber::SubscriberId;
+use super::super::table::Routed;
+use super::command::{Command, Queued, Refused, Shared};
+use super::store::{self, Found, OpenError, Store};
+use super::writer::{WAITING, Writer, run};
+
+/// An event of the journal.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) event: CloudEvent,
+    pub(crate) published: Timestamp,
+}
+
+/// The journal. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Journal {
+    commands: mpsc::Sender<Command>,
+    shared: Arc<Shared>,
+}
+
+impl Journal {
+    /// Opens the journal of a directory, of at most so many bytes, and the task that writes it, which ends with the last clone.
+    /// What is to be delivered, from earlier on and from now on, is queued.
+    pub(crate) fn open(
+        directory: &Path,
+        budget: u64,
+    ) -> Result<(Self, mpsc::UnboundedReceiver<Queued>, impl Future<Output = ()> + Send + use<>), OpenError> {
+        let Found { store, index, recent, files, next } = Store::open(directory, Timestamp::now().as_millisecond())?;
+        let (queue, queued) = mpsc::unbounded_channel();
+        for (number, entry) in index.entries() {
+            for (to, attempts) in &entry.to {
+                // Its other end is below.
+                let _ = queue.send(Queued { number, to: to.clone(), attempts: *attempts });
+            }
+        }
+        let shared = Arc::new(Shared { index: Mutex::new(index), files: Mutex::new(files) });
+        let (commands, received) = mpsc::channel(WAITING);
+        let writer = Writer::new(store, recent, next, budget, Arc::clone(&shared), queue);
+        Ok((Self { commands, shared }, queued, run(writer, received)))
+    }
+
+    /// Keeps events for their subscribers. When this returns they are on disk.
+    pub(crate) async fn publish(&self, routed: Vec<Routed>) -> Result<(), Refused> {
+        self.keep(routed, false).await
+    }
+
+    /// The same, although they may have been published just now.
+    pub(crate) async fn publish_again(&self, routed: Vec<Routed>) -> Result<(), Refused> {
+        self.keep(routed, true).await
+    }
+
+    async fn keep(&self, routed: Vec<Routed>, is_replay: bool) -> Result<(), Refused> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.commands.send(Command::Publish { routed, is_replay, reply }).await;
+        sent.map_err(|_| Refused::Ending)?;
+        answer.await.unwrap_or(Err(Refused::Ending))
+    }
+
+    /// A subscriber has events, or never will. When this returns that is written, so that a process that is killed delivers no
+    /// more of them again than are under way.
+    pub(crate) async fn ended(&self, numbers: Vec<u64>, to: &SubscriberId) {
+        let (reply, written) = oneshot::channel();
+        // If the task is gone, so is this process in a moment, and the events are delivered again.
+        let _ = self.commands.send(Command::Ended { numbers, to: to.clone(), reply }).await;
+        let _ = written.await;
+    }
+
+    /// An event was delivered in vain so often.
+    pub(crate) async fn tried(&self, number: u64, to: &SubscriberId, attempts: u32) {
+        let _ = self.commands.send(Command::Tried { number, to: to.clone(), attempts }).await;
+    }
+
+    /// An event, if it still has to be delivered to somebody.
+    pub(crate) async fn read(&self, number: u64) -> io::Result<Option<Kept>> {
+        let shared = Arc::clone(&self.shared);
+        let reading = move || {
+            // It may move between the two.
+            for _ in 0..3 {
+                let Some((place, published)) =
+                    shared.index.lock().get(number).map(|entry| (entry.place, entry.published))
+                else {
+                    return Ok(None);
+                };
+                let file = shared.files.lock().get(&place.segment).cloned();
+                let Some(file) = file else { continue };
+                let published = Timestamp::from_millisecond(published).unwrap_or(Timestamp::UNIX_EPOCH);
+                return store::read(&file, &place).map(|event| Some(Kept { event, published }));
+            }
+            Err(io::Error::new(io::ErrorKind::NotFound, "its segment is gone"))
+        };
+        tokio::task::spawn_blocking(reading).await.map_err(io::Error::other)?
+    }
+
+    /// The events that a subscriber still has to get.
+    pub(crate) fn pending_of(&self, to: &SubscriberId) -> Vec<u64> {
+        let index = self.shared.index.lock();
+        let of_this = index.entries().filter(|(_, entry)| entry.to.iter().any(|(id, _)| id == to));
+        of_this.map(|(number, _)| number).collect()
+    }
+
+    /// Events that somebody still has to get, and bytes on disk.
+    pub(crate) fn size(&self) -> (usize, u64) {
+        let index = self.shared.index.lock();
+        (index.len(), index.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::super::subscriber::SubscriberKind;
+    use super::super::command::OVER;
+    use super::*;
+
+    fn id(name: &str) -> SubscriberId {
+        SubscriberId::new(SubscriberKind::Trigger, "default", name)
+    }
+
+    fn event(number: usize, data: &str, to: &[&str]) -> Vec<Routed> {
+        let attributes = [("id", number.to_string()), ("source", "s".to_owned()), ("type", "t".to_owned())];
+        let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
+        let event = CloudEvent { attributes, data: data.to_owned().into() };
+        vec![Routed { event, to: to.iter().map(|name| id(name)).collect() }]
+    }
+
+    struct Opened {
+        journal: Journal,
+        queued: mpsc::UnboundedReceiver<Queued>,
+        task: tokio::task::JoinHandle<()>,
+    }
+
+    impl Opened {
+        fn at(directory: &Path, budget: u64) -> Self {
+            let (journal, queued, task) = Journal::open(directory, budget).unwrap();
+            Self { journal, queued, task: tokio::spawn(task) }
+        }
+
+        /// Everything that is queued now, as `number name attempts`.
+        fn all(&mut self) -> Vec<String> {
+            let mut all = Vec::new();
+            while let Ok(Queued { number, to, attempts }) = self.queued.try_recv() {
+                all.push(format!("{number} {} {attempts}", to.parts().2));
+            }
+            all
+        }
+
+        async fn close(self) {
+            drop(self.journal);
+            self.task.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_not_delivered_is_queued_again() {
+        let room = tempfile::tempdir().unwrap();
+        let mut opened = Opened::at(room.path(), 1 << 20);
+        opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
+        opened.journal.publish(event(2, "two", &["a"])).await.unwrap();
+        assert_eq!(opened.all(), ["1 a 0", "1 b 0", "2 a 0"]);
+        opened.journal.ended(vec![1], &id("a")).await;
+        opened.journal.tried(2, &id("a"), 3).await;
+        opened.close().await;
+        let mut opened = Opened::at(room.path(), 1 << 20);
+        assert_eq!(opened.all(), ["1 b 0", "2 a 3"]);
+        assert_eq!(opened.journal.read(2).await.unwrap().unwrap().event.data, "two");
+        opened.journal.ended(vec![2], &id("a")).await;
+        opened.journal.publish(event(3, "three", &["a"])).await.unwrap();
+        assert_eq!(opened.all(), ["3 a 0"], "numbers go on");
+        assert!(opened.journal.read(2).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_event_that_comes_again_is_queued_once_for_each_subscriber() {
+        let room = tempfile::tempdir().unwrap();
+        let mut opened = Opened::at(room.path(), 1 << 20);
+        for to in [&["a"][..], &["a", "b"]] {
+            opened.journal.publish(event(1, "one", to)).await.unwrap();
+        }
+        assert_eq!(opened.all(), ["1 a 0", "2 b 0"]);
+        opened.close().await;
+        let mut opened = Opened::at(room.path(), 1 << 20);
+        opened.all();
+        opened.journal.publish(event(1, "one", &["a"])).await.unwrap();
+        assert_eq!(opened.all(), [""; 0], "also after a restart");
+        opened.journal.publish_again(event(1, "one", &["a"])).await.unwrap();
+        assert_eq!(opened.all(), ["3 a 0"]);
+    }
+
+    #[tokio::test]
+    async fn a_torn_end_is_left_out_and_what_follows_is_kept() {
+        let room = tempfile::tempdir().unwrap();
+        let opened = Opened::at(room.path(), 1 << 20);
+        opened.journal.publish(event(1, "one", &["a"])).await.unwrap();
+        opened.journal.publish(event(2, "two", &["a"])).await.unwrap();
+        opened.close().await;
+        let path = room.path().join("000000000001.segment");
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+        let mut opened = Opened::at(room.path(), 1 << 20);
+        assert_eq!(opened.all(), ["1 a 0"]);
+        opened.journal.publish(event(3, "three", &["a"])).await.unwrap();
+        opened.close().await;
+        assert_eq!(Opened::at(room.path(), 1 << 20).all(), ["1 a 0", "2 a 0"]);
+    }
+
+    /// Changes a byte of the data of an event.
+    fn damage(room: &Path, data: &str) {
+        let path = room.join("000000000001.segment");
+        let mut whole = std::fs::read(&path).unwrap();
+        let at = whole.windows(data.len()).position(|window| window == data.as_bytes()).unwrap();
+        whole[at] ^= 1;
+        std::fs::write(&path, whole).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_damaged_record_is_not_lost() {
+        let room = tempfile::tempdir().unwrap();
+        let opened = Opened::at(room.path(), 1 << 20);
+        for (number, data) in [(1, "first"), (2, "second"), (3, "third")] {
+            opened.journal.publish(event(number, data, &["a"])).await.unwrap();
+        }
+        damage(room.path(), "second");
+        let error = opened.journal.read(2).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        opened.close().await;
+        assert_eq!(Opened::at(room.path(), 1 << 20).all(), ["1 a 0", "3 a 0"]);
+    }
+
+    #[tokio::test]
+    async fn a_damaged_record_does_not_keep_what_is_old_for_ever() {
+        let (room, large) = (tempfile::tempdir().unwrap(), "x".repeat(60_000));
+        let opened = Opened::at(room.path(), 10 << 20);
+        opened.journal.publish(event(0, "damaged", &["b"])).await.unwrap();
+        damage(room.path(), "damaged");
+        // Six times what fits.
+        for number in 1..=1000 {
+            opened.journal.publish(event(number, &large, &["a"])).await.unwrap();
+            opened.journal.ended(vec![number as u64 + 1], &id("a")).await;
+        }
+        let (events, bytes) = opened.journal.size();
+        assert!(events == 0 && bytes < 10 << 20, "{events} events, {bytes} bytes");
+    }
+
+    #[tokio::test]
+    async fn it_is_full_until_something_is_delivered() {
+        let (room, large) = (tempfile::tempdir().unwrap(), "x".repeat(60_000));
+        let mut opened = Opened::at(room.path(), 10 << 20);
+        let mut kept = 0;
+        let refused = loop {
+            match opened.journal.publish(event(kept, &large, &["a"])).await {
+                Ok(()) => kept += 1,
+                Err(refused) => break refused,
+            }
+        };
+        assert!(matches!(refused, Refused::Full) && (80..95).contains(&kept), "{kept}: {refused}");
+        assert_eq!(opened.all().len(), kept);
+        // One of each ten stays: what is left of old segments moves, so that they can go.
+        for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
+            opened.journal.ended(vec![number], &id("a")).await;
+        }
+        let publishing = async {
+            while opened.journal.publish(event(kept, &large, &["a"])).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), publishing).await.unwrap();
+        let (events, bytes) = opened.journal.size();
+        assert!(events == kept / 10 + 1 && bytes < 10 << 20, "{events} events, {bytes} bytes");
+        for number in (1..=kept as u64).filter(|number| number % 10 == 0) {
+            assert_eq!(opened.journal.read(number).await.unwrap().unwrap().event.data, large, "{number}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_takes_nothing_leaves_room_for_others() {
+        let (room, large) = (tempfile::tempdir().unwrap(), "x".repeat(60_000));
+        let mut opened = Opened::at(room.path(), 10 << 20);
+        let mut kept = 0;
+        while opened.journal.publish(event(kept, &large, &["slow"])).await.is_ok() {
+            kept += 1;
+        }
+        opened.all();
+        // Others get theirs, alone and together with it, which gets a dead letter.
+        opened.journal.publish(event(1000, &large, &["fast"])).await.unwrap();
+        opened.journal.publish(event(1001, &large, &["slow", "fast"])).await.unwrap();
+        let over =
+            [format!("{} fast 0", kept + 1), format!("{} slow {OVER}", kept + 2), format!("{} fast 0", kept + 2)];
+        assert_eq!(opened.all(), over);
+        // What was refused is new when it comes again, once there is room.
+        let refused = opened.journal.publish(event(1002, &large, &["slow"])).await;
+        assert!(matches!(refused, Err(Refused::Full)));
+        opened.journal.ended((1..=kept as u64).collect(), &id("slow")).await;
+        opened.journal.publish(event(1002, &large, &["slow"])).await.unwrap();
+        assert_eq!(opened.all(), [format!("{} slow 0", kept + 3)]);
+        opened.close().await;
+        let mut opened = Opened::at(room.path(), 10 << 20);
+        assert!(opened.all().contains(&over[1]), "the next process knows it");
+    }
+
+    #[tokio::test]
+    async fn only_one_process_writes() {
+        let room = tempfile::tempdir().unwrap();
+        let _opened = Opened::at(room.path(), 1 << 20);
+        assert!(matches!(Journal::open(room.path(), 1 << 20).map(drop), Err(OpenError::InUse { .. })));
+    }
+}

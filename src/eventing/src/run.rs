@@ -1,0 +1,169 @@
+//! Starts everything, and ends it.
+
+use std::io;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::control;
+use super::dead_letters::{DeadLetter, DeadLetters};
+use super::deliver::{Delivery, deliver};
+use super::journal::{Journal, OpenError};
+use super::seen::Watched;
+use super::send::{Resolve, Sender};
+use super::server::{LIMITS, Server};
+use super::subscriber::{Subscriber, SubscriberKind};
+use super::watch::follow;
+use mainstay_cluster::listener;
+use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Regarding};
+
+/// The definitions of Trigger, Broker and Subscription, as a stream of YAML documents.
+pub const DEFINITIONS: &str = include_str!("../../../manifests/eventing/crd.yaml");
+
+/// How long an event's note may be that is somebody else's text.
+const NOTE: usize = 500;
+
+/// What it needs.
+pub struct Settings {
+    /// Directory of the journal and of dead letters; only this process may write there.
+    pub data: PathBuf,
+    /// What the journal may occupy, in bytes; where it is full, events are refused.
+    pub budget: u64,
+    /// Where events are accepted.
+    pub listener: TcpListener,
+    /// Where Services are, if their names are not those of this machine.
+    pub resolve: Option<Resolve>,
+    /// Name of this process in Events, such as the pod's.
+    pub instance: String,
+}
+
+/// Why it ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// Another file, or a socket.
+    #[error("could not use {what}")]
+    Io {
+        /// Which one.
+        what: &'static str,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The client.
+    #[error("could not make a client")]
+    Client(#[source] reqwest::Error),
+    /// A task.
+    #[error("a task has ended early")]
+    Task(#[source] JoinError),
+}
+
+/// Accepts and delivers events until `stop`, or until a task fails.
+///
+/// # Errors
+/// The data directory or the listener cannot be used, or a task has panicked.
+pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
+    let Settings { data, budget, listener, resolve, instance } = settings;
+    let failed = |what: &'static str| move |cause| Error::Io { what, cause };
+    let (journal, queued, writing) = Journal::open(&data.join("journal"), budget)?;
+    let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
+    let control = control::listen(&data);
+    listener.set_nonblocking(true).map_err(failed("the listener"))?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed("the listener"))?;
+    let (events, recording) = EventRecorder::new(cluster.clone(), "mainstay.dev/eventing", &instance);
+    let (known, table) = watch::channel(None);
+    let delivery = Arc::new(Delivery {
+        journal: journal.clone(),
+        sender: Sender::new(resolve).map_err(Error::Client)?,
+        letters: Arc::new(letters),
+        table: table.clone(),
+        failed: Box::new(move |to, letter| {
+            tracing::warn!(subscriber = %to.id, reason = letter.reason, "an event could not be delivered");
+            events.publish(event(to, letter));
+        }),
+    });
+    let (waiting, bytes) = journal.size();
+    tracing::info!(waiting, bytes, "events are accepted and delivered");
+    let server = Arc::new(Server { journal, table });
+    let answer = move |request| {
+        let server = Arc::clone(&server);
+        async move { server.answer(request).await }
+    };
+    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+    // Until the end: events may come in a moment in which nothing of it is polled.
+    tasks.spawn(async move {
+        writing.await;
+        Ok(())
+    });
+    let until = stop.clone();
+    match control {
+        Ok(control) => {
+            let controlled = Arc::clone(&delivery);
+            tasks.spawn(async move {
+                until.run_until_cancelled(control::serve(control, controlled)).await;
+                Ok(())
+            });
+        }
+        // Everything else works without it.
+        Err(error) => tracing::warn!(%error, "dead letters cannot be delivered again: there is no control socket"),
+    }
+    let until = stop.clone();
+    tasks.spawn(async move { deliver(delivery, queued, until).await.map_err(Error::Task) });
+    let until = stop.clone();
+    tasks.spawn(async move {
+        recording.run(until).await;
+        Ok(())
+    });
+    let until = stop.clone();
+    tasks.spawn(async move {
+        follow(cluster, known, until).await;
+        Ok(())
+    });
+    let until = stop.clone();
+    tasks.spawn(async move {
+        listener::serve(listener, LIMITS, answer, until).await;
+        Ok(())
+    });
+    let first = tasks.join_next().await;
+    stop.cancel();
+    while tasks.join_next().await.is_some() {}
+    match first {
+        Some(Ok(ended)) => ended,
+        Some(Err(error)) => Err(Error::Task(error)),
+        None => Ok(()),
+    }
+}
+
+/// The Event about an event that was given up.
+fn event(to: &Subscriber, letter: &DeadLetter) -> Event {
+    let (kind, namespace, name) = to.id.parts();
+    let kind = match kind {
+        SubscriberKind::Trigger => Watched::Triggers.kind(),
+        SubscriberKind::Subscription => Watched::Subscriptions.kind(),
+    };
+    let text = |name: &str| letter.attributes.get(name).map(|text| text.chars().take(100).collect::<String>());
+    let (id, of) = (text("id").unwrap_or_default(), text("type").unwrap_or_default());
+    let why: String = letter.reason.chars().take(NOTE).collect();
+    Event {
+        regarding: Regarding {
+            key: kind.key(Some(namespace), name),
+            api_version: kind.api_version(),
+            uid: Some(to.uid.clone()).filter(|uid| !uid.is_empty()),
+        },
+        related: None,
+        kind: EventType::Warning,
+        reason: "DeliveryFailed".to_owned(),
+        action: "Deliver".to_owned(),
+        note: format!(
+            "event {id:?} of type {of:?} is a dead letter: {why}; `mainstay eventing replay {}` delivers it again",
+            to.id
+        ),
+        aggregation_key: String::new(),
+    }
+}

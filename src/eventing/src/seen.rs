@@ -1,0 +1,284 @@
+//! Triggers, Subscriptions, Brokers and namespaces as they are in the cluster: who gets events, and what has to be written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::subscriber::Subscriber;
+use super::subscription::Subscription;
+use super::table::Table;
+use super::trigger::{DEFAULT_BROKER, Trigger, condition};
+use mainstay_api::names::{AGENT_MANAGER, BROKER_LABEL};
+
+/// Namespace and name.
+pub(super) type Name = (String, String);
+
+/// A kind of objects that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Watched {
+    Triggers,
+    Subscriptions,
+    Brokers,
+    /// Those that want a Broker.
+    Namespaces,
+}
+
+impl Watched {
+    pub(super) const ALL: [Self; 4] = [Self::Triggers, Self::Subscriptions, Self::Brokers, Self::Namespaces];
+}
+
+/// What has to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Write {
+    Status(Value),
+    /// The Broker of a Trigger, as a label.
+    Label(String),
+    /// The Broker `default`.
+    Broker,
+}
+
+/// What is remembered of an object.
+#[derive(Clone, Debug)]
+struct Live {
+    generation: Value,
+    status: Value,
+    label: Option<String>,
+    /// Another controller writes its status.
+    is_foreign: bool,
+    read: Read,
+}
+
+#[derive(Clone, Debug)]
+enum Read {
+    Trigger(Trigger),
+    Subscription(Subscription),
+    Nothing,
+}
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    objects: BTreeMap<Watched, BTreeMap<Name, Live>>,
+    /// What was known before a list, and has not come yet.
+    stale: BTreeMap<Watched, BTreeSet<Name>>,
+    complete: BTreeSet<Watched>,
+}
+
+impl Seen {
+    /// A list begins.
+    pub(super) fn begin(&mut self, watched: Watched) {
+        let known = self.objects.entry(watched).or_default().keys().cloned().collect();
+        self.stale.insert(watched, known);
+    }
+
+    /// An object is there.
+    pub(super) fn see(&mut self, watched: Watched, object: &Value) {
+        let name = name_of(object);
+        if let Some(stale) = self.stale.get_mut(&watched) {
+            stale.remove(&name);
+        }
+        let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+        let live = Live {
+            generation: object["metadata"]["generation"].clone(),
+            status: object["status"].clone(),
+            label: object["metadata"]["labels"][BROKER_LABEL].as_str().map(str::to_owned),
+            is_foreign: writers.any(|one| one["subresource"] == "status" && one["manager"] != AGENT_MANAGER),
+            read: match watched {
+                Watched::Triggers => Read::Trigger(Trigger::read(object)),
+                Watched::Subscriptions => Read::Subscription(Subscription::read(object)),
+                Watched::Brokers | Watched::Namespaces => Read::Nothing,
+            },
+        };
+        self.objects.entry(watched).or_default().insert(name, live);
+    }
+
+    /// An object is gone.
+    pub(super) fn gone(&mut self, watched: Watched, object: &Value) {
+        self.objects.entry(watched).or_default().remove(&name_of(object));
+    }
+
+    /// A list is complete.
+    pub(super) fn synced(&mut self, watched: Watched) {
+        for name in self.stale.remove(&watched).unwrap_or_default() {
+            self.objects.entry(watched).or_default().remove(&name);
+        }
+        self.complete.insert(watched);
+    }
+
+    /// Whether everything was listed once.
+    pub(super) fn is_complete(&self) -> bool {
+        Watched::ALL.iter().all(|watched| self.complete.contains(watched))
+    }
+
+    /// Objects that are left to other controllers.
+    pub(super) fn foreign(&self) -> usize {
+        self.objects.values().flat_map(BTreeMap::values).filter(|live| live.is_foreign).count()
+    }
+
+    /// Who gets events.
+    pub(super) fn table(&self) -> Table {
+        let of = |live: &Live| -> Option<Subscriber> {
+            match &live.read {
+                _ if live.is_foreign => None,
+                Read::Trigger(trigger) => Some(trigger.subscriber(self.has_broker(trigger))),
+                Read::Subscription(subscription) => Some(subscription.subscriber()),
+                Read::Nothing => None,
+            }
+        };
+        let all = self.objects.values().flat_map(BTreeMap::values).filter_map(of);
+        Table(all.map(|one| (one.id.clone(), Arc::new(one))).collect())
+    }
+
+    /// What has to be written now.
+    pub(super) fn writes(&self, now: Timestamp) -> Vec<(Watched, Name, Write)> {
+        let mut writes = Vec::new();
+        for (watched, name, live) in self.own() {
+            let status = match &live.read {
+                Read::Trigger(trigger) => {
+                    if live.label.as_ref() != Some(&trigger.broker) {
+                        writes.push((watched, name.clone(), Write::Label(trigger.broker.clone())));
+                    }
+                    trigger.status(self.has_broker(trigger), &live.generation, &live.status, now)
+                }
+                Read::Subscription(subscription) => subscription.status(&live.status, now),
+                Read::Nothing if watched == Watched::Brokers => broker_status(name, &live.status, now),
+                Read::Nothing => continue,
+            };
+            let differs = |(field, value): (&String, &Value)| live.status[field.as_str()] != *value;
+            if status.as_object().is_some_and(|fields| fields.iter().any(differs)) {
+                writes.push((watched, name.clone(), Write::Status(status)));
+            }
+        }
+        for namespace in self.without_broker() {
+            writes.push((Watched::Brokers, (namespace, DEFAULT_BROKER.to_owned()), Write::Broker));
+        }
+        writes
+    }
+
+    fn own(&self) -> impl Iterator<Item = (Watched, &Name, &Live)> {
+        let all = self.objects.iter().flat_map(|(watched, all)| all.iter().map(|(name, live)| (*watched, name, live)));
+        all.filter(|(.., live)| !live.is_foreign)
+    }
+
+    /// Namespaces in which the Broker `default` is wanted, and is not.
+    fn without_broker(&self) -> BTreeSet<String> {
+        let wanted = self.own().filter_map(|(watched, name, live)| match &live.read {
+            Read::Trigger(trigger) if trigger.broker == DEFAULT_BROKER => Some(name.0.clone()),
+            Read::Nothing if watched == Watched::Namespaces => Some(name.1.clone()),
+            _ => None,
+        });
+        wanted.filter(|namespace| !self.is_there(namespace, DEFAULT_BROKER)).collect()
+    }
+
+    fn has_broker(&self, trigger: &Trigger) -> bool {
+        self.is_there(&trigger.namespace, &trigger.broker)
+    }
+
+    fn is_there(&self, namespace: &str, broker: &str) -> bool {
+        let brokers = self.objects.get(&Watched::Brokers);
+        brokers.is_some_and(|all| all.contains_key(&(namespace.to_owned(), broker.to_owned())))
+    }
+}
+
+fn broker_status((namespace, name): &Name, old: &Value, now: Timestamp) -> Value {
+    let url = format!("http://eventing-publisher-proxy.kyma-system.svc.cluster.local/brokers/{namespace}/{name}");
+    json!({"conditions": [condition("Ready", ("True", "", ""), old, now)], "address": {"url": url}})
+}
+
+fn name_of(object: &Value) -> Name {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("/metadata/namespace"), text("/metadata/name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    fn trigger(broker: &str) -> Value {
+        let reference = json!({"apiVersion": "v1", "kind": "Service", "name": "f"});
+        json!({
+            "metadata": {"namespace": "team", "name": "mine", "labels": {BROKER_LABEL: broker}},
+            "spec": {"broker": broker, "subscriber": {"ref": reference}},
+        })
+    }
+
+    fn broker() -> Value {
+        json!({"metadata": {"namespace": "team", "name": "default"}})
+    }
+
+    fn shown(seen: &Seen) -> Vec<String> {
+        let all = seen.writes(NOW).into_iter();
+        let all = all.map(|(watched, (namespace, name), write)| {
+            let what = match write {
+                Write::Status(status) => {
+                    let all = status["conditions"].as_array().unwrap();
+                    format!("status {}", all.last().unwrap()["status"].as_str().unwrap())
+                }
+                Write::Label(label) => format!("label {label}"),
+                Write::Broker => "broker".to_owned(),
+            };
+            format!("{watched:?} {namespace}/{name}: {what}")
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn a_trigger_gets_a_default_broker_and_then_events() {
+        let mut seen = Seen::default();
+        seen.see(Watched::Triggers, &trigger("default"));
+        assert_eq!(shown(&seen), ["Triggers team/mine: status False", "Brokers team/default: broker"]);
+        assert!(seen.table().0.values().all(|one| one.route.is_none()));
+        seen.see(Watched::Brokers, &broker());
+        assert_eq!(shown(&seen), ["Triggers team/mine: status True", "Brokers team/default: status True"]);
+        assert!(seen.table().0.values().all(|one| one.route.is_some()));
+        let mut written = trigger("default");
+        for (watched, _, write) in seen.writes(NOW) {
+            if let (Watched::Triggers, Write::Status(status)) = (watched, write) {
+                written["status"] = status;
+            }
+        }
+        seen.see(Watched::Triggers, &written);
+        assert_eq!(shown(&seen), ["Brokers team/default: status True"], "what is written is not written again");
+    }
+
+    #[test]
+    fn another_broker_has_to_be_there_by_itself() {
+        let mut seen = Seen::default();
+        let mut one = trigger("other");
+        one["metadata"]["labels"] = json!({});
+        seen.see(Watched::Triggers, &one);
+        assert_eq!(shown(&seen), ["Triggers team/mine: label other", "Triggers team/mine: status False"]);
+    }
+
+    #[test]
+    fn a_labelled_namespace_gets_a_broker() {
+        let mut seen = Seen::default();
+        seen.see(Watched::Namespaces, &json!({"metadata": {"name": "team"}}));
+        assert_eq!(shown(&seen), ["Brokers team/default: broker"]);
+        seen.gone(Watched::Namespaces, &json!({"metadata": {"name": "team"}}));
+        assert!(shown(&seen).is_empty());
+    }
+
+    #[test]
+    fn what_another_controller_writes_is_left_to_it() {
+        let mut seen = Seen::default();
+        let mut one = trigger("default");
+        one["metadata"]["managedFields"] = json!([{"manager": "controller", "subresource": "status"}]);
+        seen.see(Watched::Triggers, &one);
+        assert_eq!((shown(&seen), seen.table().0.len(), seen.foreign()), (vec![], 0, 1));
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_have_is_gone() {
+        let mut seen = Seen::default();
+        seen.see(Watched::Triggers, &trigger("default"));
+        seen.begin(Watched::Triggers);
+        assert_eq!(seen.table().0.len(), 1);
+        seen.synced(Watched::Triggers);
+        assert_eq!((seen.table().0.len(), seen.is_complete()), (0, false));
+    }
+}

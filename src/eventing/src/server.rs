@@ -1,0 +1,186 @@
+//! Accepts events over HTTP.
+//!
+//! Invariant: an event is answered with success when it is on disk.
+//! Invariant: a body has at most 64 KiB.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST, HeaderValue};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::cloud_event::CloudEvent;
+use super::journal::{Journal, Refused};
+use super::legacy;
+use super::request::{Asked, asked};
+use super::table::{Routed, Table};
+use mainstay_cluster::listener::Limits;
+use mainstay_object::failure::chain;
+
+/// The longest body, in bytes.
+const LONGEST: usize = 65_536;
+/// How long a body may take, and the disk.
+const BODY: Duration = Duration::from_secs(5);
+const DISK: Duration = Duration::from_secs(30);
+
+/// What clients may cost: with the longest bodies 16 MiB.
+pub(super) const LIMITS: Limits = Limits {
+    connections: 256,
+    head: Duration::from_secs(5),
+    whole: Duration::from_secs(45),
+    kept: Some(Duration::from_secs(30)),
+};
+
+/// What answers.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) journal: Journal,
+    /// All subscribers, once they are known.
+    pub(super) table: watch::Receiver<Option<Arc<Table>>>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+/// Why there is no body.
+enum NoBody {
+    TooLarge,
+    Unread,
+}
+
+impl Server {
+    /// Answers a request.
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let asked = asked(&parts.method, parts.uri.path(), parts.uri.query(), host);
+        let Some(table) = self.table.borrow().clone() else {
+            return match asked {
+                Asked::Alive => empty(StatusCode::OK),
+                Asked::Nowhere => empty(StatusCode::NOT_FOUND),
+                _ => text(StatusCode::SERVICE_UNAVAILABLE, "who subscribes is not known yet"),
+            };
+        };
+        match asked {
+            Asked::Alive | Asked::Ready => empty(StatusCode::OK),
+            Asked::Nowhere => empty(StatusCode::NOT_FOUND),
+            Asked::WrongMethod => empty(StatusCode::METHOD_NOT_ALLOWED),
+            Asked::Subscribed(application) => {
+                let all = table.wanted_of(application).into_iter();
+                let all: Vec<_> = all.map(|(name, version)| json!({"name": name, "version": version})).collect();
+                json_of(200, json!({"eventsInfo": all}).to_string())
+            }
+            Asked::Legacy(application) => {
+                let answer = match read(body).await {
+                    Ok(body) => self.legacy(&table, application, &body).await,
+                    Err(NoBody::TooLarge) => legacy::too_large(),
+                    Err(NoBody::Unread) => legacy::failed(400, "the body did not come"),
+                };
+                json_of(answer.status, answer.body)
+            }
+            Asked::Publish | Asked::Events(_) | Asked::Broker(..) => match read(body).await {
+                Ok(body) => self.publish(&table, &asked, &parts.headers, body).await,
+                Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event has at most 65536 bytes"),
+                Err(NoBody::Unread) => text(StatusCode::BAD_REQUEST, "the body did not come"),
+            },
+        }
+    }
+
+    async fn publish(&self, table: &Table, asked: &Asked<'_>, headers: &http::HeaderMap, body: Bytes) -> Answer {
+        let parsed = match CloudEvent::parse(headers, body) {
+            Ok(parsed) => parsed,
+            Err(refusal) if refusal.is_unsupported() => {
+                return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, &refusal.to_string());
+            }
+            Err(refusal) => return text(StatusCode::BAD_REQUEST, &refusal.to_string()),
+        };
+        let mut event = parsed.event;
+        if parsed.has_prefixed_keys {
+            tracing::warn!(
+                id = event.attribute("id"),
+                "an event's body has keys that begin with `ce-`, as headers do: Kyma refuses it; write `specversion` and so on"
+            );
+        }
+        if let Asked::Events(application) = asked {
+            event = event.with("source", application);
+        }
+        let (routed, status) = match asked {
+            Asked::Broker(namespace, name) => (Ok(table.of_broker(namespace, name, event)), StatusCode::ACCEPTED),
+            _ => (table.of_all(event), StatusCode::NO_CONTENT),
+        };
+        let routed = match routed {
+            Ok(routed) => routed,
+            Err(unclean) => return text(StatusCode::BAD_REQUEST, &unclean.to_string()),
+        };
+        match self.keep(routed).await {
+            Ok(()) => empty(status),
+            Err((code, why)) => text(code, &why),
+        }
+    }
+
+    async fn legacy(&self, table: &Table, application: &str, body: &[u8]) -> legacy::Answer {
+        let event = match legacy::parse(application, body, &Uuid::new_v4().to_string()) {
+            Ok(event) => event,
+            Err(answer) => return answer,
+        };
+        let id = event.id.clone();
+        match self.keep(table.of_legacy(event)).await {
+            Ok(()) => legacy::accepted(&id),
+            Err((code, why)) => legacy::failed(code.as_u16(), &why),
+        }
+    }
+
+    /// Keeps events, or says why not.
+    async fn keep(&self, routed: Vec<Routed>) -> Result<(), (StatusCode, String)> {
+        if routed.is_empty() {
+            return Ok(());
+        }
+        match tokio::time::timeout(DISK, self.journal.publish(routed)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(refused)) => {
+                let code = match refused {
+                    Refused::Full => StatusCode::INSUFFICIENT_STORAGE,
+                    Refused::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                    Refused::Ending => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                tracing::warn!(why = chain(&refused), "an event is refused");
+                Err((code, refused.to_string()))
+            }
+            Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "the disk takes too long".to_owned())),
+        }
+    }
+}
+
+/// The whole body.
+async fn read(body: Incoming) -> Result<Bytes, NoBody> {
+    match tokio::time::timeout(BODY, Limited::new(body, LONGEST).collect()).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(NoBody::TooLarge),
+        Ok(Err(_)) | Err(_) => Err(NoBody::Unread),
+    }
+}
+
+fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = status;
+    answer
+}
+
+fn text(status: StatusCode, text: &str) -> Answer {
+    let mut answer = Response::new(Full::from(format!("{text}\n")));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+fn json_of(status: u16, body: String) -> Answer {
+    let mut answer = Response::new(Full::from(body));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}

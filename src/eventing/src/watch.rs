@@ -1,0 +1,163 @@
+//! Follows Triggers, Subscriptions and Brokers, and writes what has to be written about them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use futures::stream::SelectAll;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::seen::{Name, Seen, Watched, Write};
+use super::table::Table;
+use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Persistence, Scope, Selection, WatchEvent};
+use mainstay_object::failure::chain;
+
+/// The label of namespaces that want a Broker.
+const INJECTION: (&str, &str) = ("knative-eventing-injection", "enabled");
+/// What is to be written, the newest for each object.
+type Writes = Mutex<BTreeMap<(Watched, Name, u8), Write>>;
+
+impl Watched {
+    pub(super) fn kind(self) -> Kind {
+        const KNATIVE: &str = "eventing.knative.dev";
+        match self {
+            Self::Triggers => Kind::custom(KNATIVE, "v1alpha1", "Trigger", "triggers", true, true),
+            Self::Brokers => Kind::custom(KNATIVE, "v1alpha1", "Broker", "brokers", true, true),
+            Self::Subscriptions => {
+                Kind::custom("eventing.kyma-project.io", "v1alpha1", "Subscription", "subscriptions", true, true)
+            }
+            Self::Namespaces => Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster),
+        }
+    }
+
+    fn selection(self) -> Selection {
+        match self {
+            Self::Namespaces => Selection::labelled(INJECTION.0, INJECTION.1).metadata_only(),
+            Self::Triggers | Self::Subscriptions | Self::Brokers => Selection::default(),
+        }
+    }
+}
+
+/// Keeps `table` as the objects are, and writes, until `stop`.
+pub(super) async fn follow(cluster: Cluster, table: watch::Sender<Option<Arc<Table>>>, stop: CancellationToken) {
+    let (writes, notify) = (Writes::default(), Notify::new());
+    tokio::join!(
+        stop.run_until_cancelled(see(&cluster, &table, &writes, &notify)),
+        stop.run_until_cancelled(write(&cluster, &writes, &notify)),
+    );
+}
+
+async fn see(cluster: &Cluster, table: &watch::Sender<Option<Arc<Table>>>, writes: &Writes, notify: &Notify) {
+    let of = |watched: Watched| {
+        cluster.watch(&Arc::new(watched.kind()), watched.selection()).map(move |event| (watched, event)).boxed()
+    };
+    let mut events: SelectAll<_> = Watched::ALL.into_iter().map(of).collect();
+    let (mut seen, mut foreign) = (Seen::default(), 0);
+    while let Some((watched, event)) = events.next().await {
+        match event {
+            WatchEvent::Begin => seen.begin(watched),
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
+                seen.see(watched, &live);
+            }
+            WatchEvent::Deleted(live) => seen.gone(watched, &live),
+            WatchEvent::Synced(_) => seen.synced(watched),
+            WatchEvent::Failed(error) => {
+                tracing::warn!(why = chain(&error), "what subscribes to events is not watched");
+                continue;
+            }
+            WatchEvent::Resumed => continue,
+        }
+        if !seen.is_complete() {
+            continue;
+        }
+        table.send_replace(Some(Arc::new(seen.table())));
+        if foreign != seen.foreign() {
+            foreign = seen.foreign();
+            tracing::info!(objects = foreign, "objects whose status another controller writes are left to it");
+        }
+        *writes.lock() = seen
+            .writes(Timestamp::now())
+            .into_iter()
+            .map(|(watched, name, write)| ((watched, name, sort(&write)), write))
+            .collect();
+        notify.notify_one();
+    }
+}
+
+/// Writes of several sorts about an object do not replace each other.
+fn sort(write: &Write) -> u8 {
+    match write {
+        Write::Broker => 0,
+        Write::Label(_) => 1,
+        Write::Status(_) => 2,
+    }
+}
+
+/// Performs the writes. One that is refused waits longer each time, and holds up no other.
+async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
+    let mut refused: BTreeMap<(Watched, Name, u8), Refused> = BTreeMap::new();
+    loop {
+        let now = Instant::now();
+        let next = {
+            let mut writes = writes.lock();
+            refused.retain(|key, _| writes.contains_key(key));
+            let is_due = |key: &&(Watched, Name, u8)| refused.get(*key).is_none_or(|refused| refused.until <= now);
+            let due = writes.keys().find(is_due).cloned();
+            due.and_then(|key| writes.remove_entry(&key))
+        };
+        let Some((key, one)) = next else {
+            // Whatever is left has to wait.
+            match refused.values().map(|refused| refused.until).min() {
+                Some(until) => drop(tokio::time::timeout_at(until, notify.notified()).await),
+                None => notify.notified().await,
+            }
+            continue;
+        };
+        match perform(cluster, key.0, &key.1, &one).await {
+            Ok(_) => drop(refused.remove(&key)),
+            // It is gone, or somebody else was faster: the watch says so.
+            Err(error) if error.is_not_found() || error.is_conflict() || error.is_already_exists() => {}
+            Err(error) => {
+                let failures = refused.get(&key).map_or(1, |known| known.failures.saturating_add(1));
+                let wait = error.class().status_delay(failures, error.retry_after(), fastrand::f64());
+                if failures == 1 {
+                    let (why, (namespace, name)) = (chain(&error), &key.1);
+                    tracing::warn!(namespace, name, why, "could not write about what subscribes to events");
+                }
+                refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
+                // Unless there is a newer one.
+                writes.lock().entry(key).or_insert(one);
+            }
+        }
+    }
+}
+
+/// A write that was refused.
+struct Refused {
+    /// How often in a row.
+    failures: u32,
+    /// When it is tried again.
+    until: Instant,
+}
+
+async fn perform(cluster: &Cluster, watched: Watched, (namespace, name): &Name, write: &Write) -> Result<Value, Error> {
+    let (kind, place) = (watched.kind(), Some(namespace.as_str()));
+    let metadata = json!({"namespace": namespace, "name": name});
+    let mut body = json!({"apiVersion": kind.api_version(), "kind": &*kind.kind, "metadata": metadata});
+    match write {
+        Write::Status(status) => {
+            cluster.patch_merge(&kind, place, name, Part::Status, &json!({"status": status})).await
+        }
+        Write::Label(broker) => {
+            body["metadata"]["labels"] = json!({BROKER_LABEL: broker});
+            cluster.apply(&kind, place, name, &body, Apply::forced(EVENTING_MANAGER)).await
+        }
+        Write::Broker => cluster.create(&kind, place, name, &body, Persistence::Kept).await,
+    }
+}

@@ -1,0 +1,150 @@
+//! The checks of one APIRule, and the text of those that it does not pass: in the words of Kyma's controller.
+//!
+//! Invariant: no text has a value of a strategy's configuration in it.
+
+use serde_json::Value;
+
+use mainstay_api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
+
+/// The strategies that Kyma knows.
+const STRATEGIES: [&str; 8] = [
+    "allow",
+    "noop",
+    "unauthorized",
+    "anonymous",
+    "cookie_session",
+    "oauth2_client_credentials",
+    "oauth2_introspection",
+    "jwt",
+];
+/// Those of them that have no configuration.
+const PLAIN: usize = 5;
+/// Services that nobody may expose: the API server, and what guards the others.
+const BLOCKED: [(&str, &str); 3] =
+    [("default", "kubernetes"), ("kyma-system", "apiserver-proxy"), ("kyma-system", "apiserver-proxy-ssl")];
+/// Namespace of which nobody may expose any Service.
+const BLOCKED_NAMESPACE: &str = "istio-system";
+/// Failures that are shown.
+const SHOWN: usize = 3;
+
+/// A check that an APIRule did not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    attribute: String,
+    message: String,
+}
+
+impl Failure {
+    /// What is wrong with an attribute.
+    pub(super) fn new(attribute: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { attribute: attribute.into(), message: message.into() }
+    }
+
+    /// The host is served for another APIRule or by somebody else.
+    pub(super) fn occupied(is_newer: bool) -> Self {
+        Self::new(host_attribute(is_newer), "This host is occupied by another Virtual Service")
+    }
+}
+
+/// The attribute that has the host.
+pub(super) fn host_attribute(is_newer: bool) -> &'static str {
+    if is_newer { ".spec.host" } else { ".spec.service.host" }
+}
+
+/// Failures as one text.
+pub(super) fn text(failures: &[Failure]) -> String {
+    let line = |failure: &Failure| format!("Attribute \"{}\": {}", failure.attribute, failure.message);
+    if let [one] = failures {
+        return format!("Validation error: {}", line(one));
+    }
+    let mut text = "Multiple validation errors: ".to_owned();
+    for failure in failures.iter().take(SHOWN) {
+        text.push('\n');
+        text.push_str(&line(failure));
+    }
+    if failures.len() > SHOWN {
+        text.push_str(&format!("\n{} more error(s)...", failures.len() - SHOWN));
+    }
+    text
+}
+
+/// Checks that a Service may be exposed. `own`: the namespace of the APIRule.
+pub(super) fn check_service(service: &ApiRuleService, attribute: &str, own: &str, failures: &mut Vec<Failure>) {
+    let name = service.name.as_str();
+    let namespace = service.namespace.as_deref().unwrap_or(own);
+    if BLOCKED.contains(&(namespace, name)) || namespace == BLOCKED_NAMESPACE {
+        let why = format!("Service {name} in namespace {namespace} is blacklisted");
+        failures.push(Failure::new(format!("{attribute}.name"), why));
+    } else if namespace != own {
+        // Whoever may write an APIRule here need have no right there.
+        let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
+        failures.push(Failure::new(format!("{attribute}.namespace"), why));
+    }
+}
+
+/// Checks that no path is there twice.
+pub(super) fn check_duplicates(rules: &[ApiRulePath], is_newer: bool, failures: &mut Vec<Failure>) {
+    let mut seen = std::collections::HashSet::new();
+    let is_again = if is_newer {
+        rules.iter().any(|rule| rule.methods.iter().any(|method| !seen.insert((rule.path.as_str(), method.as_str()))))
+    } else {
+        rules.iter().any(|rule| !seen.insert((rule.path.as_str(), "")))
+    };
+    if is_again {
+        let what = if is_newer { "path and method" } else { "path" };
+        failures.push(Failure::new(".spec.rules", format!("multiple rules defined for the same {what}")));
+    }
+}
+
+/// Checks the strategies of a path.
+pub(super) fn check_strategies(strategies: &[ApiRuleHandler], attribute: &str, failures: &mut Vec<Failure>) {
+    if strategies.is_empty() {
+        failures.push(Failure::new(attribute, "No accessStrategies defined"));
+    }
+    for (at, strategy) in strategies.iter().enumerate() {
+        let (attribute, handler) = (format!("{attribute}[{at}]"), strategy.handler.as_str());
+        let Some(known) = STRATEGIES.iter().position(|known| *known == handler) else {
+            let shown = mainstay_api::conditions::cut(handler, 100);
+            failures.push(Failure::new(format!("{attribute}.handler"), format!("Unsupported accessStrategy: {shown}")));
+            continue;
+        };
+        let is_empty = is_empty(strategy.config.as_ref());
+        if known < PLAIN && !is_empty {
+            let why = format!("strategy: {handler} does not support configuration");
+            failures.push(Failure::new(format!("{attribute}.config"), why));
+        } else if handler == "jwt" {
+            match &strategy.config {
+                Some(config) if !is_empty => check_jwt(config, &format!("{attribute}.config"), failures),
+                _ => failures.push(Failure::new(format!("{attribute}.config"), "supplied config cannot be empty")),
+            }
+        }
+    }
+}
+
+/// Whether there is no configuration.
+pub(super) fn is_empty(config: Option<&Value>) -> bool {
+    config.is_none_or(|config| config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty))
+}
+
+fn check_jwt(config: &Value, attribute: &str, failures: &mut Vec<Failure>) {
+    for field in ["trusted_issuers", "jwks_urls"] {
+        let list = match &config[field] {
+            Value::Null => continue,
+            Value::Array(items) if items.iter().all(Value::is_string) => items,
+            _ => {
+                failures.push(Failure::new(attribute, format!("Can't read json: {field} is not a list of strings")));
+                continue;
+            }
+        };
+        for (at, url) in list.iter().enumerate() {
+            if !url.as_str().is_some_and(is_url) {
+                let attribute = format!("{attribute}.{field}[{at}]");
+                failures.push(Failure::new(attribute, "value is empty or not a valid url"));
+            }
+        }
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}

@@ -1,0 +1,202 @@
+//! What all APIRules share: what is known of the cluster, and who is woken when that changes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::{Notify, Semaphore, watch};
+
+use super::child::{ChildKind, Place};
+use super::known::{Facts, Known};
+use super::listed::Watched;
+use super::seen::Seen;
+use super::served::Served;
+use super::settings::Settings;
+use mainstay_cluster::liveness::Component;
+use mainstay_engine::apply::Writer;
+use mainstay_engine::notification::Message;
+use mainstay_object::Owner;
+
+/// Objects that are written at the same time.
+const AT_ONCE: usize = 8;
+
+type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
+
+/// What all APIRules of an agent share.
+pub struct Context {
+    pub(super) writer: Writer,
+    pub(super) settings: Settings,
+    pub(super) liveness: Component,
+    pub(super) permits: Semaphore,
+    emit: Box<Emit>,
+    /// Whether there was an APIRule.
+    is_used: watch::Sender<bool>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    known: Known,
+    /// The tasks of the APIRules.
+    tasks: HashMap<Owner, Arc<Notify>>,
+}
+
+impl Context {
+    /// A context in which nothing is known yet. `emit` must not block.
+    pub fn new(
+        writer: Writer,
+        settings: Settings,
+        liveness: Component,
+        emit: impl Fn(&Owner, &Message) + Send + Sync + 'static,
+    ) -> Self {
+        let (is_used, state) = (watch::Sender::new(false), Mutex::default());
+        Self { writer, settings, liveness, permits: Semaphore::new(AT_ONCE), emit: Box::new(emit), is_used, state }
+    }
+
+    /// The writer of what is made for APIRules.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// An APIRule is there. Notifies when it is to be looked at.
+    pub(super) fn enter(&self, owner: &Owner) -> Arc<Notify> {
+        self.is_used.send_replace(true);
+        let notify = Arc::clone(self.state.lock().tasks.entry(owner.clone()).or_default());
+        self.change(|known| known.enter(owner.clone()));
+        notify
+    }
+
+    /// An APIRule is gone.
+    pub(super) fn leave(&self, owner: &Owner) {
+        self.state.lock().tasks.remove(owner);
+        self.change(|known| known.leave(owner));
+    }
+
+    /// Whether there was an APIRule.
+    pub(super) fn is_used(&self) -> watch::Receiver<bool> {
+        self.is_used.subscribe()
+    }
+
+    pub(super) fn emit(&self, owner: &Owner, message: &Message) {
+        (self.emit)(owner, message);
+    }
+
+    /// What is known of the cluster.
+    pub(super) fn facts(&self) -> Facts {
+        self.state.lock().known.facts()
+    }
+
+    /// What is served of a kind.
+    pub(super) fn served(&self, kind: ChildKind) -> Option<Served> {
+        self.state.lock().known.served(kind)
+    }
+
+    /// An object, if it is there.
+    pub(super) fn seen(&self, place: &Place) -> Option<Seen> {
+        self.state.lock().known.seen(place)
+    }
+
+    /// The objects of an APIRule.
+    pub(super) fn children(&self, owner: &Owner, uid: &str) -> Vec<(Place, Seen)> {
+        self.state.lock().known.children(owner, uid)
+    }
+
+    /// Which of these Services of a namespace do not exist. It is looked at again when one of them comes or goes.
+    pub(super) fn missing_services(&self, owner: &Owner, services: BTreeSet<String>) -> Vec<String> {
+        self.change(|known| known.missing_services(owner, services))
+    }
+
+    /// The version of a Service that is there.
+    pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
+        self.state.lock().known.service_version(namespace, name)
+    }
+
+    /// Whether pods of a namespace get Istio's proxy.
+    pub(super) fn have_proxies(&self, namespace: &str) -> bool {
+        self.state.lock().known.have_proxies(namespace)
+    }
+
+    /// Whether a host is served for somebody else, or is next for somebody else. Who asks wants it from now on.
+    pub(super) fn is_occupied(&self, owner: &Owner, uid: &str, created: Option<Timestamp>, host: &str) -> bool {
+        self.change(|known| known.is_occupied(owner, uid, created, host))
+    }
+
+    /// Takes a host. Whether it is had now.
+    pub(super) fn take(&self, owner: &Owner, uid: &str, host: &str) -> bool {
+        self.change(|known| known.take(owner, uid, host))
+    }
+
+    /// Gives up all hosts but one.
+    pub(super) fn keep_only(&self, owner: &Owner, host: Option<&str>) {
+        self.change(|known| known.keep_only(owner, host));
+    }
+
+    /// Wants no host any more.
+    pub(super) fn withdraw(&self, owner: &Owner) {
+        self.change(|known| known.withdraw(owner));
+    }
+
+    /// A definition serves this. Whether that is another version than before.
+    pub(super) fn set_served(&self, kind: ChildKind, served: Option<Served>) -> bool {
+        self.change(|known| known.set_served(kind, served))
+    }
+
+    /// A list begins.
+    pub(super) fn begin(&self, watched: Watched) {
+        self.change(|known| known.begin(watched));
+    }
+
+    /// A list is complete.
+    pub(super) fn synced(&self, watched: Watched) {
+        self.change(|known| known.synced(watched));
+    }
+
+    /// A watch fails.
+    pub(super) fn failed(&self, watched: Watched, why: String) {
+        self.change(|known| known.failed(watched, why));
+    }
+
+    /// An object is there.
+    pub(super) fn see(&self, kind: ChildKind, live: &Value) {
+        self.change(|known| known.see(kind, live));
+    }
+
+    /// An object was written. What is remembered of it; `None` if it may be gone by now.
+    pub(super) fn wrote(&self, kind: ChildKind, live: &Value) -> Option<Seen> {
+        self.change(|known| known.wrote(kind, live))
+    }
+
+    /// An object is gone.
+    pub(super) fn gone(&self, kind: ChildKind, live: &Value) {
+        self.change(|known| known.gone(kind, live));
+    }
+
+    /// A Service is there, or not.
+    pub(super) fn set_service(&self, live: &Value, is_there: bool) {
+        self.change(|known| known.set_service(live, is_there));
+    }
+
+    /// A namespace is there, or not.
+    pub(super) fn set_namespace(&self, live: &Value, is_there: bool) {
+        self.change(|known| known.set_namespace(live, is_there));
+    }
+
+    /// Changes what is known, and wakes who is to look at that.
+    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = change(&mut state.known);
+        for owner in state.known.take_woken() {
+            state.tasks.get(&owner).into_iter().for_each(|notify| notify.notify_one());
+        }
+        done
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

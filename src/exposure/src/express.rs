@@ -1,0 +1,224 @@
+//! How each path of an APIRule can be guarded in a cluster, and which paths must not be routed.
+//!
+//! Invariant: a path with a check that cannot be made is not routed, nor is one that may lead to the same requests.
+
+use super::checks::is_empty;
+use super::paths::may_overlap;
+use super::resolve::{Resolved, Rule};
+use super::served::Means;
+use super::token;
+use super::workload::Workloads;
+
+/// How requests to a path are guarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// All of them lead to the Service.
+    Open,
+    /// Those with the methods do.
+    Methods,
+    /// Those with the methods and a token do: Istio's proxies decide.
+    Token,
+    /// Oathkeeper decides.
+    Oathkeeper,
+}
+
+/// What can be routed, and what cannot.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Expressed {
+    /// The guard of each path; `None`: it is not routed.
+    pub(super) guards: Vec<Option<Guard>>,
+    /// Why not all are.
+    pub(super) problem: Option<String>,
+}
+
+/// Decides for every path.
+pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads) -> Expressed {
+    let rules = &resolved.rules;
+    let decided: Vec<Result<Guard, String>> =
+        rules.iter().map(|rule| guard(resolved, rule, means, workloads)).collect();
+    let mut guards: Vec<Option<Guard>> = decided.iter().map(|guard| guard.as_ref().ok().copied()).collect();
+    let refused: Vec<usize> = (0..rules.len()).filter(|at| guards[*at].is_none()).collect();
+    let asking: Vec<usize> = (0..rules.len()).filter(|at| guards[*at] == Some(Guard::Token)).collect();
+    let shadows = |at: usize| {
+        let guard = guards[at]?;
+        // Of two that ask for a token, both are asked for.
+        let asking = asking.iter().filter(|_| guard != Guard::Token);
+        refused.iter().chain(asking).copied().find(|other| meets(&rules[at], guard, &rules[*other]))
+    };
+    let shadowed: Vec<(usize, usize)> = (0..rules.len()).filter_map(|at| Some((at, shadows(at)?))).collect();
+    for (at, _) in &shadowed {
+        guards[*at] = None;
+    }
+    let also = |shadowed: &[(usize, usize)]| match shadowed {
+        [] => String::new(),
+        [(one, _), ..] => format!(
+            "; {} more, such as .spec.rules[{one}], may lead to the same requests and so are not routed either",
+            shadowed.len()
+        ),
+    };
+    let problem = match (refused.first(), shadowed.as_slice()) {
+        (None, []) => None,
+        (Some(first), _) => {
+            let others = match refused.len() - 1 {
+                0 => String::new(),
+                others => format!(", nor can {others} more"),
+            };
+            let why = decided[*first].as_ref().err().map_or("", String::as_str);
+            let (name, checks) = (means.name(), checks(&rules[*first]));
+            Some(format!(
+                ".spec.rules[{first}] is not routed: {name} cannot check what it asks for ({checks}){why}{others}{}",
+                also(&shadowed)
+            ))
+        }
+        (None, [(one, asking), rest @ ..]) => Some(format!(
+            ".spec.rules[{one}] is not routed: it may lead to the same requests as .spec.rules[{asking}], which asks for a token{}",
+            also(rest)
+        )),
+    };
+    Expressed { guards, problem }
+}
+
+/// The guard of a path; or why it has none, to be said after what it asks for.
+fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) -> Result<Guard, String> {
+    let only = |handler: &str| rule.strategies.iter().all(|strategy| strategy.handler == handler);
+    if rule.mutators.is_empty() && only("allow") {
+        return Ok(Guard::Open);
+    }
+    if means == Means::Oathkeeper {
+        return Ok(Guard::Oathkeeper);
+    }
+    let is_plain = rule.mutators.iter().all(|mutator| mutator.handler == "noop" && is_empty(mutator.config.as_ref()));
+    if is_plain && only("noop") {
+        return Ok(Guard::Methods);
+    }
+    if means != Means::IstioPolicies || !token::is_wanted(rule) {
+        return Err(String::new());
+    }
+    let why = match token::token(rule) {
+        Err(why) => why,
+        Ok(_) if resolved.host.contains('*') => "a host with * is checked for no token",
+        Ok(token) if !goes_with_others(resolved, &token) => {
+            "an issuer has its keys (jwks_urls) and its tokens (token_from) at one place"
+        }
+        Ok(_) if !workloads.have_proxies => {
+            "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"
+        }
+        Ok(_) if !workloads.labels.contains_key(&rule.service) => "its Service is not there, or selects no pods",
+        Ok(_) => return Ok(Guard::Token),
+    };
+    Err(format!(": {why}"))
+}
+
+/// Whether the tokens of all other paths can be asked for beside those of one.
+fn goes_with_others(resolved: &Resolved, token: &token::Token) -> bool {
+    let asking = resolved.rules.iter().filter(|rule| token::is_wanted(rule));
+    asking.filter_map(|rule| token::token(rule).ok()).all(|other| token::go_together(token, &other))
+}
+
+/// Whether a routed path may take requests of one that must not be routed.
+fn meets(routed: &Rule, guard: Guard, refused: &Rule) -> bool {
+    let same_methods = guard == Guard::Open || routed.methods.iter().any(|method| refused.methods.contains(method));
+    same_methods && may_overlap(&routed.path, &refused.path)
+}
+
+/// The words of what is asked for, without any configuration.
+fn checks(rule: &Rule) -> String {
+    let handlers = rule.strategies.iter().map(|strategy| strategy.handler.as_str());
+    let mutators = rule.mutators.iter().map(|mutator| mutator.handler.as_str());
+    let words: Vec<&str> =
+        handlers.chain(mutators).take(5).map(|word| mainstay_api::conditions::cut(word, 50)).collect();
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::fixtures::{path, resolved};
+    use super::*;
+
+    #[track_caller]
+    fn check(rules: &[Value], means: Means, expected: &str) {
+        let expressed = express(&resolved(json!({"rules": rules})), means, &workloads());
+        let guards: Vec<String> = expressed.guards.iter().map(|g| g.map_or("-".into(), |g| format!("{g:?}"))).collect();
+        assert_eq!(guards.join(" "), expected, "{:?}", expressed.problem);
+        assert_eq!(expressed.problem.is_some(), expected.contains('-'));
+    }
+
+    fn workloads() -> Workloads {
+        Workloads { have_proxies: true, labels: [("web".to_owned(), json!({"app": "web"}))].into() }
+    }
+
+    #[test]
+    fn a_token_is_istios_matter_where_its_proxies_are() {
+        let (closed, open) = (path("/closed", &["GET"], "jwt"), path("/open", &["GET"], "noop"));
+        check(&[closed.clone(), open.clone()], Means::IstioPolicies, "Token Methods");
+        check(&[path("/c.*", &["GET"], "jwt"), open.clone()], Means::IstioPolicies, "- Methods");
+        check(
+            &[closed.clone(), path("/closed/.*", &["GET"], "jwt"), path("/.*", &["GET"], "jwt")],
+            Means::IstioPolicies,
+            "Token Token Token",
+        );
+        // What is escaped may be read as the guarded path by what answers.
+        check(&[closed.clone(), path("/.*", &["GET"], "noop")], Means::IstioPolicies, "Token -");
+        check(&[closed.clone(), path("/.*", &["POST"], "noop")], Means::IstioPolicies, "Token Methods");
+        check(&[closed.clone(), path("/.*", &["POST"], "allow")], Means::IstioPolicies, "Token -");
+        check(&[closed.clone(), path("/closed.*", &["GET"], "unauthorized")], Means::IstioPolicies, "- -");
+        let said = |workloads: &Workloads| {
+            express(&resolved(json!({"rules": [closed]})), Means::IstioPolicies, workloads).problem.unwrap()
+        };
+        let says = ".spec.rules[0] is not routed: Istio without Oathkeeper cannot check what it asks for (jwt): ";
+        let bare = Workloads { have_proxies: false, ..workloads() };
+        assert_eq!(
+            said(&bare).strip_prefix(says).unwrap().split(" (").next(),
+            Some("pods of this namespace get no proxy of Istio")
+        );
+        let mut forged = path("/other", &["GET"], "jwt");
+        forged["accessStrategies"][0]["config"]["jwks_urls"] = json!(["https://keys.example.com"]);
+        check(&[closed.clone(), forged], Means::IstioPolicies, "- -");
+        let gone = Workloads { have_proxies: true, ..Workloads::default() };
+        assert_eq!(said(&gone).strip_prefix(says), Some("its Service is not there, or selects no pods"));
+    }
+
+    #[test]
+    fn what_is_open_needs_no_check_and_oathkeeper_makes_all() {
+        let all = [
+            path("/a", &["GET"], "allow"),
+            path("/b", &["GET"], "noop"),
+            path("/c", &["GET"], "jwt"),
+            path("/d", &["GET"], "unauthorized"),
+        ];
+        check(&all, Means::Oathkeeper, "Open Oathkeeper Oathkeeper Oathkeeper");
+        check(&all, Means::Istio, "Open Methods - -");
+        check(&all, Means::Gateway, "Open Methods - -");
+    }
+
+    #[test]
+    fn an_open_path_does_not_take_what_is_guarded() {
+        let open = |handler| path("/.*", &["GET"], handler);
+        check(&[open("noop"), path("/closed", &["GET"], "jwt")], Means::Gateway, "- -");
+        check(&[path("/closed", &["GET"], "jwt"), open("noop")], Means::Istio, "- -");
+        check(&[open("noop"), path("/closed", &["POST"], "jwt")], Means::Istio, "Methods -");
+        check(&[open("allow"), path("/closed", &["POST"], "jwt")], Means::Istio, "- -");
+        check(&[path("/open", &["GET"], "noop"), path("/closed", &["GET"], "jwt")], Means::Gateway, "Methods -");
+    }
+
+    #[test]
+    fn several_strategies_and_mutators_are_oathkeepers_matter() {
+        let mut both = path("/a", &["GET"], "noop");
+        let jwt = json!({"handler": "jwt", "config": {"trusted_issuers": ["https://a"]}});
+        both["accessStrategies"].as_array_mut().unwrap().push(jwt);
+        check(&[both], Means::Istio, "-");
+        let mut mutated = path("/a", &["GET"], "allow");
+        mutated["mutators"] = json!([{"handler": "header", "config": {"headers": {"X": "secret"}}}]);
+        check(&[mutated.clone()], Means::Istio, "-");
+        check(&[mutated.clone()], Means::Oathkeeper, "Oathkeeper");
+        let why = express(&resolved(json!({"rules": [mutated]})), Means::Istio, &workloads()).problem.unwrap();
+        let text =
+            ".spec.rules[0] is not routed: Istio without Oathkeeper cannot check what it asks for (allow, header)";
+        assert_eq!(why, text);
+        let mut plain = path("/a", &["GET"], "noop");
+        plain["mutators"] = json!([{"handler": "noop"}]);
+        check(&[plain], Means::Istio, "Methods");
+    }
+}

@@ -1,0 +1,38 @@
+//! APIRules for tests.
+
+use serde_json::{Value, json};
+
+use super::checks::text;
+use super::resolve::{Resolved, resolve};
+use super::settings::Settings;
+use mainstay_api::ApiRule;
+
+/// An APIRule of the namespace `shop`, with the spec of the tutorial merged over.
+pub(super) fn rule(spec: Value) -> ApiRule {
+    let mut whole = json!({
+        "gateway": "kyma-gateway.kyma-system.svc.cluster.local",
+        "service": {"host": "web.kyma.local", "name": "web", "port": 80},
+        "rules": [{
+            "path": "/.*", "methods": ["GET", "POST", "PUT", "DELETE"],
+            "accessStrategies": [{"handler": "noop", "config": {}}],
+        }],
+    });
+    json_patch::merge(&mut whole, &spec);
+    let metadata = json!({"name": "web", "namespace": "shop", "uid": "0a1b2c3d-0000-4000-8000-000000000000"});
+    serde_json::from_value(json!({
+        "apiVersion": "gateway.kyma-project.io/v1alpha1", "kind": "APIRule", "metadata": metadata, "spec": whole,
+    }))
+    .unwrap()
+}
+
+/// The same, resolved.
+pub(super) fn resolved(spec: Value) -> Resolved {
+    let settings = Settings { default_domain: Some("kyma.local".to_owned()), allowed_domains: Vec::new() };
+    resolve(&rule(spec), &settings, |_| false).unwrap_or_else(|failures| panic!("{}", text(&failures)))
+}
+
+/// A rule with one path.
+pub(super) fn path(path: &str, methods: &[&str], handler: &str) -> Value {
+    let config = if handler == "jwt" { json!({"trusted_issuers": ["https://issuer.example.com"]}) } else { json!({}) };
+    json!({"path": path, "methods": methods, "accessStrategies": [{"handler": handler, "config": config}]})
+}

@@ -1,0 +1,118 @@
+//! Whose a host is, among APIRules.
+//!
+//! Who has a host keeps it. Of those who want one that nobody has, the APIRule that was made first gets it, then the one whose
+//! namespace and name come first. Otherwise whoever has an old APIRule could take away a host that somebody else serves.
+//!
+//! Invariant: a host is nobody's or one APIRule's.
+
+use std::collections::{BTreeSet, HashMap};
+
+use jiff::Timestamp;
+
+use mainstay_object::Owner;
+
+/// Who wants a host, in the order in which they get it.
+type Candidate = (Option<Timestamp>, Owner);
+
+/// Who has and who wants which host. Hosts are in lower case.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    holders: HashMap<String, Owner>,
+    candidates: HashMap<String, BTreeSet<Candidate>>,
+    wanted: HashMap<Owner, (String, Option<Timestamp>)>,
+}
+
+impl Hosts {
+    /// Somebody wants this host, and no other. Who is to look again at the one that was wanted before.
+    pub(super) fn want(&mut self, owner: &Owner, created: Option<Timestamp>, host: &str) -> Vec<Owner> {
+        if self.wanted.get(owner).is_some_and(|(known, _)| known == host) {
+            return Vec::new();
+        }
+        let woken = self.withdraw(owner);
+        self.candidates.entry(host.to_owned()).or_default().insert((created, owner.clone()));
+        self.wanted.insert(owner.clone(), (host.to_owned(), created));
+        woken
+    }
+
+    /// Somebody wants no host any more. Who is to look again.
+    pub(super) fn withdraw(&mut self, owner: &Owner) -> Vec<Owner> {
+        let Some((host, created)) = self.wanted.remove(owner) else { return Vec::new() };
+        if let Some(all) = self.candidates.get_mut(&host) {
+            all.remove(&(created, owner.clone()));
+            if all.is_empty() {
+                self.candidates.remove(&host);
+            }
+        }
+        self.candidates(&host)
+    }
+
+    /// Whether somebody else has a host, or goes before.
+    pub(super) fn is_others(&self, owner: &Owner, host: &str) -> bool {
+        let next = || self.candidates.get(host).and_then(BTreeSet::first).map(|(_, next)| next);
+        self.holders.get(host).or_else(next).is_some_and(|other| other != owner)
+    }
+
+    /// Takes a host that nobody else has. Whether it is had now.
+    pub(super) fn take(&mut self, owner: &Owner, host: &str) -> bool {
+        if self.is_others(owner, host) {
+            return false;
+        }
+        self.holders.insert(host.to_owned(), owner.clone());
+        true
+    }
+
+    /// Somebody gives all hosts up but one. Who is to look again.
+    pub(super) fn keep_only(&mut self, owner: &Owner, host: Option<&str>) -> Vec<Owner> {
+        let gives_up = |(held, holder): &(&String, &Owner)| *holder == owner && Some(held.as_str()) != host;
+        let free: Vec<String> = self.holders.iter().filter(gives_up).map(|(held, _)| held.clone()).collect();
+        for host in &free {
+            self.holders.remove(host);
+        }
+        free.iter().flat_map(|host| self.candidates(host)).collect()
+    }
+
+    /// Who wants a host.
+    pub(super) fn candidates(&self, host: &str) -> Vec<Owner> {
+        self.candidates.get(host).into_iter().flatten().map(|(_, owner)| owner.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(name: &str) -> Owner {
+        Owner::api_rule("shop", name)
+    }
+
+    fn at(second: i64) -> Option<Timestamp> {
+        Timestamp::from_second(second).ok()
+    }
+
+    #[test]
+    fn the_first_gets_a_host_and_keeps_it_from_an_older_one() {
+        let (mut hosts, host) = (Hosts::default(), "a.b");
+        hosts.want(&rule("young"), at(9), host);
+        hosts.want(&rule("old"), at(1), host);
+        assert!(!hosts.take(&rule("young"), host) && hosts.take(&rule("old"), host));
+        hosts.want(&rule("ancient"), at(0), host);
+        assert!(!hosts.take(&rule("ancient"), host), "who has it keeps it");
+        hosts.withdraw(&rule("old"));
+        let woken = hosts.keep_only(&rule("old"), None);
+        assert_eq!(woken, [rule("ancient"), rule("young")]);
+        assert!(hosts.is_others(&rule("young"), host) && hosts.take(&rule("ancient"), host));
+    }
+
+    #[test]
+    fn of_two_of_one_age_the_name_decides_and_who_withdraws_makes_room() {
+        let (mut hosts, host) = (Hosts::default(), "a.b");
+        hosts.want(&rule("b"), at(1), host);
+        hosts.want(&rule("a"), at(1), host);
+        assert!(!hosts.take(&rule("b"), host));
+        assert_eq!(hosts.want(&rule("a"), at(1), "other"), [rule("b")]);
+        assert!(hosts.take(&rule("b"), host));
+        assert!(hosts.take(&rule("a"), "other"));
+        assert_eq!(hosts.keep_only(&rule("a"), Some("other")), []);
+        assert!(hosts.is_others(&rule("b"), "other"));
+    }
+}

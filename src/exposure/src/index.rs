@@ -1,0 +1,167 @@
+//! The objects that are there: whose they are, and which hosts they have.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::child::{ChildKind, Place};
+use super::seen::Seen;
+use mainstay_object::Owner;
+
+/// The objects that are there.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    seen: HashMap<Place, Seen>,
+    /// The objects of each APIRule, by its UID.
+    of_rules: HashMap<Box<str>, BTreeSet<Place>>,
+    /// Who has a host in an object.
+    of_hosts: HashMap<Box<str>, BTreeSet<Place>>,
+    /// The newest version at which an object of a kind was gone.
+    gone: HashMap<ChildKind, u64>,
+}
+
+/// Whose objects are others than before, and for whom hosts may be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Affected {
+    pub(super) owners: Vec<Owner>,
+    pub(super) hosts: Vec<Box<str>>,
+}
+
+impl Affected {
+    fn add(&mut self, seen: &Seen) {
+        self.owners.extend(seen.rule.iter().map(|(owner, _)| owner.clone()));
+        self.hosts.extend(seen.hosts.iter().cloned());
+    }
+}
+
+impl Index {
+    /// An object, if it is there.
+    pub(super) fn get(&self, place: &Place) -> Option<&Seen> {
+        self.seen.get(place)
+    }
+
+    /// The objects of an APIRule.
+    pub(super) fn of_rule(&self, owner: &Owner, uid: &str) -> Vec<(Place, Seen)> {
+        let places = self.of_rules.get(uid).into_iter().flatten();
+        let seen = places.filter_map(|place| Some((place.clone(), self.seen.get(place)?.clone())));
+        seen.filter(|(_, seen)| seen.is_of(owner, uid)).collect()
+    }
+
+    /// Where objects of a kind are.
+    pub(super) fn of_kind(&self, kind: ChildKind) -> impl Iterator<Item = &Place> {
+        self.seen.keys().filter(move |place| place.0 == kind)
+    }
+
+    /// Whether an object has a host that is not this APIRule's. Hosts are in lower case.
+    pub(super) fn is_served_for_others(&self, owner: &Owner, uid: &str, host: &str) -> bool {
+        let places = self.of_hosts.get(host).into_iter().flatten();
+        let mut seen = places.filter_map(|place| Some((place.0, self.seen.get(place)?)));
+        // Several HTTPRoutes may have one host, but not for two APIRules.
+        seen.any(|(kind, seen)| !seen.is_of(owner, uid) && (kind == ChildKind::VirtualService || seen.rule.is_some()))
+    }
+
+    /// Whether an object that was written may have been deleted before the answer came.
+    pub(super) fn may_be_gone(&self, place: &Place, written: &Seen) -> bool {
+        let is_past = written.version().zip(self.gone.get(&place.0)).is_some_and(|(this, gone)| this <= *gone);
+        is_past && !self.seen.contains_key(place)
+    }
+
+    /// An object is there, unless what is known of it is newer. What that changes.
+    pub(super) fn insert(&mut self, place: Place, new: Seen) -> Affected {
+        let mut affected = match self.seen.get(&place) {
+            Some(known) if new.is_older_than(known) => return Affected::default(),
+            Some(known) if !new.differs(known) => {
+                self.seen.insert(place, new);
+                return Affected::default();
+            }
+            _ => self.remove(&place),
+        };
+        affected.add(&new);
+        if let Some((_, uid)) = &new.rule {
+            self.of_rules.entry(uid.clone()).or_default().insert(place.clone());
+        }
+        for host in &new.hosts {
+            self.of_hosts.entry(host.clone()).or_default().insert(place.clone());
+        }
+        self.seen.insert(place, new);
+        affected
+    }
+
+    /// An object was deleted; this was its last state. What that changes.
+    pub(super) fn gone(&mut self, place: &Place, last: &Seen) -> Affected {
+        if let Some(version) = last.version() {
+            let newest = self.gone.entry(place.0).or_default();
+            *newest = version.max(*newest);
+        }
+        self.remove(place)
+    }
+
+    /// An object is not there any more. What that changes.
+    pub(super) fn remove(&mut self, place: &Place) -> Affected {
+        let mut affected = Affected::default();
+        let Some(old) = self.seen.remove(place) else { return affected };
+        affected.add(&old);
+        if let Some((_, uid)) = &old.rule {
+            remove_from(&mut self.of_rules, uid, place);
+        }
+        for host in &old.hosts {
+            remove_from(&mut self.of_hosts, host, place);
+        }
+        affected
+    }
+}
+
+fn remove_from(index: &mut HashMap<Box<str>, BTreeSet<Place>>, of: &str, place: &Place) {
+    if let Some(places) = index.get_mut(of) {
+        places.remove(place);
+        if places.is_empty() {
+            index.remove(of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const KIND: ChildKind = ChildKind::VirtualService;
+
+    fn place() -> Place {
+        (KIND, "shop".to_owned(), "web".to_owned())
+    }
+
+    fn seen(version: &str, host: &str, rule: &str) -> Seen {
+        let owner = json!({
+            "apiVersion": "gateway.kyma-project.io/v1alpha1", "kind": "APIRule", "name": rule, "uid": rule, "controller": true,
+        });
+        let metadata: Value = json!({
+            "name": "web", "namespace": "shop", "uid": "v", "resourceVersion": version, "ownerReferences": [owner],
+        });
+        Seen::of(KIND, &json!({"metadata": metadata, "spec": {"hosts": [host]}}))
+    }
+
+    #[test]
+    fn another_host_or_owner_affects_the_old_and_the_new_one_and_an_older_state_nobody() {
+        let (mut index, of) = (Index::default(), |name: &str| Owner::api_rule("shop", name));
+        index.insert(place(), seen("5", "a.b", "web"));
+        assert_eq!(index.insert(place(), seen("6", "a.b", "web")), Affected::default());
+        let affected = index.insert(place(), seen("8", "c.d", "api"));
+        assert_eq!((affected.owners, affected.hosts), (vec![of("web"), of("api")], vec!["a.b".into(), "c.d".into()]));
+        assert_eq!(index.insert(place(), seen("7", "a.b", "web")), Affected::default());
+        let is_occupied = |host: &str| index.is_served_for_others(&of("web"), "web", host);
+        assert!(is_occupied("c.d") && !is_occupied("a.b"));
+        assert!(index.of_rule(&of("web"), "web").is_empty() && index.of_rule(&of("api"), "api").len() == 1);
+        index.remove(&place());
+        assert!(index.of_rules.is_empty() && index.of_hosts.is_empty(), "nothing is kept of what is gone");
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_deletion_of_what_was_written_is_not_believed() {
+        let mut index = Index::default();
+        index.gone(&place(), &seen("9", "a.b", "web"));
+        assert!(index.may_be_gone(&place(), &seen("8", "a.b", "web")));
+        assert!(!index.may_be_gone(&place(), &seen("10", "a.b", "web")));
+        index.insert(place(), seen("11", "a.b", "web"));
+        assert!(!index.may_be_gone(&place(), &seen("8", "a.b", "web")), "it is there again");
+    }
+}

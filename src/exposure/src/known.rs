@@ -1,0 +1,294 @@
+//! What is known of the cluster: what it serves, the objects that route, the Services, and whose each host is.
+//!
+//! Invariant: nothing is decided before everything is known that is needed: what was listed once stays known while it is listed again.
+//! Invariant: an APIRule is woken by what may change what becomes of it, and by nothing else.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::child::{ChildKind, Place};
+use super::host_conflict::Hosts;
+use super::index::{Affected, Index};
+use super::listed::{Lacking, Listed, Name, Watched};
+use super::seen::Seen;
+use super::served::{Means, Served};
+use super::workload::have_proxies;
+use mainstay_engine::managed::verdict::resource_version;
+use mainstay_object::Owner;
+
+/// What is known of the cluster.
+#[derive(Clone, Debug)]
+pub(super) enum Facts {
+    /// Not all that is needed.
+    NotYet,
+    /// The cluster does not say, for this reason.
+    Failing(String),
+    /// Everything.
+    Known(Option<(Means, Served)>),
+}
+
+/// What is known.
+#[derive(Default)]
+pub(super) struct Known {
+    /// What is served of each kind; `None`: it is not known.
+    served: HashMap<ChildKind, Option<Served>>,
+    index: Index,
+    /// The Services, and their versions.
+    services: HashMap<Name, Box<str>>,
+    /// The namespaces whose pods get Istio's proxy.
+    proxied: HashSet<String>,
+    listed: Listed,
+    hosts: Hosts,
+    /// The Services that each APIRule names.
+    rules: HashMap<Owner, BTreeSet<String>>,
+    /// The APIRules to look at.
+    woken: BTreeSet<Owner>,
+}
+
+impl Known {
+    /// An APIRule is there.
+    pub(super) fn enter(&mut self, owner: Owner) {
+        self.rules.entry(owner).or_default();
+    }
+
+    /// An APIRule is gone.
+    pub(super) fn leave(&mut self, owner: &Owner) {
+        self.rules.remove(owner);
+        self.withdraw(owner);
+        self.keep_only(owner, None);
+    }
+
+    /// The APIRules to look at.
+    pub(super) fn take_woken(&mut self) -> BTreeSet<Owner> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// What is served of a kind.
+    pub(super) fn served(&self, kind: ChildKind) -> Option<Served> {
+        self.served.get(&kind).cloned().flatten()
+    }
+
+    /// An object, if it is there.
+    pub(super) fn seen(&self, place: &Place) -> Option<Seen> {
+        self.index.get(place).cloned()
+    }
+
+    /// The objects of an APIRule.
+    pub(super) fn children(&self, owner: &Owner, uid: &str) -> Vec<(Place, Seen)> {
+        self.index.of_rule(owner, uid)
+    }
+
+    /// Which of these Services of a namespace do not exist. It is looked at again when one of them comes or goes.
+    pub(super) fn missing_services(&mut self, owner: &Owner, services: BTreeSet<String>) -> Vec<String> {
+        let namespace = owner.resource().namespace();
+        let is_missing = |name: &&String| !self.services.contains_key(&(namespace.to_owned(), (*name).clone()));
+        let missing = services.iter().filter(is_missing).cloned().collect();
+        if let Some(named) = self.rules.get_mut(owner) {
+            *named = services;
+        }
+        missing
+    }
+
+    /// The version of a Service that is there.
+    pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
+        self.services.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Whether pods of a namespace get Istio's proxy.
+    pub(super) fn have_proxies(&self, namespace: &str) -> bool {
+        self.proxied.contains(namespace)
+    }
+
+    /// Whether a host is served for somebody else, or is next for somebody else. Who asks wants it from now on.
+    pub(super) fn is_occupied(&mut self, owner: &Owner, uid: &str, created: Option<Timestamp>, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let woken = self.hosts.want(owner, created, &host);
+        self.wake(&woken);
+        self.index.is_served_for_others(owner, uid, &host) || self.hosts.is_others(owner, &host)
+    }
+
+    /// Takes a host. Whether it is had now.
+    pub(super) fn take(&mut self, owner: &Owner, uid: &str, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        !self.index.is_served_for_others(owner, uid, &host) && self.hosts.take(owner, &host)
+    }
+
+    /// Gives up all hosts but one.
+    pub(super) fn keep_only(&mut self, owner: &Owner, host: Option<&str>) {
+        let host = host.map(str::to_ascii_lowercase);
+        let woken = self.hosts.keep_only(owner, host.as_deref());
+        self.wake(&woken);
+    }
+
+    /// Wants no host any more.
+    pub(super) fn withdraw(&mut self, owner: &Owner) {
+        let woken = self.hosts.withdraw(owner);
+        self.wake(&woken);
+    }
+
+    /// A definition serves this. Whether that is another version than before.
+    pub(super) fn set_served(&mut self, kind: ChildKind, served: Option<Served>) -> bool {
+        let version = |served: Option<&Served>| served.map(|served| Arc::clone(&served.kind.version));
+        let known = self.served.get(&kind).map(|known| version(known.as_ref()));
+        let is_other = known != Some(version(served.as_ref()));
+        self.served.insert(kind, served);
+        if is_other {
+            // What is known of its objects was read in another version, if at all.
+            let places: Vec<Place> = self.index.of_kind(kind).cloned().collect();
+            for place in &places {
+                let affected = self.index.remove(place);
+                self.wake_affected(affected);
+            }
+            self.listed.forget(Watched::Children(kind));
+            if kind == ChildKind::AuthorizationPolicy {
+                self.listed.forget(Watched::Namespaces);
+            }
+            self.wake_all();
+        }
+        is_other
+    }
+
+    /// A list begins.
+    pub(super) fn begin(&mut self, watched: Watched) {
+        let known = match watched {
+            Watched::Services => self.services.keys().cloned().collect(),
+            Watched::Namespaces => self.proxied.iter().map(|name| (String::new(), name.clone())).collect(),
+            Watched::Children(kind) => {
+                self.index.of_kind(kind).map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
+            }
+            Watched::Definition(_) => HashSet::new(),
+        };
+        self.listed.again.begin(watched, known);
+    }
+
+    /// A list is complete.
+    pub(super) fn synced(&mut self, watched: Watched) {
+        for (namespace, name) in self.listed.again.end(&watched) {
+            match watched {
+                Watched::Services => self.set_version((namespace, name), None),
+                Watched::Namespaces => self.set_proxied(&name, false),
+                Watched::Children(kind) => {
+                    let affected = self.index.remove(&(kind, namespace, name));
+                    self.wake_affected(affected);
+                }
+                Watched::Definition(_) => {}
+            }
+        }
+        if self.listed.complete(watched) {
+            self.wake_all();
+        }
+    }
+
+    /// A watch fails.
+    pub(super) fn failed(&mut self, watched: Watched, why: String) {
+        if self.listed.fail(watched, why) {
+            self.wake_all();
+        }
+    }
+
+    /// An object is there.
+    pub(super) fn see(&mut self, kind: ChildKind, live: &Value) {
+        let name = name_of(live);
+        self.listed.again.came(&Watched::Children(kind), &name);
+        let affected = self.index.insert((kind, name.0, name.1), Seen::of(kind, live));
+        self.wake_affected(affected);
+    }
+
+    /// An object was written. What is remembered of it; `None` if it may be gone by now.
+    pub(super) fn wrote(&mut self, kind: ChildKind, live: &Value) -> Option<Seen> {
+        let (new, name) = (Seen::of(kind, live), name_of(live));
+        let place = (kind, name.0.clone(), name.1.clone());
+        // The watch may be ahead of the answer.
+        if self.index.may_be_gone(&place, &new) {
+            return None;
+        }
+        self.listed.again.came(&Watched::Children(kind), &name);
+        let affected = self.index.insert(place, new.clone());
+        self.wake_affected(affected);
+        Some(new)
+    }
+
+    /// An object is gone.
+    pub(super) fn gone(&mut self, kind: ChildKind, live: &Value) {
+        let (namespace, name) = name_of(live);
+        let affected = self.index.gone(&(kind, namespace, name), &Seen::of(kind, live));
+        self.wake_affected(affected);
+    }
+
+    /// A Service is there, or not.
+    pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
+        let name = name_of(live);
+        self.listed.again.came(&Watched::Services, &name);
+        self.set_version(name, is_there.then(|| resource_version(live).into()));
+    }
+
+    /// A namespace is there, or not.
+    pub(super) fn set_namespace(&mut self, live: &Value, is_there: bool) {
+        let (_, name) = name_of(live);
+        let key = (String::new(), name);
+        self.listed.again.came(&Watched::Namespaces, &key);
+        self.set_proxied(&key.1, is_there && have_proxies(&live["metadata"]["labels"]));
+    }
+
+    /// What is known of the cluster.
+    pub(super) fn facts(&self) -> Facts {
+        match self.listed.lacks(|kind| self.serves(kind)) {
+            Some(Lacking::NotYet) => Facts::NotYet,
+            Some(Lacking::Failing(why)) => Facts::Failing(why),
+            None => Facts::Known(Means::of(|kind| self.served(kind))),
+        }
+    }
+
+    fn serves(&self, kind: ChildKind) -> bool {
+        self.served.get(&kind).is_some_and(Option::is_some)
+    }
+
+    /// This was changed: who is to look at that.
+    fn wake_affected(&mut self, affected: Affected) {
+        self.wake(&affected.owners);
+        for host in affected.hosts {
+            let wanted = self.hosts.candidates(&host);
+            self.wake(&wanted);
+        }
+    }
+
+    fn set_version(&mut self, service: Name, version: Option<Box<str>>) {
+        let name = service.clone();
+        let is_new = match version {
+            Some(version) => self.services.insert(service, version.clone()) != Some(version),
+            None => self.services.remove(&service).is_some(),
+        };
+        if is_new {
+            let named = self
+                .rules
+                .iter()
+                .filter(|(owner, services)| owner.resource().namespace() == name.0 && services.contains(&name.1));
+            self.woken.extend(named.map(|(owner, _)| owner.clone()));
+        }
+    }
+
+    fn set_proxied(&mut self, namespace: &str, is_proxied: bool) {
+        let is_new =
+            if is_proxied { self.proxied.insert(namespace.to_owned()) } else { self.proxied.remove(namespace) };
+        if is_new {
+            let of_it = self.rules.keys().filter(|owner| owner.resource().namespace() == namespace);
+            self.woken.extend(of_it.cloned());
+        }
+    }
+
+    fn wake(&mut self, owners: &[Owner]) {
+        self.woken.extend(owners.iter().filter(|owner| self.rules.contains_key(owner)).cloned());
+    }
+
+    fn wake_all(&mut self) {
+        self.woken.extend(self.rules.keys().cloned());
+    }
+}
+
+fn name_of(live: &Value) -> Name {
+    let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("/metadata/namespace"), text("/metadata/name"))
+}

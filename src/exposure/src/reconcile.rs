@@ -1,0 +1,205 @@
+//! The task of one APIRule: makes its objects be as they should, and says so in its status.
+//!
+//! Invariant: while an APIRule is not valid, or its host is somebody else's, the last valid version stays as it is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::checks::Failure;
+use super::context::Context;
+use super::decide::{guard_as_long_as_routed, made_elsewhere, not_served, outcome, virtual_service, worst};
+use super::known::Facts;
+use super::perform::{Objects, place};
+use super::refusals::{FAR, NotDone};
+use super::report::Reporter;
+use super::resolve::{Identity, Resolved, identity, resolve};
+use super::routes::{Routes, build};
+use super::served::{Means, Served};
+use super::services::Services;
+use super::status::{Elsewhere, Outcome};
+use super::workload::Workloads;
+use mainstay_api::ApiRule;
+use mainstay_object::Owner;
+use mainstay_object::failure::{Class, caught};
+
+/// The newest state of one APIRule; `None` once it is gone.
+pub type Input = watch::Receiver<Option<Arc<ApiRule>>>;
+
+/// Serves one APIRule until it is gone or `stop` is cancelled.
+pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+    let owner = Owner::api_rule(&namespace, &name);
+    let notify = context.enter(&owner);
+    let mut task = Task {
+        good: None,
+        services: Services::default(),
+        objects: Objects::new(Arc::clone(&context), owner.clone()),
+        reporter: Reporter::new(Arc::clone(&context), owner.clone()),
+        context: Arc::clone(&context),
+        owner,
+    };
+    loop {
+        let Some(rule) = input.borrow_and_update().clone() else { break };
+        let turn: std::pin::Pin<Box<dyn Future<Output = Duration> + Send + '_>> = Box::pin(task.reconcile(&rule));
+        let again = tokio::select! {
+            () = stop.cancelled() => return,
+            done = caught(context.liveness.track(turn)) => done,
+        };
+        let wait = again.unwrap_or_else(|panicked| {
+            tracing::error!(apirule = task.owner.resource().as_str(), why = panicked.to_string(), "not reconciled");
+            task.objects.refusals.failures.add(Class::Bug, None, fastrand::f64())
+        });
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+            () = notify.notified() => {}
+            () = sleep_until((Instant::now() + wait).into()) => {}
+        }
+    }
+    context.leave(&task.owner);
+}
+
+struct Task {
+    context: Arc<Context>,
+    owner: Owner,
+    /// The last valid version.
+    good: Option<Resolved>,
+    /// The Services that policies are for.
+    services: Services,
+    objects: Objects,
+    reporter: Reporter,
+}
+
+/// What a reconcile has come to, and when to look again at the latest.
+struct Attempt {
+    outcome: Outcome,
+    wait: Duration,
+}
+
+impl Attempt {
+    fn of(outcome: Outcome) -> Self {
+        Self { outcome, wait: FAR }
+    }
+
+    fn not_written(NotDone { why, wait }: NotDone) -> Self {
+        Self { outcome: Outcome::NotWritten(why), wait }
+    }
+
+    /// The same, and not later than this.
+    fn within(self, wait: Duration) -> Self {
+        Self { wait: self.wait.min(wait), ..self }
+    }
+}
+
+impl Task {
+    /// Reconciles; how long to wait before that is tried again.
+    async fn reconcile(&mut self, rule: &ApiRule) -> Duration {
+        // What is being deleted takes its objects along.
+        if rule.metadata.deletion_timestamp.is_some() {
+            return FAR;
+        }
+        let Some(attempt) = self.attempt(rule).await else { return FAR };
+        match self.reporter.report(rule, &attempt.outcome).await {
+            Ok(()) => attempt.wait,
+            Err(wait) => attempt.wait.min(wait),
+        }
+    }
+
+    async fn attempt(&mut self, rule: &ApiRule) -> Option<Attempt> {
+        let means = match self.context.facts() {
+            Facts::NotYet => return None,
+            Facts::Failing(why) => return Some(Attempt::of(Outcome::Unreadable(why))),
+            Facts::Known(means) => means,
+        };
+        let identity = identity(rule);
+        let children = self.context.children(&self.owner, &identity.uid);
+        if let Some(child) = made_elsewhere(&children) {
+            self.give_up();
+            let left = self.objects.prune(&identity, &[]).await;
+            let wait = left.map_or_else(|refused| refused.wait, |()| FAR);
+            return Some(Attempt { outcome: Outcome::ManagedElsewhere(Elsewhere::Made(child)), wait });
+        }
+        if self.reporter.reported.is_elsewhere(rule) {
+            // What it serves now may be what was made here.
+            self.objects.forget();
+            return Some(Attempt::of(Outcome::ManagedElsewhere(Elsewhere::Reported)));
+        }
+        let Some((means, served)) = means else {
+            self.give_up();
+            return Some(Attempt::of(Outcome::NoRouteApi));
+        };
+        let problem = self.resolve(rule, &identity, !children.is_empty());
+        let Some(good) = self.good.clone() else { return problem.map(Attempt::of) };
+        let attempt = self.serve(&good, means, &served).await;
+        Some(match problem {
+            Some(outcome) => Attempt { outcome, wait: attempt.wait },
+            None => attempt,
+        })
+    }
+
+    /// Nothing is served by this agent.
+    fn give_up(&mut self) {
+        self.good = None;
+        self.objects.forget();
+        self.context.withdraw(&self.owner);
+        self.context.keep_only(&self.owner, None);
+    }
+
+    /// Makes this version the one to serve, if it is valid and its host is free. Otherwise, what becomes of it. `is_served`: whether
+    /// another version is.
+    fn resolve(&mut self, rule: &ApiRule, identity: &Identity, is_served: bool) -> Option<Outcome> {
+        let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
+        let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
+        let failures = match resolve(rule, &context.settings, is_occupied) {
+            Ok(resolved) if context.take(owner, uid, &resolved.host) => {
+                self.good = Some(resolved);
+                return None;
+            }
+            Ok(_) => vec![Failure::occupied(identity.is_newer)],
+            Err(failures) => failures,
+        };
+        let outcome = not_served(&failures, identity.is_newer, is_served);
+        if !matches!(outcome, Outcome::Occupied(..)) {
+            context.withdraw(owner);
+        }
+        Some(outcome)
+    }
+
+    /// Makes the objects be as they should.
+    async fn serve(&mut self, good: &Resolved, means: Means, served: &Served) -> Attempt {
+        let workloads = match self.services.workloads(&self.context, good, means, self.objects.clock()).await {
+            Ok(workloads) => workloads,
+            Err(NotDone { why, wait }) => return Attempt { outcome: Outcome::Unreadable(why), wait },
+        };
+        let Routes { mut children, problem } = build(good, means, served.features, &workloads);
+        let route = virtual_service(&children).and_then(|route| self.context.seen(&place(good, route)));
+        let whose = (&self.owner, good.identity.uid.as_str());
+        guard_as_long_as_routed(&mut children, route.as_ref(), whose, &served.kind.api_version());
+        self.objects.refusals.keep(|request| request.is_of(&children));
+        let services = good.rules.iter().map(|rule| rule.service.clone()).collect();
+        let missing = self.context.missing_services(&self.owner, services);
+        let guarded = self.objects.guard(good, &children).await;
+        if guarded.is_err() {
+            // As where no proxy makes the checks. Policies that are there stay.
+            let bare = build(good, means, served.features, &Workloads::default()).children;
+            children.retain(|child| child.kind.guards());
+            children.extend(bare);
+        }
+        let wait = match (self.objects.route(good, &children).await, &guarded) {
+            (Ok(wait), _) => wait,
+            (Err(failed), Ok(())) => return Attempt::not_written(failed),
+            (Err(failed), Err(unguarded)) => return Attempt::not_written(failed).within(unguarded.wait),
+        };
+        self.context.keep_only(&self.owner, Some(&good.host));
+        if let Err(unguarded) = guarded {
+            let failed = unguarded.with("; until then, no path that asks for a token is routed");
+            return Attempt::not_written(failed).within(wait);
+        }
+        self.objects.refusals.clear();
+        let verdicts = children.iter().map(|child| self.context.seen(&place(good, child)).map(|seen| seen.verdict));
+        Attempt { outcome: outcome(&good.host, problem, worst(verdicts), missing), wait }
+    }
+}

@@ -1,0 +1,252 @@
+//! An APIRule becomes what is to be served, or all reasons why not: the checks and the words of Kyma's controller, in its order.
+
+use jiff::Timestamp;
+
+use super::anchored;
+use super::checks::{Failure, check_duplicates, check_service, check_strategies, host_attribute};
+use super::settings::Settings;
+use mainstay_api::ApiRule;
+use mainstay_api::api_rule::ApiRuleHandler;
+
+/// Paths of one APIRule: each may become an object.
+const MOST_RULES: usize = 500;
+
+/// What is to be served.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Resolved {
+    /// Whose it is.
+    pub(super) identity: Identity,
+    /// The gateway, as written.
+    pub(super) gateway: String,
+    /// The whole host.
+    pub(super) host: String,
+    /// The paths, in their order.
+    pub(super) rules: Vec<Rule>,
+}
+
+/// The APIRule itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) created: Option<Timestamp>,
+    /// Whether it is written as in `v1beta1`.
+    pub(super) is_newer: bool,
+}
+
+/// One path.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rule {
+    pub(super) path: String,
+    pub(super) methods: Vec<String>,
+    pub(super) service: String,
+    pub(super) port: i64,
+    pub(super) strategies: Vec<ApiRuleHandler>,
+    pub(super) mutators: Vec<ApiRuleHandler>,
+}
+
+/// Who an APIRule is.
+pub(super) fn identity(rule: &ApiRule) -> Identity {
+    let metadata = &rule.metadata;
+    Identity {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        created: metadata.creation_timestamp.as_ref().map(|at| at.0),
+        is_newer: rule.spec.host.is_some(),
+    }
+}
+
+/// Validates an APIRule. `is_occupied` says whether a host is served for somebody else.
+pub(super) fn resolve(
+    rule: &ApiRule,
+    settings: &Settings,
+    is_occupied: impl FnOnce(&str) -> bool,
+) -> Result<Resolved, Vec<Failure>> {
+    let (spec, identity) = (&rule.spec, identity(rule));
+    let mut failures = Vec::new();
+    let written = spec.host.as_deref().or_else(|| spec.service.as_ref()?.host.as_deref()).unwrap_or_default();
+    let host = settings.host(written).map_err(|why| Failure::new(host_attribute(identity.is_newer), why));
+    match &host {
+        Err(failure) => failures.push(failure.clone()),
+        Ok(host) if is_occupied(host) => failures.push(Failure::occupied(identity.is_newer)),
+        Ok(_) => {}
+    }
+    if let Some(service) = &spec.service {
+        check_service(service, ".spec.service", &identity.namespace, &mut failures);
+    }
+    if spec.rules.is_empty() {
+        failures.push(Failure::new(".spec.rules", "No rules defined"));
+    }
+    if spec.rules.len() > MOST_RULES {
+        failures.push(Failure::new(".spec.rules", format!("more than {MOST_RULES} rules")));
+        return Err(failures);
+    }
+    check_duplicates(&spec.rules, identity.is_newer, &mut failures);
+    let mut rules = Vec::with_capacity(spec.rules.len());
+    for (at, rule) in spec.rules.iter().enumerate() {
+        let attribute = format!(".spec.rules[{at}]");
+        if let Some(service) = &rule.service {
+            check_service(service, &format!("{attribute}.service"), &identity.namespace, &mut failures);
+        }
+        check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), &mut failures);
+        if let Some(why) = anchored::why_not(&rule.path) {
+            failures.push(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
+        }
+        let Some(service) = rule.service.as_ref().or(spec.service.as_ref()) else {
+            let why = "No service defined with no main service on spec level";
+            failures.push(Failure::new(format!("{attribute}.service"), why));
+            continue;
+        };
+        rules.push(Rule {
+            path: rule.path.clone(),
+            methods: rule.methods.clone(),
+            service: service.name.clone(),
+            port: service.port,
+            strategies: rule.access_strategies.clone(),
+            mutators: rule.mutators.clone().unwrap_or_default(),
+        });
+    }
+    match host {
+        Ok(host) if failures.is_empty() => Ok(Resolved { identity, gateway: spec.gateway.clone(), host, rules }),
+        _ => Err(failures),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::checks::text;
+    use super::super::fixtures::{path, resolved, rule};
+    use super::*;
+
+    #[track_caller]
+    fn check(spec: Value, expected: &str) {
+        let settings = Settings {
+            default_domain: Some("kyma.local".to_owned()),
+            allowed_domains: vec!["kyma.local".to_owned(), "example.com".to_owned()],
+        };
+        let got = match resolve(&rule(spec), &settings, |host| host == "taken.kyma.local") {
+            Ok(resolved) => resolved.host,
+            Err(failures) => text(&failures),
+        };
+        assert_eq!(got, expected);
+    }
+
+    fn host(host: &str) -> Value {
+        json!({"service": {"host": host}})
+    }
+
+    #[test]
+    fn a_host_is_in_a_domain_after_a_dot() {
+        check(host("web"), "web.kyma.local");
+        check(host("web.kyma.local"), "web.kyma.local");
+        check(host("a.b.EXAMPLE.com"), "a.b.EXAMPLE.com");
+        let attribute = "Validation error: Attribute \".spec.service.host\": ";
+        for bad in ["evilkyma.local", "kyma.local", "web.kyma.local.evil.org", ".kyma.local"] {
+            check(host(bad), &format!("{attribute}Host is not whitelisted"));
+        }
+        let occupied = format!("{attribute}This host is occupied by another Virtual Service");
+        check(host("taken"), &occupied);
+        let none = resolve(&rule(host("web")), &Settings::default(), |_| false).unwrap_err();
+        let why = "Host does not contain a domain name and no default domain name is configured";
+        assert_eq!(text(&none), format!("{attribute}{why}"));
+        let newer = json!({"host": "web.evil.org", "service": {"host": null}});
+        check(newer, "Validation error: Attribute \".spec.host\": Host is not whitelisted");
+    }
+
+    #[test]
+    fn an_api_rule_has_a_host() {
+        let why = "no host is given; write one here, or in spec.host";
+        let expected = format!("Validation error: Attribute \".spec.service.host\": {why}");
+        check(json!({"service": {"host": null}}), &expected);
+        let of_path = json!({"name": "web", "port": 80});
+        let mut rule = path("/", &["GET"], "noop");
+        rule["service"] = of_path;
+        check(json!({"service": null, "rules": [rule]}), &expected);
+    }
+
+    #[test]
+    fn says_what_kymas_controller_says() {
+        let strategy =
+            |strategy: Value| json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": [strategy]}]});
+        let at = "Validation error: Attribute \".spec.rules[0].accessStrategies[0]";
+        check(strategy(json!({"handler": "foo"})), &format!("{at}.handler\": Unsupported accessStrategy: foo"));
+        let config = "strategy: noop does not support configuration";
+        check(strategy(json!({"handler": "noop", "config": null})), "web.kyma.local");
+        check(strategy(json!({"handler": "noop", "config": {"a": null}})), &format!("{at}.config\": {config}"));
+        check(strategy(json!({"handler": "noop", "config": {"a": 1}})), &format!("{at}.config\": {config}"));
+        check(strategy(json!({"handler": "jwt"})), &format!("{at}.config\": supplied config cannot be empty"));
+        let unreadable = format!("{at}.config\": Can't read json: trusted_issuers is not a list of strings");
+        check(strategy(json!({"handler": "jwt", "config": {"trusted_issuers": "hunter2"}})), &unreadable);
+        let url = format!("{at}.config.trusted_issuers[1]\": value is empty or not a valid url");
+        let issuers = json!({"trusted_issuers": ["https://a", "hunter2"]});
+        check(strategy(json!({"handler": "jwt", "config": issuers})), &url);
+        let blocked = "Service kubernetes in namespace default is blacklisted";
+        let service = json!({"service": {"name": "kubernetes", "namespace": "default"}});
+        check(service, &format!("Validation error: Attribute \".spec.service.name\": {blocked}"));
+        let other = "only Services of the namespace shop, which the APIRule is in, can be exposed by it";
+        let service = json!({"service": {"namespace": "prod"}});
+        check(service, &format!("Validation error: Attribute \".spec.service.namespace\": {other}"));
+        check(json!({"rules": []}), "Validation error: Attribute \".spec.rules\": No rules defined");
+        let none = json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": []}]});
+        check(none, "Validation error: Attribute \".spec.rules[0].accessStrategies\": No accessStrategies defined");
+    }
+
+    #[test]
+    fn a_path_does_not_reach_another_host() {
+        let at = "Validation error: Attribute \".spec.rules[0].path\": not a path of this host: ";
+        let why = "every alternative must begin with /, or it would match the rest of another host's name";
+        for bad in ["ample.com/.*", "/a|.*"] {
+            check(json!({"rules": [path(bad, &["GET"], "noop")]}), &format!("{at}{why}"));
+        }
+        check(json!({"rules": [path("/a|/b.*", &["GET"], "noop")]}), "web.kyma.local");
+    }
+
+    #[test]
+    fn more_failures_are_counted_after_three() {
+        let twice = path("/a", &["GET"], "noop");
+        let again = "multiple rules defined for the same path";
+        let both = json!({"rules": [twice, path("/a", &["POST"], "noop")]});
+        check(both, &format!("Validation error: Attribute \".spec.rules\": {again}"));
+        let rules: Vec<Value> = (0..3).map(|at| path(&format!("/{at}"), &["GET"], "foo")).collect();
+        let at = |at: usize| {
+            format!("\nAttribute \".spec.rules[{at}].accessStrategies[0].handler\": Unsupported accessStrategy: foo")
+        };
+        let host_is = "\nAttribute \".spec.service.host\": Host is not whitelisted";
+        let all = json!({"service": {"host": "a.b"}, "rules": rules});
+        check(all, &format!("Multiple validation errors: {host_is}{}{}\n1 more error(s)...", at(0), at(1)));
+    }
+
+    #[test]
+    fn the_newer_form_has_services_of_paths_and_methods() {
+        let mut get = path("/a", &["GET"], "noop");
+        let (mut post, other) = (path("/a", &["POST"], "noop"), json!({"name": "other", "port": 8080}));
+        post["service"] = other;
+        let spec = json!({"host": "web", "service": {"host": null}, "rules": [get, post]});
+        let resolved = resolved(spec.clone());
+        assert_eq!((resolved.rules[1].service.as_str(), resolved.rules[1].port), ("other", 8080));
+        get["methods"] = json!(["GET", "POST"]);
+        let mut again = spec;
+        again["rules"][0] = get;
+        let why = "multiple rules defined for the same path and method";
+        check(again.clone(), &format!("Validation error: Attribute \".spec.rules\": {why}"));
+        again["rules"] = json!([path("/b", &["GET"], "noop")]);
+        again["service"] = Value::Null;
+        let why = "No service defined with no main service on spec level";
+        check(again, &format!("Validation error: Attribute \".spec.rules[0].service\": {why}"));
+    }
+
+    #[test]
+    fn very_many_rules_and_huge_configurations_cost_little() {
+        let many: Vec<Value> = (0..10_000).map(|at| path(&format!("/{at}"), &["GET"], "foo")).collect();
+        check(json!({"rules": many}), "Validation error: Attribute \".spec.rules\": more than 500 rules");
+        let huge = json!({"trusted_issuers": vec![Value::Null; 100_000]});
+        let rules =
+            json!([{"path": "/", "methods": ["GET"], "accessStrategies": [{"handler": "jwt", "config": huge}]}]);
+        let at = "Validation error: Attribute \".spec.rules[0].accessStrategies[0].config\": ";
+        check(json!({"rules": rules}), &format!("{at}Can't read json: trusted_issuers is not a list of strings"));
+    }
+}

@@ -1,0 +1,196 @@
+//! The status of an APIRule: Kyma's three codes, and the condition `Exposed`.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use mainstay_api::api_rule::{ApiRuleCode, ApiRuleStatus};
+use mainstay_api::conditions::{self, Reason, Type};
+
+const OK: &str = "OK";
+const ERROR: &str = "ERROR";
+const SKIPPED: &str = "SKIPPED";
+
+/// By what another controller is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Elsewhere {
+    /// It has made this object.
+    Made(String),
+    /// It has written the status.
+    Reported,
+}
+
+/// What became of an APIRule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is served for this host.
+    Served(String),
+    /// It is served, but these Services do not exist.
+    NoServices(Vec<String>),
+    /// It is not valid; whether the last valid version is still served.
+    Invalid(String, bool),
+    /// Its host is somebody else's; the same.
+    Occupied(String, bool),
+    /// Nothing routes.
+    NoRouteApi,
+    /// Some paths are not routed.
+    AuthNotSupported(String),
+    /// What routes has not accepted it: yet, or for a reason.
+    NotAccepted(Option<String>),
+    /// Another controller serves it: what it has done.
+    ManagedElsewhere(Elsewhere),
+    /// The cluster cannot be read.
+    Unreadable(String),
+    /// Something could not be written.
+    NotWritten(String),
+}
+
+impl Outcome {
+    /// Status, reason and message of the condition.
+    fn condition(&self) -> (&'static str, Reason, String) {
+        let kept = |text: &str, is_served: bool| {
+            if is_served { format!("{text}\nThe last valid version is still served.") } else { text.to_owned() }
+        };
+        match self {
+            Self::Served(host) => ("True", Reason::Served, format!("served at {host}")),
+            Self::NoServices(names) => {
+                let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
+                let name = names.first().map(String::as_str).unwrap_or_default();
+                ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"))
+            }
+            Self::Invalid(text, is_served) => ("False", Reason::Invalid, kept(text, *is_served)),
+            Self::Occupied(text, is_served) => ("False", Reason::HostOccupied, kept(text, *is_served)),
+            Self::NoRouteApi => ("False", Reason::NoRouteApi, "no Istio and no Gateway API in this cluster".to_owned()),
+            Self::AuthNotSupported(text) => ("False", Reason::AuthNotSupported, text.clone()),
+            Self::NotAccepted(None) => {
+                ("Unknown", Reason::NotAccepted, "no gateway has accepted the route yet".to_owned())
+            }
+            Self::NotAccepted(Some(why)) => ("False", Reason::NotAccepted, format!("the route is not accepted: {why}")),
+            Self::ManagedElsewhere(Elsewhere::Reported) => {
+                let text = "another controller writes the status of this APIRule (lastProcessedTime), so it is left to that; what \
+                            this agent has made for it stays as it is until the APIRule changes";
+                ("Unknown", Reason::ManagedElsewhere, text.to_owned())
+            }
+            Self::ManagedElsewhere(Elsewhere::Made(child)) => {
+                let text = format!(
+                    "another controller has made {child} for this APIRule, so it is left to that; if that controller is gone, \
+                     delete what it has made"
+                );
+                ("Unknown", Reason::ManagedElsewhere, text)
+            }
+            Self::Unreadable(text) => ("Unknown", Reason::ClusterUnavailable, text.clone()),
+            Self::NotWritten(text) => ("False", Reason::ApplyFailed, text.clone()),
+        }
+    }
+
+    /// The codes: of the APIRule, its routes and its access rules.
+    fn codes(&self) -> [&'static str; 3] {
+        match self {
+            Self::Served(_) | Self::NoServices(_) | Self::ManagedElsewhere(_) => [OK, OK, OK],
+            Self::AuthNotSupported(_) => [ERROR, OK, ERROR],
+            Self::NotAccepted(_) => [ERROR, ERROR, OK],
+            Self::NotWritten(_) => [ERROR, ERROR, ERROR],
+            Self::Invalid(..) | Self::Occupied(..) | Self::NoRouteApi | Self::Unreadable(_) => {
+                [ERROR, SKIPPED, SKIPPED]
+            }
+        }
+    }
+
+    /// The description of an error.
+    fn description(&self) -> Option<String> {
+        match self {
+            Self::Invalid(text, _) | Self::Occupied(text, _) => Some(text.clone()),
+            _ if self.codes()[0] == OK => None,
+            _ => Some(self.condition().2),
+        }
+    }
+}
+
+/// The status after a reconcile.
+pub(super) fn after(old: &ApiRuleStatus, outcome: &Outcome, generation: Option<i64>, now: Timestamp) -> ApiRuleStatus {
+    let mut new = old.clone();
+    let (status, reason, message) = outcome.condition();
+    conditions::set(&mut new.conditions, Type::Exposed, status, reason, &message, generation, now);
+    // The rest is the other controller's.
+    if !matches!(outcome, Outcome::ManagedElsewhere(_)) {
+        let codes = outcome.codes();
+        let description = outcome.description();
+        let code = |at: usize, desc: Option<&String>| {
+            let desc = desc.map(|text| conditions::cut(text, 32 << 10).to_owned());
+            Some(ApiRuleCode { code: Some(codes[at].to_owned()), desc })
+        };
+        new.api_rule_status = code(0, description.as_ref());
+        let of_writes = description.as_ref().filter(|_| matches!(outcome, Outcome::NotWritten(_)));
+        new.virtual_service_status = code(1, of_writes);
+        new.access_rule_status = code(2, of_writes);
+        new.observed_generation = generation;
+        if new != *old {
+            new.last_processed_time = Some(Time(now));
+        }
+    }
+    new
+}
+
+/// The patch that makes a status of the old one: descriptions that are gone are taken away.
+pub(super) fn patch(status: &ApiRuleStatus, outcome: &Outcome) -> Value {
+    if matches!(outcome, Outcome::ManagedElsewhere(_)) {
+        return json!({"status": {"conditions": status.conditions}});
+    }
+    let code = |code: &Option<ApiRuleCode>| {
+        json!({
+            "code": code.as_ref().and_then(|code| code.code.clone()), "desc": code.as_ref().and_then(|code| code.desc.clone()),
+        })
+    };
+    json!({"status": {
+        "lastProcessedTime": status.last_processed_time,
+        "observedGeneration": status.observed_generation,
+        "APIRuleStatus": code(&status.api_rule_status),
+        "virtualServiceStatus": code(&status.virtual_service_status),
+        "accessRuleStatus": code(&status.access_rule_status),
+        "conditions": status.conditions,
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(outcome: &Outcome, codes: [&str; 3], description: Option<&str>, condition: &str) {
+        let now = Timestamp::UNIX_EPOCH;
+        let status = after(&ApiRuleStatus::default(), outcome, Some(2), now);
+        let value = patch(&status, outcome)["status"].take();
+        let fields = ["APIRuleStatus", "virtualServiceStatus", "accessRuleStatus"];
+        assert_eq!(fields.map(|field| value[field]["code"].as_str().unwrap()), codes);
+        assert_eq!(value["APIRuleStatus"]["desc"].as_str(), description);
+        let said = &status.conditions[0];
+        assert_eq!(format!("{} {}: {}", said.status, said.reason, said.message), condition);
+        assert_eq!(after(&status, outcome, Some(2), Timestamp::MAX), status, "nothing changes by itself");
+    }
+
+    #[test]
+    fn says_what_became_of_it() {
+        check(&Outcome::Served("a.b".into()), ["OK", "OK", "OK"], None, "True Served: served at a.b");
+        let missing = Outcome::NoServices(vec!["web".into(), "api".into()]);
+        let text = "False ServiceNotFound: Service web and 1 more not found in this namespace";
+        check(&missing, ["OK", "OK", "OK"], None, text);
+        let invalid = Outcome::Invalid("Validation error".into(), true);
+        let text = "False Invalid: Validation error\nThe last valid version is still served.";
+        check(&invalid, ["ERROR", "SKIPPED", "SKIPPED"], Some("Validation error"), text);
+        let text = "no Istio and no Gateway API in this cluster";
+        check(&Outcome::NoRouteApi, ["ERROR", "SKIPPED", "SKIPPED"], Some(text), &format!("False NoRouteApi: {text}"));
+        let why = Outcome::NotAccepted(Some("NoMatchingParent".into()));
+        let text = "the route is not accepted: NoMatchingParent";
+        check(&why, ["ERROR", "ERROR", "OK"], Some(text), &format!("False NotAccepted: {text}"));
+        let failed = Outcome::NotWritten("no".into());
+        check(&failed, ["ERROR", "ERROR", "ERROR"], Some("no"), "False ApplyFailed: no");
+    }
+
+    #[test]
+    fn what_another_controller_serves_keeps_its_codes() {
+        let elsewhere = Outcome::ManagedElsewhere(Elsewhere::Made("VirtualService web-x".into()));
+        let status = after(&ApiRuleStatus::default(), &elsewhere, Some(2), Timestamp::UNIX_EPOCH);
+        assert_eq!((&status.api_rule_status, status.observed_generation), (&None, None));
+        assert_eq!(patch(&status, &elsewhere)["status"].as_object().unwrap().len(), 1);
+    }
+}

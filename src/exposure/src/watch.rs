@@ -1,0 +1,132 @@
+//! Follows what APIRules need: the definitions of what routes, their objects while they are served, and Services.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
+use tokio_util::sync::CancellationToken;
+
+use super::child::ChildKind;
+use super::context::Context;
+use super::listed::Watched;
+use super::refusals::explain;
+use super::served::{Served, served};
+use mainstay_api::names::API_RULE_LABEL;
+use mainstay_cluster::{Kind, Scope, Selection, WatchEvent};
+use mainstay_object::failure::Class;
+
+type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
+
+/// Watches from the first APIRule on, until `stop`.
+pub async fn watch(context: Arc<Context>, stop: CancellationToken) {
+    let mut is_used = context.is_used();
+    let Some(Ok(_)) = stop.run_until_cancelled(is_used.wait_for(|is_used| *is_used)).await else { return };
+    let mut watching =
+        Watching { context, watches: SelectAll::new(), of_kinds: HashMap::new(), defined: HashSet::new() };
+    watching.begin();
+    stop.run_until_cancelled(watching.run()).await;
+}
+
+struct Watching {
+    context: Arc<Context>,
+    watches: Watches,
+    /// What ends the watch of a kind that is served.
+    of_kinds: HashMap<ChildKind, CancellationToken>,
+    /// The kinds whose definitions are there, as far as their lists have come.
+    defined: HashSet<ChildKind>,
+}
+
+impl Watching {
+    fn begin(&mut self) {
+        let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
+        for kind in ChildKind::ALL {
+            self.watch(Watched::Definition(kind), &definitions, Selection::named(None, &kind.definition()), None);
+        }
+        let services = Arc::new(Kind::fixed("v1", "Service", "services", Scope::Namespaced));
+        self.watch(Watched::Services, &services, Selection::default().metadata_only(), None);
+    }
+
+    fn watch(&mut self, watched: Watched, kind: &Arc<Kind>, selection: Selection, until: Option<CancellationToken>) {
+        let events = self.context.writer.cluster().watch(kind, selection).map(move |event| (watched, event));
+        self.watches.push(match until {
+            Some(until) => events.take_until(until.cancelled_owned()).boxed(),
+            None => events.boxed(),
+        });
+    }
+
+    async fn run(&mut self) {
+        while let Some((watched, event)) = self.watches.next().await {
+            match event {
+                WatchEvent::Begin => {
+                    if let Watched::Definition(kind) = watched {
+                        self.defined.remove(&kind);
+                    }
+                    self.context.begin(watched);
+                }
+                WatchEvent::Synced(_) => {
+                    if let Watched::Definition(kind) = watched
+                        && !self.defined.contains(&kind)
+                    {
+                        self.set_served(kind, None);
+                    }
+                    self.context.synced(watched);
+                }
+                WatchEvent::Failed(error) => {
+                    let why = explain(&error);
+                    tracing::warn!(why, "what APIRules need is not watched");
+                    // Everything else passes by itself; a kind is not served yet right after its definition.
+                    if error.class() == Class::Denied {
+                        self.context.failed(watched, why);
+                    }
+                }
+                WatchEvent::Resumed => {}
+                event => self.observe(watched, &event),
+            }
+        }
+    }
+
+    fn observe(&mut self, watched: Watched, event: &WatchEvent) {
+        let (live, is_there) = match event {
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => (live, true),
+            WatchEvent::Deleted(live) => (live, false),
+            _ => return,
+        };
+        match watched {
+            Watched::Definition(kind) => {
+                self.defined.insert(kind);
+                self.set_served(kind, if is_there { served(kind, live) } else { None });
+            }
+            Watched::Children(kind) if is_there => self.context.see(kind, live),
+            Watched::Children(kind) => self.context.gone(kind, live),
+            Watched::Services => self.context.set_service(live, is_there),
+            Watched::Namespaces => self.context.set_namespace(live, is_there),
+        }
+    }
+
+    /// Watches the objects of a kind as it is served now.
+    fn set_served(&mut self, kind: ChildKind, served: Option<Served>) {
+        let watched = served.as_ref().map(|served| Arc::clone(&served.kind));
+        if !self.context.set_served(kind, served) {
+            return;
+        }
+        if let Some(stop) = self.of_kinds.remove(&kind) {
+            stop.cancel();
+        }
+        let Some(watched) = watched else { return };
+        // Any VirtualService may have the host; of others only what is an APIRule's counts.
+        let selection = match kind {
+            ChildKind::VirtualService => Selection::default(),
+            _ => Selection::with_label(API_RULE_LABEL),
+        };
+        let stop = CancellationToken::new();
+        if kind == ChildKind::AuthorizationPolicy {
+            // Policies count where pods get a proxy.
+            let namespaces = Arc::new(Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster));
+            self.watch(Watched::Namespaces, &namespaces, Selection::default().metadata_only(), Some(stop.clone()));
+        }
+        self.watch(Watched::Children(kind), &watched, selection, Some(stop.clone()));
+        self.of_kinds.insert(kind, stop);
+    }
+}

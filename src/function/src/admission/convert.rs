@@ -1,0 +1,240 @@
+//! A Function in the other of its two versions.
+//!
+//! Most of it is the table [`PATHS`]: fields that have another place. What only `v1alpha1` can say has no effect (such as `deps`
+//! of code in Git), and stays in an annotation meanwhile, so that nobody who edits the one version loses anything of the other.
+//!
+//! Invariant: there and back again, either way, the object is the same, but for `null` and empty sections, which mean nothing.
+//! Invariant: no annotation says anything that has an effect: one that this module would not have written in the same words is
+//! an annotation like any other.
+//! Invariant: whatever is not a field of a Function's `spec` stays: metadata, status, and values of the wrong type that a schema
+//! is still to refuse.
+//!
+//! Deliberately absent: the reviews of the API server (`conversion_review`).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use mainstay_api::function_v1alpha2::{Form, PATHS};
+use mainstay_api::names::ONLY_V1ALPHA1;
+use mainstay_api::own_repository::OwnRepository;
+
+/// The versions of a Function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The stored one.
+    V1alpha1,
+    /// The other one.
+    V1alpha2,
+}
+
+impl Version {
+    const ALL: [(Self, &str); 2] = [
+        (Self::V1alpha1, "serverless.kyma-project.io/v1alpha1"),
+        (Self::V1alpha2, "serverless.kyma-project.io/v1alpha2"),
+    ];
+
+    /// The version with this `apiVersion`.
+    pub fn of(api_version: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, name)| *name == api_version).map(|(version, _)| version)
+    }
+
+    /// Its `apiVersion`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V1alpha1 => Self::ALL[0].1,
+            Self::V1alpha2 => Self::ALL[1].1,
+        }
+    }
+}
+
+/// What only `v1alpha1` can say. Written as JSON without blanks, in alphabetical order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Unsaid {
+    /// Of inline code: any but `git`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    /// Of code in Git.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deps: Option<String>,
+    /// These three of inline code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base_dir: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    git_repository: Option<OwnRepository>,
+    /// An annotation of this name that was there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    annotation: Option<String>,
+}
+
+impl Unsaid {
+    /// Reads the annotation of a Function of this form, if it is in the words in which it would be written.
+    fn read(text: &str, form: Form) -> Option<Self> {
+        let read: Self = serde_json::from_str(text).ok()?;
+        let of_inline =
+            read.kind.is_some() || read.reference.is_some() || read.base_dir.is_some() || read.git_repository.is_some();
+        let fits = match form {
+            Form::Git => !of_inline,
+            _ => read.deps.is_none() && read.kind.as_deref() != Some("git"),
+        };
+        let says = of_inline || read.deps.is_some();
+        let is_needed = || read.annotation.as_deref().is_some_and(|inner| Self::read(inner, form).is_some());
+        (fits && read.write() == text && (says || is_needed())).then_some(read)
+    }
+
+    fn write(&self) -> String {
+        json!(self).to_string()
+    }
+}
+
+/// Makes a Function one of another version. What is no Function in a known version stays as it is.
+pub fn convert(object: &mut Value, to: Version) {
+    let from = object["apiVersion"].as_str().and_then(Version::of);
+    let Some(root) = object.as_object_mut().filter(|_| from.is_some_and(|from| from != to)) else { return };
+    root.insert("apiVersion".into(), to.name().into());
+    // What is no object stays where it is.
+    let Some(mut spec) = root.get_mut("spec").and_then(Value::as_object_mut).map(std::mem::take) else { return };
+    let mut annotation = Annotation(root);
+    let spec = match to {
+        Version::V1alpha2 => newer(&mut spec, &mut annotation),
+        Version::V1alpha1 => older(&mut spec, &mut annotation),
+    };
+    root.insert("spec".into(), spec.into());
+}
+
+/// A spec in `v1alpha2`.
+fn newer(old: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<String, Value> {
+    let form = match old.get("source") {
+        Some(Value::String(_)) if old.get("type").is_some_and(|kind| kind == "git") => Form::Git,
+        Some(Value::String(_)) => Form::Inline,
+        _ => Form::Any,
+    };
+    let mut moved = Map::new();
+    if form == Form::Git {
+        put(&mut moved, &["source", "gitRepository"], json!({}));
+    }
+    for (_, before, after) in rows(form) {
+        let value = take(old, before);
+        // No name, but an address of its own.
+        if let Some(value) = value.filter(|value| form != Form::Git || *before != ["source"] || value != "") {
+            put(&mut moved, after, value);
+        }
+    }
+    let mut unsaid = Unsaid { annotation: annotation.get().map(str::to_owned), ..Unsaid::default() };
+    if form == Form::Git {
+        old.remove("type");
+        old.remove("gitRepository");
+        unsaid.deps = text(old, "deps");
+    } else if form == Form::Inline {
+        (unsaid.kind, unsaid.reference, unsaid.base_dir) =
+            (text(old, "type"), text(old, "reference"), text(old, "baseDir"));
+        let own = old.remove("gitRepository").filter(|own| !own.is_null());
+        unsaid.git_repository = own.and_then(|own| serde_json::from_value(own).ok());
+    }
+    let written = unsaid.write();
+    if form != Form::Any && Unsaid::read(&written, form).is_some() {
+        annotation.set(Some(written));
+    }
+    old.append(&mut moved);
+    std::mem::take(old)
+}
+
+/// A spec in `v1alpha1`.
+fn older(new: &mut Map<String, Value>, annotation: &mut Annotation<'_>) -> Map<String, Value> {
+    let is_there = |field: &str| new.get("source").is_some_and(|source| source[field].is_object());
+    let form = match (is_there("inline"), is_there("gitRepository")) {
+        (true, false) => Form::Inline,
+        (false, true) => Form::Git,
+        // Not to be chosen here: the schema says what is wrong.
+        _ => Form::Any,
+    };
+    let mut moved = Map::new();
+    for (_, after, before) in rows(form) {
+        if let Some(value) = take(new, before) {
+            put(&mut moved, after, value);
+        }
+    }
+    // What is left of them is empty.
+    for section in ["source", "resourceConfiguration", "scaleConfig"] {
+        if section != "source" || form != Form::Any {
+            new.remove(section);
+        }
+    }
+    if form == Form::Git {
+        moved.insert("type".into(), "git".into());
+        moved.entry("source").or_insert_with(|| "".into());
+    }
+    let told = annotation.get().filter(|_| form != Form::Any);
+    if let Some(unsaid) = told.and_then(|text| Unsaid::read(text, form)) {
+        let fields = [
+            ("type", unsaid.kind),
+            ("deps", unsaid.deps),
+            ("reference", unsaid.reference),
+            ("baseDir", unsaid.base_dir),
+        ];
+        moved.extend(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        moved.extend(unsaid.git_repository.map(|own| ("gitRepository".to_owned(), json!(own))));
+        annotation.set(unsaid.annotation);
+    }
+    new.append(&mut moved);
+    std::mem::take(new)
+}
+
+fn rows(form: Form) -> impl Iterator<Item = &'static (Form, &'static [&'static str], &'static [&'static str])> {
+    PATHS.iter().filter(move |(of, ..)| *of == form || *of == Form::Any)
+}
+
+/// Removes the value at a path; `null` is none.
+fn take(from: &mut Map<String, Value>, path: &[&str]) -> Option<Value> {
+    let (last, sections) = path.split_last()?;
+    let section = sections.iter().try_fold(from, |section, key| section.get_mut(*key)?.as_object_mut())?;
+    section.remove(*last).filter(|value| !value.is_null())
+}
+
+/// Sets the value at a path of sections that are not there, or were made here.
+fn put(into: &mut Map<String, Value>, path: &[&str], value: Value) {
+    let Some((last, sections)) = path.split_last() else { return };
+    let section =
+        sections.iter().try_fold(into, |section, key| section.entry(*key).or_insert_with(|| json!({})).as_object_mut());
+    if let Some(section) = section {
+        section.insert((*last).to_owned(), value);
+    }
+}
+
+/// Removes a text; what is none stays, for the schema to refuse.
+fn text(from: &mut Map<String, Value>, field: &str) -> Option<String> {
+    let text = from.get(field)?.as_str()?.to_owned();
+    from.remove(field);
+    Some(text)
+}
+
+/// The annotation of an object.
+struct Annotation<'a>(&'a mut Map<String, Value>);
+
+impl Annotation<'_> {
+    fn get(&self) -> Option<&str> {
+        self.0.get("metadata")?.get("annotations")?.get(ONLY_V1ALPHA1)?.as_str()
+    }
+
+    fn set(&mut self, text: Option<String>) {
+        let metadata = self.0.entry("metadata").or_insert_with(|| json!({}));
+        let Some(metadata) = metadata.as_object_mut() else { return };
+        let annotations = metadata.entry("annotations").or_insert(Value::Null);
+        if annotations.is_null() {
+            *annotations = json!({});
+        }
+        let Some(all) = annotations.as_object_mut() else { return };
+        match text {
+            Some(text) => drop(all.insert(ONLY_V1ALPHA1.to_owned(), text.into())),
+            None => drop(all.remove(ONLY_V1ALPHA1)),
+        }
+        if all.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

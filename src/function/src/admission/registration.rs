@@ -1,0 +1,291 @@
+//! Keeps the certificates in their Secret, and tells API servers whom to trust.
+//!
+//! [`follow`] is for every replica: it serves what the Secret holds. [`lead`] is for the leader: it makes and replaces
+//! certificates, and writes their authorities into `caBundle` of the webhook configurations.
+//!
+//! Invariant: a certificate is served only after its authority has been in `caBundle` of all configurations for
+//! [`Lifetimes::announced`], except the first one.
+//! Invariant: the Secret is written only as it was read, so that two leaders do not overwrite each other's certificates.
+//! Invariant: while nothing changes, nothing is requested but the watches.
+//! Invariant: whoever keeps changing what is written here is answered ever less often.
+//! Invariant: a definition of Function that names our webhook for its conversion is told the same way.
+//! Invariant: only `caBundle` of a configuration is written, and no configuration is created: whoever deletes one switches its
+//! webhooks off.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use futures::StreamExt;
+use futures::stream::{Stream, select_all};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::hook::CONVERT;
+use super::server::Admission;
+use mainstay_api::names::{ADMISSION, ADMISSION_MANAGER, FUNCTION_DEFINITION};
+use mainstay_cluster::certificate::{self, Certificates, Lifetimes, Step, certified};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Scope, Selection, WatchEvent};
+use mainstay_object::failure::{Backoff, chain};
+
+/// Wait after something could not be written.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+/// Without a change by others for so long, nobody keeps changing anything.
+const PEACE: Duration = Duration::from_secs(600);
+/// Longest wait without a look, also where clocks are set.
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+
+const GROUP: &str = "admissionregistration.k8s.io/v1";
+const DEFINITIONS: &str = "apiextensions.k8s.io/v1";
+
+/// Whom the certificates are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Namespace of the Secret.
+    pub namespace: String,
+    /// Names and addresses under which API servers reach the webhooks.
+    pub names: Vec<String>,
+    /// How long certificates hold.
+    pub lifetimes: Lifetimes,
+}
+
+fn secrets() -> Arc<Kind> {
+    Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced))
+}
+
+/// What API servers read authorities from: both configurations, and the definition of Function.
+fn readers() -> [(Arc<Kind>, &'static str); 3] {
+    let kind = |version, kind, plural| Arc::new(Kind::fixed(version, kind, plural, Scope::Cluster));
+    [
+        (kind(GROUP, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), ADMISSION),
+        (kind(GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), ADMISSION),
+        (kind(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions"), FUNCTION_DEFINITION),
+    ]
+}
+
+/// Serves the certificate of the Secret until `stop`. While the Secret cannot be read, the last known one is served.
+pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: String, stop: CancellationToken) {
+    let mut events = cluster.watch(&secrets(), Selection::named(Some(&namespace), ADMISSION));
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        if let WatchEvent::Initial(secret) | WatchEvent::Applied(secret) = event {
+            let certificates = Certificates::read(&data_of(&secret));
+            let current = certificates.current.as_ref();
+            admission.served.set(current.and_then(|pair| certified(&pair.certificate, &pair.key)));
+        }
+    }
+}
+
+/// Makes certificates and announces their authorities until `stop`.
+pub async fn lead(registration: Registration, cluster: Cluster, stop: CancellationToken) {
+    let namespace = Some(&*registration.namespace);
+    let secret = cluster.watch(&secrets(), Selection::named(namespace, ADMISSION)).map(|event| (None, event)).boxed();
+    let readers = readers().into_iter().enumerate().map(|(at, (kind, name))| {
+        cluster.watch(&kind, Selection::named(None, name)).map(move |event| (Some(at), event)).boxed()
+    });
+    let mut events = select_all(readers.chain([secret]));
+    let mut leader = Leader {
+        registration: &registration,
+        cluster: &cluster,
+        secret: None,
+        readers: Default::default(),
+        listed: [false; 3],
+    };
+    // Failures in a row, and changes that were put back, with the time of the last one.
+    let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
+    loop {
+        let wait = match leader.advance().await {
+            Ok((due, has_written)) => {
+                failures = 0;
+                if has_written && was_changed {
+                    let earlier = if put_back.1.elapsed() > PEACE { 0 } else { put_back.0 };
+                    put_back = (earlier + 1, Instant::now());
+                }
+                Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default().min(LOOK_EVERY)
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::warn!(
+                    why = chain(&error),
+                    "the webhooks are not ready: Functions are validated only when they are reconciled"
+                );
+                AGAIN.delay(failures)
+            }
+        };
+        // What fails is not tried again with each event, some of which are its own.
+        let waiting = leader.observe(&mut events, Instant::now() + wait, failures == 0);
+        let Some(changed) = stop.run_until_cancelled(waiting).await else { return };
+        was_changed = changed;
+        let (times, last) = put_back;
+        if was_changed && times > 0 {
+            let waiting = leader.observe(&mut events, last + AGAIN.delay(times), false);
+            if stop.run_until_cancelled(waiting).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+struct Leader<'a> {
+    registration: &'a Registration,
+    cluster: &'a Cluster,
+    /// The Secret, once it was listed: `Some(None)` if there is none.
+    secret: Option<Option<Value>>,
+    /// What is there of each reader.
+    readers: [Option<Reader>; 3],
+    /// Which of them were looked for: all are told at once.
+    listed: [bool; 3],
+}
+
+/// What is needed of something that API servers read authorities from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reader {
+    uid: Value,
+    /// The webhooks by their names, with `clientConfig`; the name of a conversion's is null.
+    clients: Vec<(Value, Value)>,
+}
+
+impl Reader {
+    fn of(live: &Value) -> Self {
+        let uid = live["metadata"]["uid"].clone();
+        let webhooks = live["webhooks"].as_array().into_iter().flatten();
+        let webhooks = webhooks.map(|one| (one["name"].clone(), one["clientConfig"].clone()));
+        // Whoever converts Functions otherwise is left alone.
+        let conversion = Some(&live["spec"]["conversion"]["webhook"]["clientConfig"]).filter(|client| is_ours(client));
+        let clients = webhooks.chain(conversion.map(|client| (Value::Null, client.clone()))).collect();
+        Self { uid, clients }
+    }
+
+    /// The webhooks with this bundle.
+    fn told(&self, bundle: &str) -> Value {
+        let client = json!({"caBundle": bundle});
+        if let [(Value::Null, _)] = &*self.clients {
+            return json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client}}}});
+        }
+        let webhooks = self.clients.iter().map(|(name, _)| json!({"name": name, "clientConfig": client}));
+        json!({"webhooks": webhooks.collect::<Vec<_>>()})
+    }
+}
+
+impl Leader<'_> {
+    /// Takes in what the watches show until `deadline`; whether it ended before, because something was changed.
+    async fn observe(
+        &mut self,
+        events: &mut (impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin),
+        deadline: Instant,
+        until_changed: bool,
+    ) -> bool {
+        loop {
+            let Ok(next) = timeout_at(deadline, events.next()).await else { return false };
+            // Watches do not end.
+            let Some((at, event)) = next else { return std::future::pending().await };
+            if self.observe_one(at, event) && until_changed {
+                return true;
+            }
+        }
+    }
+
+    /// Whether there is something to look at.
+    fn observe_one(&mut self, at: Option<usize>, event: WatchEvent) -> bool {
+        match (at, event) {
+            (None, WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) => self.secret = Some(Some(secret)),
+            (None, WatchEvent::Deleted(_)) => self.secret = Some(None),
+            (None, WatchEvent::Synced(_)) if self.secret.is_none() => self.secret = Some(None),
+            (Some(at), WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+                let reader = Some(Reader::of(&live));
+                return std::mem::replace(&mut self.readers[at], reader.clone()) != reader;
+            }
+            (Some(at), WatchEvent::Deleted(_)) => self.readers[at] = None,
+            (Some(at), WatchEvent::Synced(_) | WatchEvent::Failed(_)) => {
+                return !std::mem::replace(&mut self.listed[at], true);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Does what is due; when there is more to do, and whether something was written.
+    async fn advance(&mut self) -> Result<(Timestamp, bool), Error> {
+        let mut has_written = false;
+        loop {
+            let later = Timestamp::now().checked_add(LOOK_EVERY).unwrap_or(Timestamp::MAX);
+            let Some(secret) = self.secret.as_ref().filter(|_| self.listed == [true; 3]) else {
+                return Ok((later, has_written));
+            };
+            let certificates = Certificates::read(&secret.as_ref().map(data_of).unwrap_or_default());
+            let now = Timestamp::now();
+            let Registration { names, lifetimes, .. } = self.registration;
+            let step = certificates.step(names, *lifetimes, now);
+            if matches!(step, Step::Promote | Step::Wait(_)) {
+                has_written |= self.announce(&certificates.bundle(now)).await?;
+            }
+            if let Step::Wait(due) = step {
+                return Ok((due, has_written));
+            }
+            let made = || match certificate::make("mainstay admission", names, lifetimes.valid, now) {
+                Ok(pair) => Some(pair),
+                Err(error) => {
+                    tracing::error!(why = error.to_string(), "no certificate can be made for the webhooks");
+                    None
+                }
+            };
+            let Some(certificates) = certificates.after(step, made) else { return Ok((later, has_written)) };
+            self.store(&certificates).await?;
+            has_written = true;
+        }
+    }
+
+    /// Writes the Secret, if it still is the one that is known.
+    async fn store(&mut self, certificates: &Certificates) -> Result<(), Error> {
+        let encoded =
+            certificates.write().into_iter().map(|(key, value)| (key, BASE64_STANDARD.encode(value.expose())));
+        let namespace = &self.registration.namespace;
+        let mut body = json!({
+            "apiVersion": "v1", "kind": "Secret", "data": encoded.collect::<BTreeMap<_, _>>(),
+            "metadata": {"name": ADMISSION, "namespace": namespace, "labels": {"app.kubernetes.io/name": "mainstay"}},
+        });
+        if let Some(Some(known)) = &self.secret {
+            body["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"].clone();
+        }
+        let how = Apply::forced(ADMISSION_MANAGER);
+        let stored = self.cluster.apply(&secrets(), Some(namespace), ADMISSION, &body, how).await?;
+        self.secret = Some(Some(stored));
+        Ok(())
+    }
+
+    /// Writes the bundle where there is another one; whether there was one.
+    async fn announce(&mut self, bundle: &str) -> Result<bool, Error> {
+        let mut has_written = false;
+        let bundle = BASE64_STANDARD.encode(bundle);
+        for ((kind, name), known) in readers().into_iter().zip(&mut self.readers) {
+            let Some(reader) = known else { continue };
+            if reader.clients.iter().all(|(_, client)| client["caBundle"] == *bundle) {
+                continue;
+            }
+            let mut body = reader.told(&bundle);
+            body["apiVersion"] = (&*kind.api_version()).into();
+            body["kind"] = (&*kind.kind).into();
+            // It is not created anew.
+            body["metadata"] = json!({"name": name, "uid": reader.uid});
+            let live = self.cluster.apply(&kind, None, name, &body, Apply::forced(ADMISSION_MANAGER)).await?;
+            *reader = Reader::of(&live);
+            has_written = true;
+            tracing::info!("{} {name} trusts the certificates of the webhooks", kind.kind);
+        }
+        Ok(has_written)
+    }
+}
+
+/// Whether this is how an API server reaches us: by our Service, or by an address with our path.
+fn is_ours(client: &Value) -> bool {
+    let (service, url) = (&client["service"], client["url"].as_str().unwrap_or_default());
+    service["name"] == ADMISSION && service["path"] == CONVERT || url.starts_with("https://") && url.ends_with(CONVERT)
+}
+
+/// The data of a Secret; keys that cannot be read are missing.
+fn data_of(secret: &Value) -> BTreeMap<String, Vec<u8>> {
+    let data = secret["data"].as_object().into_iter().flatten();
+    data.filter_map(|(key, value)| Some((key.clone(), BASE64_STANDARD.decode(value.as_str()?).ok()?))).collect()
+}

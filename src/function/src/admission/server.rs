@@ -1,0 +1,196 @@
+//! Answers the API server's questions over HTTPS.
+//!
+//! Invariant: every replica answers, whether it leads or not, from the request and the settings alone: nothing is read.
+//! Invariant: bodies take at most [`ROOM`] bytes together, besides one list that is converted, of at most [`MAX_LIST`]; one
+//! question is judged at a time. Who finds no room within [`PATIENCE`] is told so. The API server lets a write through that was not judged (`failurePolicy: Ignore`), and what it let
+//! through is judged when the Function is reconciled.
+//! Invariant: nothing of a request is logged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Body as _, Incoming};
+use parking_lot::{Mutex, RwLock};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::conversion_review;
+use super::hook::Hook;
+use super::review::{Review, Verdict};
+use super::tls::Served;
+use crate::Settings;
+use mainstay_cluster::listener::{self, Limits};
+use mainstay_object::failure::caught_now;
+
+/// Maximum size of a body: two objects of the size that etcd takes, with room for escapes.
+const MAX_BODY: usize = 4 << 20;
+/// Maximum size of a list that is converted: API servers ask about a whole page at once, of 500 objects for kubectl. In memory
+/// it takes twice as much.
+const MAX_LIST: usize = 24 << 20;
+/// What all other bodies may take at the same time.
+const ROOM: usize = 8 << 20;
+/// Room is counted in these.
+const UNIT: usize = 1 << 10;
+/// Until there is room, and until a body is there. The API server waits for 3 s.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What clients may cost: an API server makes few connections, and closes those that it has not used for 90 s.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(3),
+    whole: Duration::from_secs(10),
+    kept: Some(Duration::from_secs(100)),
+};
+
+/// The webhooks, for as long as the process runs.
+#[derive(Debug)]
+pub struct Admission {
+    /// Those of the operator, once they are known.
+    settings: RwLock<Option<Arc<Settings>>>,
+    pub(super) served: Arc<Served>,
+    room: Semaphore,
+    list: Semaphore,
+    judging: Semaphore,
+    counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+}
+
+/// How often a webhook had an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Name of the webhook; `unknown` if there is none at the path.
+    pub webhook: &'static str,
+    /// `allowed`, `changed`, `denied`, `converted` or `failed`.
+    pub outcome: &'static str,
+    /// How often.
+    pub count: u64,
+}
+
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failed(StatusCode, &'static str);
+
+impl Default for Admission {
+    /// Without a certificate and without settings, it answers nothing.
+    fn default() -> Self {
+        Self {
+            settings: RwLock::default(),
+            served: Arc::default(),
+            room: Semaphore::new(ROOM / UNIT),
+            list: Semaphore::new(1),
+            judging: Semaphore::new(1),
+            counts: Mutex::default(),
+        }
+    }
+}
+
+impl Admission {
+    /// From now on, writes are judged by these settings.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = Some(Arc::new(settings));
+    }
+
+    /// What came of the requests since the start.
+    pub fn counts(&self) -> Vec<Count> {
+        let counts = self.counts.lock();
+        counts.iter().map(|(&(webhook, outcome), &count)| Count { webhook, outcome, count }).collect()
+    }
+
+    /// Answers until `stop`.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        let Some(config) = Arc::clone(&self.served).config() else {
+            tracing::error!("TLS cannot be set up: Functions are validated only when they are reconciled");
+            return stop.cancelled().await;
+        };
+        let answer = move |request| Arc::clone(&self).answer(request);
+        listener::serve_tls(listener, TlsAcceptor::from(Arc::new(config)), LIMITS, answer, stop).await;
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let hook = Hook::at(head.uri.path());
+        let answered = match hook {
+            None => Err(Failed(StatusCode::NOT_FOUND, "there is no webhook at this path")),
+            Some((hook, _)) => self.judge(hook, &head, body).await,
+        };
+        let (outcome, response) = match answered {
+            Ok((outcome, bytes)) => (outcome, response(StatusCode::OK, "application/json", bytes)),
+            Err(Failed(code, why)) => {
+                ("failed", response(code, "text/plain; charset=utf-8", format!("{why}\n").into()))
+            }
+        };
+        *self.counts.lock().entry((hook.map_or("unknown", |(_, label)| label), outcome)).or_default() += 1;
+        response
+    }
+
+    async fn judge(&self, hook: Hook, head: &Parts, body: Incoming) -> Result<(&'static str, Bytes), Failed> {
+        if head.method != Method::POST {
+            return Err(Failed(StatusCode::METHOD_NOT_ALLOWED, "a webhook takes POST only"));
+        }
+        if head.headers.get(header::CONTENT_TYPE).is_none_or(|media| media != "application/json") {
+            return Err(Failed(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`"));
+        }
+        let Some(size) = body.size_hint().exact().and_then(|size| usize::try_from(size).ok()) else {
+            return Err(Failed(StatusCode::LENGTH_REQUIRED, "a webhook wants a Content-Length"));
+        };
+        let (room, units, most) = match hook {
+            Hook::ConvertFunction if size > MAX_BODY => (&self.list, 1, MAX_LIST),
+            _ => (&self.room, size.div_ceil(UNIT), MAX_BODY),
+        };
+        if size > most {
+            let why = if most == MAX_LIST {
+                "the list is larger than 24 MiB: ask for less at a time (kubectl --chunk-size)"
+            } else {
+                "the review is larger than 4 MiB"
+            };
+            return Err(Failed(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        let busy = Failed(StatusCode::SERVICE_UNAVAILABLE, "there are too many reviews at the same time");
+        let units = u32::try_from(units).map_err(|_| busy)?;
+        let room = timeout(PATIENCE, room.acquire_many(units)).await;
+        let _room = room.map_err(|_| busy)?.map_err(|_| busy)?;
+        let slow = Failed(StatusCode::REQUEST_TIMEOUT, "the review did not come in time");
+        let read = timeout(PATIENCE, Limited::new(body, most).collect()).await.map_err(|_| slow)?;
+        let body = read.map_err(|_| slow)?.to_bytes();
+        let judging = timeout(PATIENCE, self.judging.acquire()).await;
+        let _judging = judging.map_err(|_| busy)?.map_err(|_| busy)?;
+        // A defect of ours is this request's only, and is not answered with a denial.
+        let judged = caught_now(|| self.verdict(hook, &body));
+        judged.unwrap_or_else(|panicked| {
+            tracing::error!(reason = "InternalError", why = panicked.to_string(), "a write was not judged");
+            Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
+        })
+    }
+
+    fn verdict(&self, hook: Hook, body: &[u8]) -> Result<(&'static str, Bytes), Failed> {
+        if hook == Hook::ConvertFunction {
+            let why = "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1";
+            let answer = conversion_review::answer(body).ok_or(Failed(StatusCode::BAD_REQUEST, why))?;
+            return Ok((if answer.0 { "converted" } else { "failed" }, answer.1.into()));
+        }
+        let unreadable = |why: super::review::Unreadable| Failed(StatusCode::BAD_REQUEST, why.text());
+        let review = Review::read(body).map_err(unreadable)?;
+        let settings = self.settings.read().clone();
+        let starting = Failed(StatusCode::SERVICE_UNAVAILABLE, "the settings for Functions are not known yet");
+        let verdict = hook.verdict(&review, &*settings.ok_or(starting)?).map_err(unreadable)?;
+        let outcome = match verdict {
+            Verdict::Allowed => "allowed",
+            Verdict::Patched(_) => "changed",
+            Verdict::Denied { .. } => "denied",
+        };
+        Ok((outcome, review.answer(&verdict).to_string().into()))
+    }
+}
+
+fn response(code: StatusCode, media: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}

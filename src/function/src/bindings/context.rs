@@ -1,0 +1,144 @@
+//! What all usages share: what is known of them, and who is woken when that changes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+
+use super::bound::{Bound, Name, Taken};
+use super::known::Known;
+use super::listed::{Defined, Watched};
+use super::task::Task;
+use mainstay_api::names::USE_LABEL_PREFIX;
+use mainstay_cluster::Kind;
+use mainstay_cluster::liveness::Component;
+
+/// What all usages share.
+pub struct Bindings {
+    pub(super) liveness: Component,
+    state: Mutex<State>,
+    /// Whether it is known what is bound.
+    known: watch::Sender<bool>,
+    /// There are usages to look at.
+    pub(super) changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    known: Known,
+    /// The tasks of the Functions.
+    tasks: HashMap<Name, Arc<Notify>>,
+}
+
+impl Bindings {
+    /// Nothing is known yet.
+    pub fn new(liveness: Component) -> Self {
+        Self { liveness, state: Mutex::default(), known: watch::Sender::new(false), changed: Notify::new() }
+    }
+
+    /// A Function is there. Notifies when what it gets may be another.
+    pub fn enter(&self, namespace: &str, name: &str) -> Arc<Notify> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.change(|state| {
+            state.known.enter(key.clone());
+            Arc::clone(state.tasks.entry(key).or_default())
+        })
+    }
+
+    /// A Function is gone.
+    pub fn leave(&self, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.change(|state| {
+            state.tasks.remove(&key);
+            state.known.leave(&key);
+        });
+    }
+
+    /// Waits until it is known what is bound.
+    pub async fn known(&self) {
+        // The sender lives as long as this.
+        let _ = self.known.subscribe().wait_for(|known| *known).await;
+    }
+
+    /// What a Function with these labels on its pods gets, in the order of the usages' names.
+    pub fn of<'l>(&self, namespace: &str, name: &str, labels: impl Iterator<Item = &'l String>) -> Vec<Bound> {
+        let key = (namespace.to_owned(), name.to_owned());
+        let labels = labels.filter_map(|label| label.strip_prefix(USE_LABEL_PREFIX)).map(str::to_owned).collect();
+        self.change(|state| state.known.of(&key, labels))
+    }
+
+    /// What the Function makes of that.
+    pub fn taken(&self, namespace: &str, name: &str, taken: Vec<(Bound, Taken)>) {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.change(|state| state.known.taken(&key, taken));
+    }
+
+    /// What serves usages.
+    pub(super) fn kind(&self) -> Option<Arc<Kind>> {
+        self.state.lock().known.kind()
+    }
+
+    /// Something is defined, or not; `kind` serves the usages.
+    pub(super) fn set_defined(&self, defined: Defined, is_there: bool, kind: Option<Arc<Kind>>) {
+        self.change(|state| state.known.set_defined(defined, is_there, kind));
+    }
+
+    /// A list begins.
+    pub(super) fn begin(&self, watched: Watched) {
+        self.change(|state| state.known.begin(watched));
+    }
+
+    /// A list is complete.
+    pub(super) fn synced(&self, watched: Watched) {
+        self.change(|state| state.known.synced(watched));
+    }
+
+    /// The agent may not see what there is, so it does nothing about it; Functions go on without.
+    pub(super) fn denied(&self, watched: Watched) {
+        let state = self.state.lock();
+        if !state.known.listed.is_complete(watched) {
+            self.known.send_replace(true);
+        }
+    }
+
+    /// A usage or binding is there, or not.
+    pub(super) fn see(&self, watched: Watched, live: &Value, is_there: bool) {
+        self.change(|state| state.known.see(watched, live, is_there));
+    }
+
+    /// The usages to look at.
+    pub(super) fn take_dirty(&self) -> BTreeSet<Name> {
+        self.state.lock().known.take_dirty()
+    }
+
+    /// What is to be done about a usage.
+    pub(super) fn task(&self, key: &Name, now: Timestamp) -> Task {
+        self.change(|state| state.known.task(key, now))
+    }
+
+    /// Changes what is known, and wakes who is to look at that.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = change(&mut state);
+        if state.known.listed.is_enough() {
+            self.known.send_if_modified(|known| !std::mem::replace(known, true));
+        }
+        for function in state.known.take_woken() {
+            state.tasks.get(&function).into_iter().for_each(|notify| notify.notify_one());
+        }
+        if state.known.is_dirty() {
+            self.changed.notify_one();
+        }
+        done
+    }
+}
+
+impl fmt::Debug for Bindings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bindings").finish_non_exhaustive()
+    }
+}

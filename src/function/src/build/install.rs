@@ -1,0 +1,354 @@
+//! The script of the container `install`, and the digest of its inputs.
+//!
+//! A [`Plan`] lists the files of the source that the package manager reads; exactly these are copied to the workspace's
+//! `inputs`, and their digest identifies the resulting dependencies. If the previous image was built from the same
+//! inputs, nothing is installed.
+//!
+//! Invariant: the script contains no name or text of a user, so nothing in it has to be quoted.
+//! Invariant: exactly the copied files are hashed; no other file of the source affects the dependencies.
+//! Deliberately absent: running it. It runs third-party code, in a container whose only credential is that of the
+//! package registry.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+
+use super::fetch::{Error, Finding, Node, Tree};
+use crate::runtimes::{Language, Runtime};
+use mainstay_api::build::IMAGE_FORMAT;
+
+mod npm;
+mod pip;
+
+/// Maximum bytes of a file that is parsed.
+pub(super) const FILE_BYTES: u64 = 4 << 20;
+
+/// Reads a file of the source by its path.
+type Reader<'a> = dyn FnMut(&str) -> Result<Vec<u8>, Error> + 'a;
+
+/// The files of the source that the package manager may read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Inputs(pub(super) Tree);
+
+/// The dependencies to install.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Nothing: no package manager is needed.
+    Nothing,
+    /// Packages of npm.
+    Npm {
+        inputs: Inputs,
+        /// Whether there is a lock file.
+        locked: bool,
+        /// Whether all packages are in the source, so that no registry is needed.
+        offline: bool,
+    },
+    /// Packages of pip.
+    Pip { inputs: Inputs },
+}
+
+/// The target of dependencies.
+#[derive(Clone, Debug)]
+pub struct Platform {
+    /// The base image that they are installed in.
+    pub base: String,
+    /// Operating system and architecture, as in `linux/amd64`.
+    pub platform: String,
+}
+
+/// Plans the installation for the dependency file of a source in `directory`, whose path in the repository is `at`.
+pub(super) fn plan(runtime: &Runtime, tree: &Tree, directory: &Path, at: &str) -> Result<Plan, Error> {
+    let mut read = |path: &str| read_file(directory, path);
+    let file = runtime.dependency_file();
+    match runtime.language {
+        Language::NodeJs => npm::plan(tree, file, at, &mut read),
+        Language::Python => pip::plan(tree, file, at, &mut read),
+    }
+}
+
+fn read_file(directory: &Path, path: &str) -> Result<Vec<u8>, Error> {
+    let full = directory.join(path);
+    let read_error = |cause| Error::Read { path: full.clone(), cause };
+    let bytes = fs::metadata(&full).map_err(read_error)?.len();
+    if bytes > FILE_BYTES {
+        return Err(Finding::dependencies(format!("{path} has {bytes} bytes; the limit is {FILE_BYTES}")).into());
+    }
+    fs::read(&full).map_err(read_error)
+}
+
+impl Plan {
+    fn inputs(&self) -> Option<&Inputs> {
+        match self {
+            Self::Nothing => None,
+            Self::Npm { inputs, .. } | Self::Pip { inputs } => Some(inputs),
+        }
+    }
+
+    /// Digest of the inputs, in hexadecimal digits; empty without dependencies.
+    pub(super) fn digest(&self, runtime: &Runtime, on: &Platform, directory: &Path) -> Result<String, Error> {
+        let Some(Inputs(tree)) = self.inputs() else { return Ok(String::new()) };
+        let mut digest = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            digest.update((bytes.len() as u64).to_be_bytes());
+            digest.update(bytes);
+        };
+        for text in [format(runtime.language), &IMAGE_FORMAT.to_string(), runtime.runs_as, &on.base, &on.platform] {
+            add(text.as_bytes());
+        }
+        for (path, node) in tree.iter() {
+            add(path.as_bytes());
+            match node {
+                Node::Directory => add(b"directory"),
+                Node::Symlink { target } => {
+                    add(b"link");
+                    add(target.as_bytes());
+                }
+                Node::File { executable } => {
+                    add(if *executable { b"program" } else { b"file" });
+                    add(&content_digest(&directory.join(path))?);
+                }
+            }
+        }
+        Ok(hex::encode(digest.finalize()))
+    }
+
+    /// Copies the inputs from `directory` to `to`, which is empty.
+    pub(super) fn copy_inputs(&self, directory: &Path, to: &Path) -> Result<(), Error> {
+        let Some(Inputs(tree)) = self.inputs() else { return Ok(()) };
+        for (path, node) in tree.iter() {
+            let target = to.join(path);
+            let copied = match node {
+                Node::Directory => fs::create_dir(&target),
+                Node::Symlink { target: leads } => symlink(leads, &target),
+                Node::File { .. } => fs::copy(directory.join(path), &target).map(drop),
+            };
+            copied.map_err(|cause| Error::Write { path: target, cause })?;
+        }
+        Ok(())
+    }
+
+    /// The script, for a POSIX shell.
+    pub(super) fn script(&self, runtime: &Runtime) -> String {
+        let steps = match self {
+            Self::Nothing => return no_script(runtime, "no dependencies"),
+            Self::Npm { locked, offline, .. } => {
+                let command = if *locked { "ci" } else { "install" };
+                let offline = if *offline { " --offline" } else { "" };
+                NPM.replace("@COMMAND@", command).replace("@OFFLINE@", offline)
+            }
+            Self::Pip { .. } => PIP.to_owned(),
+        };
+        format!("{}{PREPARE}{steps}", begin(runtime))
+    }
+}
+
+/// A script that installs nothing, and says why.
+pub(super) fn no_script(runtime: &Runtime, why: &'static str) -> String {
+    format!("{}echo '{why}'\n", begin(runtime))
+}
+
+/// Changed when the same inputs give other dependencies, without a change of the image format.
+fn format(language: Language) -> &'static str {
+    match language {
+        Language::NodeJs => "dependencies 1",
+        Language::Python => "dependencies 2",
+    }
+}
+
+/// A script that fails if the language cannot parse the handler, and does nothing else.
+pub(super) fn check(runtime: &Runtime) -> String {
+    begin(runtime)
+}
+
+/// The beginning of every script: fails if the language cannot parse the handler.
+fn begin(runtime: &Runtime) -> String {
+    let check = match runtime.language {
+        Language::NodeJs => "node --check",
+        Language::Python => r#"python3 -c 'import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")'"#,
+    };
+    format!("#!/bin/sh\nset -eu\numask 022\ncd \"${{0%/*}}\"\n{check} src/{}\n", runtime.handler_file())
+}
+
+fn content_digest(path: &Path) -> Result<[u8; 32], Error> {
+    let read = File::open(path).and_then(|mut file| {
+        let mut digest = Sha256::new();
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(digest.finalize().into()),
+                length => digest.update(&piece[..length]),
+            }
+        }
+    });
+    read.map_err(|cause| Error::Read { path: path.to_owned(), cause })
+}
+
+/// The directory of a file.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// The package manager works on a copy of the inputs, which is removed at the end with the credentials in it. Times are
+/// fixed, so that results are reproducible.
+const PREPARE: &str = r#"registry=${MAINSTAY_PACKAGE_REGISTRY:-/package-registry}
+deps=${MAINSTAY_DEPS:-$PWD/deps}
+work=$deps/.work
+export HOME="${HOME:-/tmp}" SOURCE_DATE_EPOCH=315532800
+export TMPDIR="$HOME"
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+rm -rf "$work" "$deps/node_modules" "$deps/lib"
+mkdir -p "$work"
+cp -RP inputs/. "$work"
+cd "$work"
+"#;
+
+/// The configuration of the package registry is last, so it takes precedence. Some versions of npm link packages of the
+/// source instead of copying them, whatever the options, so they are copied here. `.package-lock.json` is npm's
+/// internal state, which an image does not need.
+const NPM: &str = r#"if [ -f "$registry/.npmrc" ]; then
+  umask 077
+  { [ ! -f .npmrc ] || cat .npmrc; echo; cat "$registry/.npmrc"; } >.npmrc.new
+  mv -f .npmrc.new .npmrc
+  umask 022
+fi
+export npm_config_cache="$HOME/.npm" npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
+export npm_config_progress=false npm_config_logs_max=0
+npm @COMMAND@ --install-links --omit=dev@OFFLINE@
+rm -f .npmrc
+[ -d node_modules ] || exit 0
+rm -rf node_modules/.package-lock.json node_modules/.cache
+root=$(pwd -P)
+for link in node_modules/* node_modules/@*/*; do
+  [ -L "$link" ] || continue
+  target=$(cd "$link" && pwd -P)
+  case $target in
+    "$root"/*) ;;
+    *) echo "$link leads out of the Function's directory" >&2; exit 1 ;;
+  esac
+  rm "$link"
+  cp -RP "$target" "$link"
+done
+mv node_modules "$deps/node_modules"
+"#;
+
+/// `direct_url.json` contains the path that a local package was installed from, which must not be in an image.
+///
+/// The packages are compiled here, because a pod cannot write to its image: without that, each start would compile all that is
+/// imported. The bytecode names its source by a hash that nobody checks, not by a time, and the place where it will lie;
+/// files are compiled in order in one process with a fixed seed: the same packages give the same bytes.
+const PIP: &str = r#"if [ -f "$registry/pip.conf" ]; then
+  export PIP_CONFIG_FILE="$registry/pip.conf"
+fi
+export PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
+python3 -m pip install --target "$deps/lib/python" --no-compile --no-cache-dir --no-warn-script-location \
+  -r requirements.txt
+lib=$deps/lib/python
+[ -d "$lib" ] || exit 0
+find "$lib" -type d -name __pycache__ -prune -exec rm -rf {} +
+for record in "$lib"/*.dist-info/RECORD; do
+  [ -f "${record%RECORD}direct_url.json" ] || continue
+  rm "${record%RECORD}direct_url.json"
+  sed '/\.dist-info\/direct_url\.json,/d' "$record" >"$record.new"
+  mv "$record.new" "$record"
+done
+python3 -S -W ignore - "$lib" /kubeless/lib/python <<'COMPILE'
+import os, py_compile, sys
+root, place = sys.argv[1:]
+for folder, folders, files in os.walk(root):
+    folders.sort()
+    for name in sorted(files):
+        path = os.path.join(folder, name)
+        if not name.endswith(".py") or os.path.islink(path) or not os.path.isfile(path):
+            continue
+        try:
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(path, dfile=place + path[len(root):], doraise=True, invalidation_mode=mode)
+        except py_compile.PyCompileError:
+            pass  # for another version of Python, or none at all: who imports it is told
+COMPILE
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtimes;
+
+    #[test]
+    fn dependencies_end_where_the_runtime_looks_for_them() {
+        for runtime in runtimes::all() {
+            let inputs = Inputs::default();
+            let plan = match runtime.language {
+                Language::NodeJs => Plan::Npm { inputs, locked: true, offline: false },
+                Language::Python => Plan::Pip { inputs },
+            };
+            let place = format!("\"$deps/{}\"", runtime.dependency_dir());
+            assert!(plan.script(runtime).contains(&place), "{}", runtime.name);
+            let compiled = format!("\"$lib\" {}/{} <<", runtimes::CODE_DIR, runtime.dependency_dir());
+            let is_compiled = runtime.language == Language::Python;
+            assert_eq!(plan.script(runtime).contains(&compiled), is_compiled, "{}", runtime.name);
+        }
+    }
+
+    #[test]
+    fn the_digest_tells_apart_what_gives_other_dependencies() {
+        let room = tempfile::tempdir().unwrap();
+        let on = |base: &str| Platform { base: base.into(), platform: "linux/amd64".into() };
+        let digest = |name: &str, base: &str, content: &str, executable: bool| {
+            fs::write(room.path().join("package.json"), content).unwrap();
+            let mut tree = Tree::default();
+            tree.add("package.json", Node::File { executable }).unwrap();
+            let plan = Plan::Npm { inputs: Inputs(tree), locked: false, offline: false };
+            plan.digest(runtimes::find(name).unwrap(), &on(base), room.path()).unwrap()
+        };
+        let first = digest("nodejs22", "scratch", "{}", false);
+        assert_eq!(first, digest("nodejs12", "scratch", "{}", false), "it runs on the same");
+        for other in [
+            digest("python312", "scratch", "{}", false),
+            digest("nodejs22", "base@sha256:00", "{}", false),
+            digest("nodejs22", "scratch", "{ }", false),
+            digest("nodejs22", "scratch", "{}", true),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
+
+    /// Plans for a source with these files, and compares with what is to be run and its inputs, or with what is wrong.
+    #[track_caller]
+    pub(super) fn check(file: &str, files: &[(&str, &str)], expected: &str) {
+        let mut tree = Tree::default();
+        for (path, _) in files {
+            tree.add(path, Node::File { executable: false }).unwrap();
+        }
+        let mut read = |path: &str| Ok(files.iter().find(|(name, _)| *name == path).unwrap().1.as_bytes().to_vec());
+        let plan = match file {
+            "package.json" => npm::plan(&tree, file, file, &mut read),
+            _ => pip::plan(&tree, file, file, &mut read),
+        };
+        let got = match plan {
+            Ok(plan) => {
+                let what = match &plan {
+                    Plan::Nothing => "nothing",
+                    Plan::Npm { locked: true, offline: true, .. } => "ci --offline",
+                    Plan::Npm { locked: true, offline: false, .. } => "ci",
+                    Plan::Npm { locked: false, offline: true, .. } => "install --offline",
+                    Plan::Npm { locked: false, offline: false, .. } => "install",
+                    Plan::Pip { .. } => "pip",
+                };
+                let paths = plan.inputs().map(|Inputs(tree)| tree.iter().map(|(path, _)| path).collect::<Vec<_>>());
+                paths.map_or(what.to_owned(), |paths| format!("{what}: {}", paths.join(" ")))
+            }
+            Err(error) => {
+                let failure = error.failure();
+                format!("{:?}: {}", failure.reason, failure.message)
+            }
+        };
+        assert_eq!(got, expected);
+    }
+}

@@ -1,0 +1,350 @@
+//! The container `push`: base, runtime server, dependencies and source become an image in the registry.
+//!
+//! Blobs that the registry has are not pushed; layers of a base in the same registry are mounted, others are copied as
+//! they are read. If the dependencies are unchanged, their layer of the previous image is reused.
+//!
+//! Invariant: nothing in the workspace is executed, and no link in it is followed, because third-party code wrote
+//! there.
+//! Invariant: an existing tag proves nothing: the image is always built, and only identical blobs are not pushed.
+//! Invariant: what is reported was pushed just now, also if the registry had it: retention keeps what is young.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use tempfile::NamedTempFile;
+
+use super::fetch::SRC;
+use super::image::base::{self, Base, blob_of_layout};
+use super::image::layer::{self, Bounds, Made};
+use super::image::{LayerOf, MANIFEST, Manifest, Platform, document};
+use crate::registry::{Access, Client, Content, Deadlines, Digest, Fault, ImageRef, Mounted, Rights, SecretData};
+use crate::runtimes::{CODE_DIR, Runtime, SERVER_DIR, libraries};
+use mainstay_api::build::BuildReport;
+use mainstay_api::names;
+use mainstay_object::failure::Class;
+
+mod error;
+mod workspace;
+
+pub use error::Error;
+
+/// Blobs that are pushed at the same time.
+const AT_ONCE: usize = 4;
+/// Delays between retries.
+const AGAIN: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
+
+/// Settings of a push.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The runtime.
+    pub runtime: &'static Runtime,
+    /// The workspace that the containers of the Job share.
+    pub workspace: std::path::PathBuf,
+    /// Directory with the keys of the registry Secret.
+    pub registry: std::path::PathBuf,
+    /// Name of the image, with its tag.
+    pub image: ImageRef,
+    /// The base image.
+    pub base: Base,
+    /// Where the packages of the runtime servers are.
+    pub libraries: std::path::PathBuf,
+    /// The platform.
+    pub platform: Platform,
+    /// The previous image, by digest, whose dependencies may be reused.
+    pub previous: Option<ImageRef>,
+    /// Limits of a layer.
+    pub bounds: Bounds,
+    /// Deadlines of the registries.
+    pub deadlines: Deadlines,
+}
+
+/// A layer and the source of its bytes.
+struct Part {
+    layer: LayerOf,
+    at: At,
+}
+
+enum At {
+    /// A temporary file.
+    Made(NamedTempFile),
+    /// The layout of the base.
+    Layout(std::path::PathBuf),
+    /// The registry of the base.
+    Base,
+    /// The repository itself, as part of the previous image, unless it lost it.
+    Previous,
+}
+
+/// Whether a blob existed before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Was {
+    There,
+    Missing,
+}
+
+/// The registries of one build.
+struct Registries {
+    own: Client,
+    /// The base's registry, and whether it is the same one.
+    base: Option<(Client, bool)>,
+}
+
+/// Assembles the image, pushes it, and returns the report.
+pub async fn push(request: &Request) -> Result<BuildReport, Error> {
+    let started = Instant::now();
+    let registries = registries(request)?;
+    let inputs = workspace::dependencies(&request.workspace);
+    let reused = workspace::reused(&request.workspace);
+    let (ours, base, previous) = tokio::try_join!(
+        make(request, reused.is_none()),
+        async {
+            let client = registries.base.as_ref().map(|(client, _)| client);
+            request.base.read(client, &request.platform).await.map_err(|error| Error::Base(error.into()))
+        },
+        async {
+            match &reused {
+                Some(digest) => previous(&registries.own, request, digest).await.map(Some),
+                None => Ok(None),
+            }
+        },
+    )?;
+    // Optional packages for other platforms install nothing: then there is no layer to reuse.
+    let has_dependencies = previous.is_some() || ours.dependencies.is_some();
+    let ours = ours.marked(previous, &inputs);
+    let below = base.layers.iter().map(|layer| Part { layer: layer.clone(), at: at(&request.base, layer) });
+    let base_layers = base.layers.clone();
+    let our_layers: Vec<LayerOf> = ours.iter().map(|part| part.layer.clone()).collect();
+    let parts: Vec<Part> = below.chain(ours).collect();
+    let config =
+        document::configuration(&base.configuration, &base_layers, &our_layers, request.runtime, &request.platform);
+    let layers: Vec<&LayerOf> = parts.iter().map(|part| &part.layer).collect();
+    let manifest = document::manifest(&config, &layers);
+    let reused = deliver(&registries, request, &parts, &config, &manifest).await?;
+    let took = workspace::age(&request.workspace).unwrap_or_default().max(started.elapsed());
+    Ok(BuildReport {
+        digest: Digest::of(&manifest).to_string(),
+        reused: reused == Was::There,
+        dependencies: if has_dependencies { inputs } else { String::new() },
+        base: base.resolved.map(|image| image.to_string()).unwrap_or_default(),
+        seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
+    })
+}
+
+fn registries(request: &Request) -> Result<Registries, Error> {
+    let data: SecretData = workspace::secret(&request.registry)?;
+    let access = Access::own(&data, &request.image).map_err(Error::Secret)?;
+    let base = match &request.base {
+        Base::Registry(image) => {
+            let same = image.registry == request.image.registry;
+            let access = if same { access.clone() } else { Access::foreign(&data, image) };
+            let client = Client::new(image, access, Rights::Pull, request.deadlines);
+            Some((client.map_err(|error| Error::Base(base::Error::Registry(error).into()))?, same))
+        }
+        Base::Scratch | Base::Layout(..) => None,
+    };
+    let own = Client::new(&request.image, access, Rights::PullAndPush, request.deadlines).map_err(Error::Registry)?;
+    Ok(Registries { own, base })
+}
+
+/// The layers that are built here.
+struct Ours {
+    server: Made,
+    dependencies: Option<Made>,
+    source: Option<Made>,
+}
+
+impl Ours {
+    /// The layers from bottom to top, each with its kind; `previous` replaces dependencies that were not installed.
+    fn marked(self, previous: Option<LayerOf>, installed_from: &str) -> Vec<Part> {
+        let made = |made: Made, what: &str| {
+            let mut layer = made.layer;
+            layer.descriptor.annotations.insert(names::LAYER.to_owned(), what.to_owned());
+            Part { layer, at: At::Made(made.file) }
+        };
+        let mut parts = vec![made(self.server, names::SERVER_LAYER)];
+        parts.extend(previous.map(|layer| Part { layer, at: At::Previous }));
+        parts.extend(self.dependencies.map(|dependencies| {
+            let mut part = made(dependencies, names::DEPENDENCIES_LAYER);
+            let annotations = &mut part.layer.descriptor.annotations;
+            annotations.insert(names::INSTALLED_FROM.to_owned(), installed_from.to_owned());
+            part
+        }));
+        parts.extend(self.source.map(|source| made(source, names::SOURCE_LAYER)));
+        parts
+    }
+}
+
+async fn make(request: &Request, with_dependencies: bool) -> Result<Ours, Error> {
+    let (runtime, workspace, bounds) = (request.runtime, request.workspace.clone(), request.bounds);
+    let libraries = request.libraries.clone();
+    let making = tokio::task::spawn_blocking(move || {
+        let (code, server) = (CODE_DIR.trim_start_matches('/'), SERVER_DIR.trim_start_matches('/'));
+        let packages = libraries::find(runtime.language, &libraries).map_err(Error::Libraries)?;
+        let packages = (packages.as_path(), libraries::name(runtime.language));
+        let made = layer::of_server(runtime.server_files(), packages, server);
+        let server = made.map_err(Error::of(error::Part::Server))?;
+        let folder = workspace::dependency_folder(&workspace, runtime).filter(|_| with_dependencies);
+        let at = format!("{code}/{}", runtime.dependency_dir());
+        let dependencies = folder.map(|folder| layer::of_folder(&folder, &at, bounds)).transpose();
+        let dependencies = dependencies.map_err(Error::of(error::Part::Dependencies))?.flatten();
+        let source = layer::of_folder(&workspace.join(SRC), code, bounds);
+        let source = source.map_err(Error::of(error::Part::Source))?;
+        if source.is_none() {
+            return Err(Error::NoSource);
+        }
+        Ok(Ours { server, dependencies, source })
+    });
+    making.await.map_err(Error::Broke)?
+}
+
+fn at(base: &Base, layer: &LayerOf) -> At {
+    match base {
+        Base::Layout(path, _) => At::Layout(blob_of_layout(path, &layer.descriptor.digest)),
+        Base::Scratch | Base::Registry(..) => At::Base,
+    }
+}
+
+/// The previous image's layer with the dependencies of this digest.
+async fn previous(client: &Client, request: &Request, digest: &str) -> Result<LayerOf, Error> {
+    let gone = |why: &'static str| Error::PreviousGone { why };
+    let image = request.previous.as_ref().ok_or(gone("none was named"))?;
+    let pinned = image.digest.as_ref().ok_or(gone("it was named without its digest"))?;
+    if (image.registry.as_str(), image.repository.as_str()) != (client.registry(), client.repository()) {
+        return Err(gone("it is in another repository"));
+    }
+    let lost = |error: crate::registry::Error| match error.fault {
+        Fault::Status { status: 404, .. } | Fault::Digest { .. } => gone("the registry does not have it any more"),
+        _ => Error::Registry(error),
+    };
+    let manifest = client.manifest(pinned).await.map_err(lost)?;
+    let manifest: Manifest = serde_json::from_slice(&manifest.bytes).map_err(|_| gone("its manifest is malformed"))?;
+    let config = &manifest.config;
+    let config = client.small_blob(&config.digest, config.size, 4 << 20).await.map_err(lost)?;
+    let config: serde_json::Value =
+        serde_json::from_slice(&config).map_err(|_| gone("its configuration is malformed"))?;
+    let diff_ids: Vec<Digest> = serde_json::from_value(config["rootfs"]["diff_ids"].clone()).unwrap_or_default();
+    if diff_ids.len() != manifest.layers.len() {
+        return Err(gone("its manifest and its configuration list different layers"));
+    }
+    let has = |descriptor: &super::image::Descriptor| {
+        let annotation = |name| descriptor.annotations.get(name).map(String::as_str);
+        annotation(names::LAYER) == Some(names::DEPENDENCIES_LAYER) && annotation(names::INSTALLED_FROM) == Some(digest)
+    };
+    let mut all = manifest.layers.into_iter().zip(diff_ids);
+    let found = all.find(|(descriptor, _)| has(descriptor));
+    let (descriptor, diff_id) = found.ok_or(gone("it has other dependencies"))?;
+    Ok(LayerOf { descriptor, diff_id })
+}
+
+/// Pushes missing blobs and the manifest. Returns whether the same image existed under its tag.
+async fn deliver(
+    registries: &Registries,
+    request: &Request,
+    parts: &[Part],
+    config: &Bytes,
+    manifest: &Bytes,
+) -> Result<Was, Error> {
+    let own = &registries.own;
+    let tag = request.image.reference();
+    let was = send_all(registries, parts, config, Trust::Registry).await?;
+    let reused = was == Was::There && known(again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest));
+    match again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
+        // It claimed to have blobs that it has lost, or whose links are empty.
+        Err(Error::Registry(error)) if error.fault.lacks_parts() => {
+            send_all(registries, parts, config, Trust::Nothing).await?;
+            again(|| own.push_manifest(tag, MANIFEST, manifest)).await?;
+            return Ok(Was::Missing);
+        }
+        other => drop(other?),
+    }
+    Ok(if reused { Was::There } else { Was::Missing })
+}
+
+/// Whether to trust a registry that claims to have a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    Registry,
+    Nothing,
+}
+
+async fn send_all(registries: &Registries, parts: &[Part], config: &Bytes, trust: Trust) -> Result<Was, Error> {
+    let own = &registries.own;
+    let sending = stream::iter(parts).map(|part| send(registries, part, trust)).buffer_unordered(AT_ONCE);
+    let mut were: Vec<Was> = sending.try_collect().await?;
+    let digest = Digest::of(config);
+    if trust == Trust::Nothing || !has(own, &digest).await? {
+        again(|| own.push_blob(&digest, Content::Bytes(config))).await?;
+        were.push(Was::Missing);
+    }
+    Ok(if were.contains(&Was::Missing) { Was::Missing } else { Was::There })
+}
+
+async fn send(registries: &Registries, part: &Part, trust: Trust) -> Result<Was, Error> {
+    let own = &registries.own;
+    let descriptor = &part.layer.descriptor;
+    let digest = &descriptor.digest;
+    if trust == Trust::Registry && has(own, digest).await? {
+        return Ok(Was::There);
+    }
+    let content = match (&part.at, &registries.base) {
+        (At::Made(file), _) => Content::File(file.path(), descriptor.size),
+        (At::Layout(path), _) => Content::File(path, descriptor.size),
+        (At::Base, Some((client, same))) => {
+            if *same && again(|| own.mount_blob(digest, client.repository())).await? == Mounted::Yes {
+                return Ok(Was::Missing);
+            }
+            Content::Remote(client, digest, descriptor.size)
+        }
+        (At::Base | At::Previous, _) => {
+            return Err(Error::PreviousGone { why: "the registry does not have its dependencies any more" });
+        }
+    };
+    let sent = again(|| own.push_blob(digest, content)).await;
+    match (sent, &part.at) {
+        (Err(Error::Registry(error)), At::Layout(path)) if error.fault.is_about_content() => {
+            Err(Error::BrokenLayout { path: path.clone(), cause: error })
+        }
+        (sent, _) => sent.map(|()| Was::Missing),
+    }
+}
+
+/// Whether the registry has a blob.
+async fn has(own: &Client, digest: &Digest) -> Result<bool, Error> {
+    known(again(|| own.has_blob(digest)).await)
+}
+
+/// What the registry cannot say is not there, and pushed: a kill in the middle of a push leaves Docker's registry with an empty
+/// link, about which it answers 500 until the same is pushed again.
+fn known<T: Default>(answer: Result<T, Error>) -> Result<T, Error> {
+    match answer {
+        Err(Error::Registry(error)) if matches!(error.fault, Fault::Status { status: 500, .. }) => Ok(T::default()),
+        other => other,
+    }
+}
+
+/// Retries temporary failures, twice.
+async fn again<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, crate::registry::Error>>,
+{
+    for wait in AGAIN {
+        match attempt().await {
+            Err(error) if error.fault.class() == Class::Unavailable && error.fault.may_pass() => {
+                tokio::time::sleep(wait).await;
+            }
+            other => return other.map_err(Error::Registry),
+        }
+    }
+    attempt().await.map_err(Error::Registry)
+}
+
+/// A file of at most `limit` bytes that is not a link.
+fn plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
+    let metadata = path.symlink_metadata().ok().filter(|metadata| metadata.is_file() && metadata.len() <= limit)?;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).ok()?.take(metadata.len()).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}

@@ -1,0 +1,248 @@
+//! The build queue: limits the concurrent builds in the cluster, fairly between namespaces.
+//!
+//! A namespace's next build comes before another namespace's second one; of namespaces with equally many, the one whose turn
+//! is longest ago comes first; otherwise the queue is first in, first out. A Function is queued once, even if its inputs
+//! change meanwhile.
+//!
+//! A build counts from its Job's creation to the Job's end, unless it is held up: its pod is unschedulable, its image
+//! cannot be pulled, or a quota refuses the pod. Such a build does no work and might block the queue until its
+//! deadline. It still counts for the order between namespaces.
+//!
+//! Including those that are held up, there are at most [`MAX_UNFINISHED`] times the limit in the cluster, and
+//! [`MAX_PER_NAMESPACE`] times the limit in a namespace. Otherwise the pods of held-up builds could accumulate without
+//! bound, and one namespace could take all places.
+//!
+//! From [`SHARED`] places on, a namespace gets no more than half of those that are free: however long its builds take (an
+//! install script may sleep until the deadline), the next namespace finds a place. With fewer, it gets the last one only if no
+//! other namespace waits, and the deadline of builds bounds how long the next one waits: for as many builds as there are
+//! namespaces in the queue, not for all that one of them has queued.
+//!
+//! Invariant: a build is admitted only if it and the running builds are within the limit. The limit may be exceeded for
+//! a while when held-up builds continue or the limit was lowered; then nothing is admitted until there is room.
+//! Invariant: the running builds are those in the cluster; a new agent needs no stored state.
+//!
+//! Deliberately absent: how held-up builds are detected, and how their Jobs end (by their own deadline).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mainstay_object::Owner;
+
+/// Maximum number of unfinished builds, including those that are held up, as a multiple of the limit.
+const MAX_UNFINISHED: usize = 4;
+/// The same for one namespace.
+const MAX_PER_NAMESPACE: usize = 2;
+
+/// From so many places on, one namespace does not get all of them.
+const SHARED: usize = 3;
+
+/// A Job: namespace and name.
+pub type JobName = (Arc<str>, Arc<str>);
+
+/// The queue.
+#[derive(Debug)]
+pub struct BuildQueue {
+    limit: usize,
+    /// Unfinished Jobs.
+    unfinished: HashMap<JobName, BuildState>,
+    /// Admitted Functions that have not created their Job, with their namespace.
+    admitted: HashMap<Owner, Arc<str>>,
+    /// Queued Functions in the order in which they came.
+    waiting: Vec<Waiting>,
+    /// When each namespace's last build began, as a count of builds; of those since the queue was empty last.
+    turns: HashMap<Arc<str>, u64>,
+    begun: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    function: Owner,
+    namespace: Arc<str>,
+}
+
+/// The state of an unfinished build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildState {
+    /// It runs or may start.
+    Running,
+    /// Its pod cannot start.
+    HeldUp,
+}
+
+/// The lengths of the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLengths {
+    /// Builds that run or are admitted.
+    pub building: usize,
+    /// Builds that are held up.
+    pub held_up: usize,
+    /// Queued Functions.
+    pub waiting: usize,
+}
+
+/// Whether a Function may build now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is not in the queue.
+    Absent,
+    /// It may create its Job.
+    Admitted,
+    /// It has to wait.
+    Queued {
+        /// Its position, from 1.
+        position: usize,
+    },
+}
+
+impl BuildQueue {
+    /// Changes how many builds may run at the same time, at least one. Those that run go on.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(1);
+    }
+
+    /// A queue for this many concurrent builds, at least one.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            unfinished: HashMap::new(),
+            admitted: HashMap::new(),
+            waiting: Vec::new(),
+            turns: HashMap::new(),
+            begun: 0,
+        }
+    }
+
+    /// The place of a Function in the queue.
+    pub fn admission(&self, function: &Owner) -> Admission {
+        if self.admitted.contains_key(function) {
+            return Admission::Admitted;
+        }
+        let at = self.waiting.iter().position(|waiting| waiting.function == *function);
+        at.map_or(Admission::Absent, |at| Admission::Queued { position: self.position(at) })
+    }
+
+    /// Puts a Function into the queue, and admits it at once if there is room. One that is in the queue keeps its place.
+    pub fn enqueue(&mut self, function: &Owner, namespace: &Arc<str>) -> Admission {
+        if self.admission(function) == Admission::Absent {
+            self.waiting.push(Waiting { function: function.clone(), namespace: Arc::clone(namespace) });
+        }
+        if self.has_room() && self.first().is_some_and(|first| first == *function) {
+            self.admit(function);
+        }
+        self.admission(function)
+    }
+
+    /// Removes a Function, because it need not build or has created its Job.
+    pub fn withdraw(&mut self, function: &Owner) {
+        self.admitted.remove(function);
+        self.waiting.retain(|waiting| waiting.function != *function);
+    }
+
+    /// Records the state of an unfinished Job.
+    pub fn runs(&mut self, job: &JobName, state: BuildState) {
+        if let Some(known) = self.unfinished.get_mut(job) {
+            *known = state;
+        } else {
+            self.take_turn(&job.0);
+            self.unfinished.insert(job.clone(), state);
+        }
+    }
+
+    /// Records that a Job has ended or is gone.
+    pub fn ended(&mut self, job: &JobName) {
+        self.unfinished.remove(job);
+        if self.unfinished.is_empty() && self.admitted.is_empty() && self.waiting.is_empty() {
+            // Nobody waits who might be overtaken.
+            self.turns.clear();
+        }
+    }
+
+    /// Admits Functions while there is room. Returns them.
+    pub fn advance(&mut self) -> Vec<Owner> {
+        let mut next = Vec::new();
+        while self.has_room() {
+            let Some(first) = self.first() else { break };
+            self.admit(&first);
+            next.push(first);
+        }
+        next
+    }
+
+    /// The lengths of the queue.
+    pub fn lengths(&self) -> QueueLengths {
+        let held_up = self.held_up();
+        let building = self.unfinished.len() - held_up + self.admitted.len();
+        QueueLengths { building, held_up, waiting: self.waiting.len() }
+    }
+
+    fn held_up(&self) -> usize {
+        self.unfinished.values().filter(|state| **state == BuildState::HeldUp).count()
+    }
+
+    /// Whether one more build may start in the cluster.
+    fn has_room(&self) -> bool {
+        let QueueLengths { building, held_up, .. } = self.lengths();
+        building < self.limit && building + held_up < self.limit.saturating_mul(MAX_UNFINISHED)
+    }
+
+    fn admit(&mut self, function: &Owner) {
+        let at = self.waiting.iter().position(|waiting| waiting.function == *function);
+        if let Some(at) = at {
+            let waiting = self.waiting.remove(at);
+            self.take_turn(&waiting.namespace);
+            self.admitted.insert(waiting.function, waiting.namespace);
+        }
+    }
+
+    fn take_turn(&mut self, namespace: &Arc<str>) {
+        self.begun += 1;
+        self.turns.insert(Arc::clone(namespace), self.begun);
+    }
+
+    /// The number of unfinished and admitted builds per namespace.
+    fn busy(&self) -> HashMap<&str, usize> {
+        let mut busy: HashMap<&str, usize> = HashMap::new();
+        for namespace in self.admitted.values().chain(self.unfinished.keys().map(|(namespace, _)| namespace)) {
+            *busy.entry(namespace).or_default() += 1;
+        }
+        busy
+    }
+
+    /// For each queued Function, which build of its namespace it would be, from 1, and the last turn of that.
+    fn rounds(&self) -> Vec<(usize, u64)> {
+        let mut begun = self.busy();
+        self.waiting
+            .iter()
+            .map(|waiting| {
+                let count = begun.entry(&waiting.namespace).or_default();
+                *count += 1;
+                (*count, self.turns.get(&waiting.namespace).copied().unwrap_or_default())
+            })
+            .collect()
+    }
+
+    /// The number of running and admitted builds of a namespace.
+    fn running(&self, namespace: &str) -> usize {
+        let running = self.unfinished.iter().filter(|(_, state)| **state == BuildState::Running);
+        let namespaces = self.admitted.values().chain(running.map(|((namespace, _), _)| namespace));
+        namespaces.filter(|other| ***other == *namespace).count()
+    }
+
+    /// The next Function among those whose namespace may have one more build.
+    fn first(&self) -> Option<Owner> {
+        let most = self.limit.saturating_mul(MAX_PER_NAMESPACE);
+        let rounds = self.rounds();
+        let free = self.limit.saturating_sub(self.lengths().building);
+        let has_share = |at: usize| self.limit < SHARED || self.running(&self.waiting[at].namespace) < free;
+        let may = rounds.iter().enumerate().filter(|(at, (round, _))| *round <= most && has_share(*at));
+        let first = may.min_by_key(|(at, round)| (**round, *at))?.0;
+        Some(self.waiting[first].function.clone())
+    }
+
+    /// Position in the queue, from 1, of the Function at this index.
+    fn position(&self, own: usize) -> usize {
+        let rounds = self.rounds();
+        let place = (rounds[own], own);
+        rounds.iter().enumerate().filter(|(at, round)| (**round, *at) < place).count() + 1
+    }
+}

@@ -1,0 +1,140 @@
+//! The Deployment that runs a Function's image.
+//!
+//! We own `replicas` only while the number is fixed; otherwise the autoscaler does. We own only the template
+//! annotations that we set, so that `kubectl rollout restart` works.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::pod::{container_security, security};
+use super::{PORT, metadata};
+use crate::{BoundSecret, ResolvedFunction, Settings};
+use mainstay_api::names::SECRETS_DIGEST;
+
+/// Name of the container that runs the code.
+pub const CONTAINER: &str = "function";
+/// Maximum size of `/tmp`.
+pub(super) const TMP_SIZE: &str = "100Mi";
+
+/// Default deadline of a call, the same as in the runtime servers.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// The longest deadline of a call that the liveness probe waits for.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Termination grace period in seconds: the server accepts calls for 5 s more, because proxies learn late of its end
+/// (`FUNC_DRAIN_DELAY`), then calls in flight have Kubernetes' default of 30 s.
+const GRACE: i64 = 5 + 30;
+/// Seconds between two liveness probes.
+const LIVENESS_PERIOD: u64 = 10;
+
+/// The Deployment. `image` is pulled as given, `repository:tag@sha256:…`, with the Secret `pull_secret`.
+pub fn build(function: &ResolvedFunction, name: &str, image: &str, pull_secret: &str, settings: &Settings) -> Value {
+    let mut spec = Map::new();
+    if let Some(replicas) = function.replicas.fixed() {
+        spec.insert("replicas".into(), replicas.into());
+    }
+    spec.insert("selector".into(), json!({ "matchLabels": function.pod_selector() }));
+    let mut pod = json!({
+        "automountServiceAccountToken": false,
+        "containers": [container(function, image)],
+        "imagePullSecrets": [{ "name": pull_secret }],
+        "securityContext": security(),
+        "terminationGracePeriodSeconds": GRACE,
+        "volumes": [{ "name": "tmp-dir", "emptyDir": { "sizeLimit": TMP_SIZE } }]
+    });
+    if let Some(all) = pod["volumes"].as_array_mut() {
+        all.extend(secret_volumes(function));
+    }
+    if let Some(account) = &settings.service_account {
+        pod["serviceAccountName"] = account.as_str().into();
+    }
+    // The code may make calls as soon as it starts.
+    let mut annotations = json!({ "proxy.istio.io/config": "{ \"holdApplicationUntilProxyStarts\": true }" });
+    for (key, value) in &function.pod_annotations {
+        annotations[key] = value.as_str().into();
+    }
+    // Another value restarts the pods, which read it only once.
+    if let Some(digest) = &function.secrets_digest {
+        annotations[SECRETS_DIGEST] = digest.as_str().into();
+    }
+    let template = json!({
+        "metadata": {
+            "annotations": annotations,
+            "labels": function.pod_labels
+        },
+        "spec": pod
+    });
+    spec.insert("template".into(), template);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(function, name),
+        "spec": spec
+    })
+}
+
+/// The volumes of the Secrets that are files.
+pub(super) fn secret_volumes(function: &ResolvedFunction) -> impl Iterator<Item = Value> {
+    function.secret_mounts.iter().enumerate().map(|(number, mount)| {
+        json!({ "name": secret_volume(number), "secret": { "secretName": mount.secret_name, "defaultMode": 0o444 } })
+    })
+}
+
+fn secret_volume(number: usize) -> String {
+    format!("secret-{number}")
+}
+
+fn container(function: &ResolvedFunction, image: &str) -> Value {
+    let mut container = json!({
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": function.env,
+        "resources": function.resources,
+        "securityContext": container_security(),
+        "volumeMounts": volume_mounts(function),
+        // A slow start has 150 seconds; a start is detected within one. The other probes begin after it.
+        "startupProbe": probe(1, 150, 1),
+        "readinessProbe": probe(5, 1, 2),
+        "livenessProbe": probe(LIVENESS_PERIOD, patience(function), 4)
+    });
+    if !function.bound_secrets.is_empty() {
+        let sources = function.bound_secrets.iter().map(|BoundSecret { prefix, secret }| {
+            let mut source = json!({ "secretRef": { "name": secret } });
+            if !prefix.is_empty() {
+                source["prefix"] = prefix.as_str().into();
+            }
+            source
+        });
+        container["envFrom"] = sources.collect();
+    }
+    container
+}
+
+/// Where a container has its volumes.
+pub(super) fn volume_mounts(function: &ResolvedFunction) -> Vec<Value> {
+    let secrets = function.secret_mounts.iter().enumerate().map(
+        |(number, mount)| json!({ "name": secret_volume(number), "mountPath": mount.mount_path, "readOnly": true }),
+    );
+    [json!({ "name": "tmp-dir", "mountPath": "/tmp" })].into_iter().chain(secrets).collect()
+}
+
+/// The failure threshold of the liveness probe: a computing function keeps its server from answering. The server itself
+/// ends calls that exceed their deadline; the probe is for a server that cannot.
+fn patience(function: &ResolvedFunction) -> u64 {
+    let given = function.env.iter().find(|variable| variable.name == "FUNC_TIMEOUT");
+    let seconds = given.and_then(|variable| variable.value.as_deref()?.trim().parse().ok());
+    let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(TIMEOUT);
+    // Two more than fit into the deadline.
+    timeout.clamp(TIMEOUT, MAX_TIMEOUT).as_secs().div_ceil(LIVENESS_PERIOD) + 2
+}
+
+fn probe(period: u64, failures: u64, timeout: u64) -> Value {
+    json!({
+        "httpGet": { "path": "/healthz", "port": PORT, "scheme": "HTTP" },
+        "periodSeconds": period,
+        "failureThreshold": failures,
+        "successThreshold": 1,
+        "timeoutSeconds": timeout
+    })
+}

@@ -1,0 +1,307 @@
+//! The Job that builds a Function's image: `fetch`, `install`, `push`.
+//!
+//! Invariant: code from packages runs only in `install`, where the credentials of the package registries are the only
+//! ones that are mounted.
+//!
+//! Deliberately absent: the pod of an operator who has chosen Kaniko (`kaniko`).
+
+use serde_json::{Value, json};
+
+use super::pod::{container_security, literal, security};
+use super::{metadata, named};
+use crate::registry::Transport;
+use crate::tag::BuildCause;
+use crate::{BaseImage, Builder, Code, ResolvedFunction, Settings};
+use mainstay_api::git_repository::AuthType;
+use mainstay_api::names;
+
+/// Maximum size of the workspace: source, dependencies and the image's layers.
+pub(super) const WORKSPACE_SIZE: &str = "4Gi";
+/// Maximum size of `/tmp` for package managers.
+pub(super) const TMP_SIZE: &str = "2Gi";
+/// Name of the container that fetches the source.
+pub(crate) const FETCH: &str = "fetch";
+/// Name of the container that runs code from packages.
+pub(crate) const INSTALL: &str = "install";
+/// Name of the container that reports the digest.
+pub const PUSH: &str = "push";
+/// Name of Kaniko's container, which reports it, too.
+pub const EXECUTOR: &str = "executor";
+/// The executor's argument before the image; our own program's is `--image=`.
+pub(crate) const DESTINATION: &str = "--destination=";
+
+/// One attempt to build an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build<'a> {
+    /// Tag of the image.
+    pub tag: &'a str,
+    /// The number of this attempt for this tag, from 1.
+    pub attempt: i64,
+    /// Why it is built.
+    pub causes: &'a [BuildCause],
+    /// Repository that the image is pushed to, without tag.
+    pub repository: &'a str,
+    /// Secret with the registry's credentials.
+    pub registry_secret: &'a str,
+    /// How the registry is spoken to.
+    pub transport: Transport,
+    /// The source.
+    pub from: Origin<'a>,
+    /// The last image of this Function, whose dependencies may be reused.
+    pub previous: Option<Previous<'a>>,
+}
+
+/// The source of a build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin<'a> {
+    /// In a ConfigMap with this name.
+    ConfigMap(&'a str),
+    /// In a Git repository.
+    Git {
+        /// Its address, without credentials.
+        url: &'a str,
+        /// Commit to build.
+        commit: &'a str,
+        /// Git tree of `baseDir` in that commit.
+        tree: &'a str,
+        /// How to authenticate, and the Secret with the credentials.
+        auth: Option<(AuthType, &'a str)>,
+        /// The Secret with the proxy.
+        proxy: Option<&'a str>,
+        /// Host keys for all repositories, as far as they are about this host.
+        known_hosts: Option<&'a str>,
+        /// Whether submodules are fetched as well.
+        submodules: bool,
+        /// Whether files in Git LFS are fetched.
+        lfs: bool,
+    },
+}
+
+/// An image whose dependencies may be reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previous<'a> {
+    /// The image, `repository@sha256:…`.
+    pub image: &'a str,
+    /// Digest of the inputs of its dependencies.
+    pub dependencies: &'a str,
+}
+
+/// Name of the Job: `{function}-build-{5 characters}`, different for every attempt and tag.
+pub fn name(function: &ResolvedFunction, build: &Build<'_>) -> String {
+    named(&function.name, "-build", &[&function.uid, build.repository, build.tag, &build.attempt.to_string()])
+}
+
+/// The Job, with its pod's specification.
+pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings, pod: Value) -> Value {
+    let mut metadata = metadata(function, &name(function, build));
+    let causes: Vec<_> = build.causes.iter().map(ToString::to_string).collect();
+    metadata["annotations"] = json!({
+        names::BUILD_TAG: build.tag,
+        names::BUILD_ATTEMPT: build.attempt.to_string(),
+        names::BUILD_CAUSE: causes.join(",")
+    });
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "activeDeadlineSeconds": settings.build_deadline.as_secs(),
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            // Set explicitly, so that a suspended Job is reverted: it would occupy the build queue for ever.
+            "suspend": false,
+            "ttlSecondsAfterFinished": settings.build_ttl.as_secs(),
+            "template": {
+                "metadata": {
+                    "annotations": { "sidecar.istio.io/inject": "false" },
+                    "labels": function.labels
+                },
+                "spec": pod
+            }
+        }
+    })
+}
+
+/// The specification of our own builder's pod.
+pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
+    let (source, code_mounts) = code(build.from);
+    let mut volumes = vec![
+        json!({ "name": "workspace", "emptyDir": { "sizeLimit": WORKSPACE_SIZE } }),
+        json!({ "name": "registry", "secret": { "secretName": build.registry_secret } }),
+        json!({
+            "name": "package-registry",
+            "secret": { "secretName": settings.package_registry_secret, "optional": true }
+        }),
+        json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_SIZE } }),
+    ];
+    volumes.extend(source);
+    let mut fetch_mounts = vec![mount("workspace", "/workspace")];
+    fetch_mounts.extend(code_mounts);
+    let install = ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec();
+    let install_image = match &function.base {
+        BaseImage::Image(image) | BaseImage::Tagged(image) => image,
+        BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
+    };
+    let builder = &settings.builder_image;
+    let fetch = fetch(function, settings, &fetch_args(function, build, settings), fetch_mounts);
+    // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
+    let install_mounts = vec![
+        read_only("workspace", "/workspace"),
+        json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
+        read_only("package-registry", "/package-registry"),
+    ];
+    let mut install = container(INSTALL, install_image, install, &[], install_mounts, function);
+    if is_tagged(function) {
+        // A node may have an older image under that tag than the one that `push` finds.
+        install["imagePullPolicy"] = "Always".into();
+    }
+    let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
+    let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
+    let mut pod = json!({
+        "automountServiceAccountToken": false,
+        "containers": [push],
+        "enableServiceLinks": false,
+        "imagePullSecrets": settings.pull_secrets(build.registry_secret),
+        "initContainers": [fetch, install],
+        "restartPolicy": "Never",
+        "securityContext": security(),
+        "volumes": volumes
+    });
+    if let Some(account) = &settings.build_service_account {
+        pod["serviceAccountName"] = account.as_str().into();
+    }
+    pod
+}
+
+/// The container that fetches the source, with the agent's proxies.
+pub(super) fn fetch(function: &ResolvedFunction, settings: &Settings, args: &[String], mounts: Vec<Value>) -> Value {
+    let mut fetch = container(FETCH, &settings.builder_image, program("fetch"), args, mounts, function);
+    for (name, value) in &settings.proxies {
+        if let Some(env) = fetch["env"].as_array_mut() {
+            env.push(json!({ "name": name, "value": literal(value) }));
+        }
+    }
+    fetch
+}
+
+/// The volumes with the source, or with the Secrets for it, and their mounts.
+pub(super) fn code(from: Origin<'_>) -> (Vec<Value>, Vec<Value>) {
+    match from {
+        Origin::ConfigMap(name) => {
+            (vec![json!({ "name": "sources", "configMap": { "name": name } })], vec![read_only("sources", "/sources")])
+        }
+        Origin::Git { auth, proxy, .. } => {
+            let secrets = [("git-credentials", auth.map(|(_, secret)| secret)), ("git-proxy", proxy)];
+            let named = secrets.into_iter().filter_map(|(volume, secret)| Some((volume, secret?)));
+            named
+                .map(|(volume, secret)| {
+                    let source = json!({ "name": volume, "secret": { "secretName": secret } });
+                    (source, read_only(volume, &format!("/{volume}")))
+                })
+                .unzip()
+        }
+    }
+}
+
+fn program(step: &str) -> Vec<String> {
+    ["mainstay", "build", step].map(str::to_owned).to_vec()
+}
+
+/// Each option and its value are one argument, so that a value cannot be mistaken for an option.
+pub(super) fn fetch_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
+    let mut args = vec![
+        format!("--runtime={}", function.runtime.name),
+        "--workspace=/workspace".to_owned(),
+        // Dependencies installed on another base image are different.
+        format!("--base={}", function.base),
+        format!("--platform={}", settings.platform),
+    ];
+    match build.from {
+        Origin::ConfigMap(_) => args.push("--inline=/sources".to_owned()),
+        Origin::Git { url, commit, tree, auth, proxy, known_hosts, submodules, lfs } => {
+            args.extend([format!("--url={url}"), format!("--commit={commit}"), format!("--tree={tree}")]);
+            // The agent has read it, so it may read repositories of its own machine.
+            args.extend(url.starts_with("file://").then(|| "--allow-local".to_owned()));
+            if let Code::Git { reference, base_dir, .. } = &function.code {
+                args.extend([format!("--reference={reference}"), format!("--base-dir={base_dir}")]);
+            }
+            match auth {
+                Some((AuthType::Basic, _)) => args.push("--auth=basic".to_owned()),
+                Some((AuthType::Key, _)) => args.push("--auth=key".to_owned()),
+                None => {}
+            }
+            if auth.is_some() {
+                args.push("--credentials=/git-credentials".to_owned());
+            }
+            if proxy.is_some() {
+                args.push("--proxy=/git-proxy".to_owned());
+            }
+            args.extend(known_hosts.map(|lines| format!("--known-hosts={lines}")));
+            args.extend(submodules.then(|| "--submodules".to_owned()));
+            args.extend(lfs.then(|| "--lfs".to_owned()));
+        }
+    }
+    let previous = previous(function, build, settings);
+    args.extend(previous.map(|previous| format!("--known-dependencies={}", previous.dependencies)));
+    args
+}
+
+/// The image whose dependencies may be reused. Under a tag they may have been installed on another base image, and Kaniko has a
+/// cache of its own.
+fn previous<'a>(function: &ResolvedFunction, build: &Build<'a>, settings: &Settings) -> Option<Previous<'a>> {
+    build.previous.filter(|_| !is_tagged(function) && settings.builder == Builder::Own)
+}
+
+pub(super) fn is_tagged(function: &ResolvedFunction) -> bool {
+    matches!(function.base, BaseImage::Tagged(_))
+}
+
+fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
+    let mut args = vec![
+        format!("--runtime={}", function.runtime.name),
+        "--workspace=/workspace".to_owned(),
+        "--registry=/registry".to_owned(),
+        format!("--image={}:{}", build.repository, build.tag),
+        format!("--base={}", function.base),
+        format!("--platform={}", settings.platform),
+    ];
+    args.extend(previous(function, build, settings).map(|previous| format!("--previous={}", previous.image)));
+    args
+}
+
+/// All three containers have the build's resources: init containers run one after the other, so the pod needs no more
+/// than one.
+pub(super) fn container(
+    name: &str,
+    image: &str,
+    command: Vec<String>,
+    args: &[String],
+    mut mounts: Vec<Value>,
+    function: &ResolvedFunction,
+) -> Value {
+    mounts.push(mount("tmp", "/tmp"));
+    let mut container = json!({
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "env": [{ "name": "HOME", "value": "/tmp" }],
+        "resources": function.build_resources,
+        "securityContext": container_security(),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts
+    });
+    if !args.is_empty() {
+        container["args"] = args.iter().map(|arg| literal(arg)).collect();
+    }
+    container
+}
+
+pub(super) fn mount(volume: &str, path: &str) -> Value {
+    json!({ "name": volume, "mountPath": path })
+}
+
+pub(super) fn read_only(volume: &str, path: &str) -> Value {
+    json!({ "name": volume, "mountPath": path, "readOnly": true })
+}

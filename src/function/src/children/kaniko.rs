@@ -1,0 +1,117 @@
+//! The pod of a build by Kaniko: `fetch` writes the build context, `check` parses the handler, `executor` builds and pushes.
+//!
+//! Kaniko runs the commands of the Dockerfile in its own container, beside the login for the registry. They run as another user
+//! than the one who may read that, and what they are made of is mounted read-only.
+//!
+//! Invariant: the executor is the only container with more rights than Pod Security `restricted` allows, and it has only those
+//! that `baseline` allows.
+//! Invariant: no certificate goes unchecked, and plain HTTP is spoken only where our own builder speaks it, unless the operator's
+//! arguments name such a registry.
+
+use serde_json::{Value, json};
+
+use super::job::{self, Build, DESTINATION, EXECUTOR, container, mount, read_only};
+use super::pod::{literal, root_security};
+use crate::registry::Transport;
+use crate::{ResolvedFunction, Settings};
+
+/// Directory of Docker's configuration.
+const DOCKER_CONFIG: &str = "/docker/.docker/";
+/// Directory with the certificate of the registry's authority.
+const AUTHORITY: &str = "/registry-authority";
+
+/// The pod's specification.
+pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings, image: &str) -> Value {
+    let (source, code_mounts) = job::code(build.from);
+    let mut mounts = vec![mount("workspace", "/workspace")];
+    mounts.extend(code_mounts);
+    let mut args = job::fetch_args(function, build, settings);
+    args.push("--kaniko".to_owned());
+    let fetch = job::fetch(function, settings, &args, mounts);
+    let script = ["sh", "/workspace/check.sh"].map(str::to_owned).to_vec();
+    let base = function.base.to_string();
+    let mut check = container("check", &base, script, &[], vec![read_only("workspace", "/workspace")], function);
+    if job::is_tagged(function) {
+        check["imagePullPolicy"] = "Always".into();
+    }
+    let mut volumes = volumes(build, settings);
+    volumes.extend(source);
+    let mut pod = json!({
+        "automountServiceAccountToken": false,
+        "containers": [executor(function, build, settings, image)],
+        "enableServiceLinks": false,
+        "imagePullSecrets": settings.pull_secrets(build.registry_secret),
+        "initContainers": [fetch, check],
+        "restartPolicy": "Never",
+        "securityContext": { "seccompProfile": { "type": "RuntimeDefault" } },
+        "volumes": volumes
+    });
+    if let Some(account) = &settings.build_service_account {
+        pod["serviceAccountName"] = account.as_str().into();
+    }
+    pod
+}
+
+fn volumes(build: &Build<'_>, settings: &Settings) -> Vec<Value> {
+    let keys = |key: &str, path: &str| json!([{ "key": key, "path": path }]);
+    let mut volumes = vec![
+        json!({ "name": "workspace", "emptyDir": { "sizeLimit": job::WORKSPACE_SIZE } }),
+        json!({ "name": "tmp", "emptyDir": { "sizeLimit": job::TMP_SIZE } }),
+        json!({
+            "name": "credentials",
+            "secret": {
+                "secretName": build.registry_secret,
+                "items": keys(".dockerconfigjson", ".docker/config.json"),
+                // Readable by root, who code from packages is not. Without an `fsGroup`, which would let it read.
+                "defaultMode": 0o400,
+                "optional": true
+            }
+        }),
+        json!({
+            "name": "package-registry",
+            "secret": { "secretName": settings.package_registry_secret, "optional": true }
+        }),
+    ];
+    if build.transport == Transport::OwnAuthority {
+        let secret = json!({ "secretName": build.registry_secret, "items": keys("ca.crt", "ca.crt") });
+        volumes.push(json!({ "name": "registry-authority", "secret": secret }));
+    }
+    volumes
+}
+
+fn executor(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings, image: &str) -> Value {
+    let mut mounts = vec![
+        read_only("workspace", "/workspace"),
+        read_only("credentials", "/docker"),
+        // Where the script of `install` reads it in our own builds. It is a mount, so it is in no layer.
+        read_only("package-registry", "/package-registry"),
+    ];
+    if build.transport == Transport::OwnAuthority {
+        mounts.push(read_only("registry-authority", AUTHORITY));
+    }
+    let mut executor = container(EXECUTOR, image, Vec::new(), &args(build, settings), mounts, function);
+    if let Some(fields) = executor.as_object_mut() {
+        fields.remove("command");
+    }
+    executor["env"] = json!([{ "name": "DOCKER_CONFIG", "value": literal(DOCKER_CONFIG) }]);
+    executor["securityContext"] = root_security();
+    executor
+}
+
+/// Those that the operator chooses, then those of this build.
+fn args(build: &Build<'_>, settings: &Settings) -> Vec<String> {
+    let mut args = settings.executor_args.clone();
+    args.extend([
+        format!("{DESTINATION}{}:{}", build.repository, build.tag),
+        "--context=dir:///workspace".to_owned(),
+        format!("--digest-file={}", mainstay_api::build::TERMINATION_LOG),
+        format!("--custom-platform={}", settings.platform),
+    ]);
+    let host = build.repository.split('/').next().unwrap_or_default();
+    match build.transport {
+        Transport::PlainHttp => args.push(format!("--insecure-registry={host}")),
+        Transport::OwnAuthority => args.push(format!("--registry-certificate={host}={AUTHORITY}/ca.crt")),
+        Transport::PublicAuthority => {}
+    }
+    args
+}

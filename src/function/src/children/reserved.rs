@@ -1,0 +1,45 @@
+//! Which fields other clients may add to a Function's children, and which are removed.
+//!
+//! Only the Function may set what changes how the code runs or how it is called; such fields are removed, whoever wrote
+//! them. Everything else stays:
+//!
+//! | child | removed | stays |
+//! |---|---|---|
+//! | every child | | labels, annotations, finalizers, status; fields written through a subresource; fields without an owner: defaults, and what admission added |
+//! | Deployment | everything in `spec` that is not ours: `paused`, the strategy, containers and init containers, their commands, variables, mounts, probes, where and as whom pods run | `spec.replicas` with an autoscaler; `revisionHistoryLimit`; labels and annotations of the pods, such as `kubectl.kubernetes.io/restartedAt` |
+//! | Service | everything in `spec` that is not ours: ports, `externalIPs`, `sessionAffinity`, `publishNotReadyAddresses` | addresses and their families, which the cluster assigns |
+//! | Knative Service | | everything that is not ours, such as `spec.traffic`; the containers are ours as a whole |
+//! | autoscaler | | further metrics, and the scaling behaviour |
+//! | ConfigMap | | other keys, which builds do not read |
+//! | build Job | | nothing can be added: a Job cannot be changed once it is created |
+//!
+//! What admission injects into pods is not in the Deployment and is ignored. Fields that are ours, such as the image,
+//! are reverted by the rules of [`drift`](mainstay_engine::drift).
+
+use crate::child_kind::ChildKind;
+use mainstay_engine::managed::Reserved;
+
+const DEPLOYMENT: Reserved =
+    Reserved { fields: &["spec"], except: &["spec.replicas", "spec.revisionHistoryLimit", "spec.template.metadata"] };
+
+const SERVICE: Reserved = Reserved {
+    fields: &["spec"],
+    except: &[
+        "spec.clusterIP",
+        "spec.clusterIPs",
+        "spec.healthCheckNodePort",
+        "spec.ipFamilies",
+        "spec.ipFamilyPolicy",
+    ],
+};
+
+/// The fields of a kind of children that only the Function may set.
+pub fn reserved(of: ChildKind) -> Reserved {
+    match of {
+        ChildKind::Deployment => DEPLOYMENT,
+        ChildKind::Service => SERVICE,
+        ChildKind::ConfigMap | ChildKind::Job | ChildKind::Pod | ChildKind::Autoscaler | ChildKind::KnativeService => {
+            Reserved::NOTHING
+        }
+    }
+}

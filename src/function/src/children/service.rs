@@ -1,0 +1,20 @@
+//! The Service that gives a Function its address: `http://{function}.{namespace}.svc.cluster.local`.
+
+use serde_json::{Value, json};
+
+use super::{PORT, metadata};
+use crate::ResolvedFunction;
+
+/// The Service, named like the Function.
+pub fn build(function: &ResolvedFunction) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(function, &function.name),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": function.pod_selector(),
+            "ports": [{ "name": "http", "port": 80, "targetPort": PORT, "protocol": "TCP" }]
+        }
+    })
+}

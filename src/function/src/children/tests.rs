@@ -1,0 +1,101 @@
+//! Names of children, and thresholds of their probes.
+
+use crate::{BaseImage, Builder, Credentials, ResolvedFunction, Settings, resolve};
+use mainstay_api::{Function, FunctionSpec};
+
+use super::job::{Build, Origin};
+use super::{build_job, deployment, job, name};
+use mainstay_api::function::EnvVar;
+
+fn function(name: &str, uid: &str) -> ResolvedFunction {
+    let mut function = Function::new(name, FunctionSpec { source: "x".into(), ..FunctionSpec::default() });
+    function.metadata.namespace = Some("default".into());
+    function.metadata.uid = Some(uid.into());
+    let settings = Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() };
+    resolve(&function, &settings, &Credentials::new(&settings, [])).unwrap()
+}
+
+fn build(tag: &str, attempt: i64) -> Build<'_> {
+    Build {
+        tag,
+        attempt,
+        causes: &[],
+        repository: "r/default-a",
+        registry_secret: "s",
+        transport: crate::registry::Transport::default(),
+        from: Origin::ConfigMap("c"),
+        previous: None,
+    }
+}
+
+fn is_dns(name: &str) -> bool {
+    name.len() <= 63
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.ends_with('-')
+}
+
+#[test]
+fn names_end_in_five_characters_that_last_as_long_as_the_function() {
+    let named = name(&function("hello", "1"));
+    assert_eq!(named, name(&function("hello", "1")));
+    assert!(named.starts_with("hello-") && named.len() == "hello-".len() + 5, "{named}");
+    assert_ne!(named, name(&function("hello", "2")), "another Function of the same name has other children");
+}
+
+#[test]
+fn every_tag_and_every_attempt_has_a_job_of_its_own() {
+    let hello = function("hello", "1");
+    let first = job::name(&hello, &build("a", 1));
+    assert!(first.starts_with("hello-build-") && first.len() == "hello-build-".len() + 5, "{first}");
+    assert_eq!(first, job::name(&hello, &build("a", 1)));
+    assert_ne!(first, job::name(&hello, &build("a", 2)));
+    assert_ne!(first, job::name(&hello, &build("b", 1)));
+    let other = Build { repository: "other/default-a", ..build("a", 1) };
+    assert_ne!(first, job::name(&hello, &other));
+}
+
+#[test]
+fn long_names_are_cut_so_that_every_child_can_have_one() {
+    for length in 45..=63 {
+        let long = format!("a{}", "-b".repeat(31));
+        let named = long[..length].trim_end_matches('-');
+        let long = function(named, "1");
+        for child in [name(&long), job::name(&long, &build("a", 1))] {
+            assert!(is_dns(&child), "{child}");
+            assert!(!child.contains("--"), "{child}");
+        }
+    }
+}
+
+#[test]
+fn the_liveness_probe_waits_for_as_long_as_a_call_may_take() {
+    let patience = |timeout: Option<&str>| {
+        let mut function = function("hello", "1");
+        let variable = |value| EnvVar { name: "FUNC_TIMEOUT".into(), value, value_from: None };
+        function.env.push(variable(timeout.map(str::to_owned)));
+        let document = deployment::build(&function, "hello", "image", "secret", &Settings::default());
+        let probe = &document["spec"]["template"]["spec"]["containers"][0]["livenessProbe"];
+        probe["periodSeconds"].as_u64().unwrap() * probe["failureThreshold"].as_u64().unwrap()
+    };
+    for timeout in [None, Some(""), Some("1"), Some("180"), Some("-5"), Some("NaN"), Some("inf"), Some("soon")] {
+        assert_eq!(patience(timeout), 200, "{timeout:?}");
+    }
+    assert_eq!([patience(Some("600")), patience(Some("181.5")), patience(Some("1e18"))], [620, 210, 3620]);
+}
+
+#[test]
+fn nodes_pull_the_image_of_a_build_with_the_login_that_it_needs() {
+    let secrets = |settings: &Settings| {
+        let job = build_job::build(&function("hello", "1"), &build("a", 1), settings);
+        let all = job["spec"]["template"]["spec"]["imagePullSecrets"].as_array().unwrap().clone();
+        all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(secrets(&Settings::default()), ["s"]);
+    let with = |name: &str| Settings { image_pull_secret: Some(name.to_owned()), ..Settings::default() };
+    assert_eq!(secrets(&with("harbor")), ["s", "harbor"]);
+    assert_eq!(secrets(&with("s")), ["s"], "the login of the registry may be the same");
+    let kaniko = Settings { builder: Builder::Kaniko, executor_image: Some("kaniko".into()), ..with("harbor") };
+    assert_eq!(secrets(&kaniko), ["s", "harbor"]);
+    // Its code does not read it.
+    assert_eq!(Credentials::new(&with("harbor"), []).purpose("harbor"), Some("the image of the builder"));
+}

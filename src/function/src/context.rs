@@ -1,0 +1,264 @@
+//! The state that all Functions of an agent share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::Settings;
+use super::build_queue::QueueLengths;
+use super::child_kind::ChildKind;
+use super::knative;
+use super::observe::{self, Cache, SeeChild};
+use super::quotas::Quotas;
+use crate::bindings::Bindings;
+use mainstay_api::{Function, FunctionSpec};
+use mainstay_cluster::liveness::Component;
+use mainstay_cluster::secrets::Secrets;
+use mainstay_engine::apply::{Announcement, Writer};
+use mainstay_engine::managed::Part;
+use mainstay_engine::notification::Message;
+use mainstay_git::{Pushes, Repositories, Source};
+use mainstay_object::Owner;
+
+/// Functions that write to the cluster at the same time.
+const AT_ONCE: usize = 16;
+
+/// Large Functions that are reconciled at the same time.
+const LARGE_AT_ONCE: usize = 2;
+/// Upper bounds of the buckets of reconcile times, in seconds. A reconcile waits for the API server and for Git.
+const RECONCILE_TIMES: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+/// Functions up to this size are not counted, in bytes.
+const SMALL: usize = 16 << 10;
+/// How often a source is kept: in the Function, and in the ConfigMap that it becomes.
+const COPIES: usize = 2;
+
+type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
+
+/// The newest state of one Function; `None` once it is gone.
+pub type Input = watch::Receiver<Option<Arc<Function>>>;
+
+/// The state that all Functions of an agent share.
+pub struct Context {
+    /// The one writer of managed objects.
+    pub writer: Writer,
+    /// Git.
+    pub source: Source,
+    /// The GitRepositories.
+    pub repositories: Arc<Repositories>,
+    settings: watch::Sender<Arc<Settings>>,
+    /// Registry and Git credentials.
+    pub secrets: Arc<Secrets>,
+    /// What ServiceBindingUsages hand to Functions.
+    pub bindings: Arc<Bindings>,
+    /// The consumers that a push wakes.
+    pub pushes: Arc<Pushes>,
+    /// Changes when every remote has to be polled now.
+    pub poll_now: watch::Sender<u64>,
+    pub(super) cache: Arc<Cache>,
+    pub(super) quotas: Arc<Quotas>,
+    /// Permits for Functions that write.
+    pub(super) permits: Semaphore,
+    announce: Box<Announce>,
+    /// Liveness of the reconciles.
+    pub(super) liveness: Component,
+    metrics: Mutex<HashMap<Owner, FunctionMetrics>>,
+    processed: AtomicU64,
+    reconciliations: AtomicU64,
+    reconcile_times: Histogram,
+    /// Functions for which there was no memory, with what they would take.
+    refused: Mutex<HashMap<Owner, usize>>,
+    /// For large Functions that are reconciled: each is copied several times meanwhile.
+    pub(super) large: Semaphore,
+}
+
+/// The metrics of a Function.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FunctionMetrics {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `inline` or `git`.
+    pub source: &'static str,
+    /// Its runtime.
+    pub runtime: String,
+    /// For each condition: the time from the Function's creation until it was True for the first time, if the Function
+    /// was not changed before.
+    pub took: [Option<Duration>; 3],
+}
+
+impl Context {
+    /// An empty context. `announce` receives every message and must not block.
+    #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
+    pub fn new(
+        writer: Writer,
+        source: Source,
+        repositories: Arc<Repositories>,
+        secrets: Arc<Secrets>,
+        bindings: Arc<Bindings>,
+        pushes: Arc<Pushes>,
+        settings: Settings,
+        liveness: Component,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            writer,
+            source,
+            repositories,
+            secrets,
+            bindings,
+            pushes,
+            poll_now: watch::Sender::new(0),
+            cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
+            quotas: Arc::default(),
+            permits: Semaphore::new(AT_ONCE),
+            announce: Box::new(announce),
+            liveness,
+            metrics: Mutex::default(),
+            processed: AtomicU64::new(0),
+            reconciliations: AtomicU64::new(0),
+            reconcile_times: Histogram::new(RECONCILE_TIMES),
+            refused: Mutex::default(),
+            large: Semaphore::new(LARGE_AT_ONCE),
+            settings: watch::Sender::new(Arc::new(settings)),
+        }
+    }
+
+    /// The operator's settings.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// Other settings hold from now on: every Function is reconciled, and what follows from them changes.
+    pub fn set_settings(&self, settings: Settings) {
+        self.cache.limit_builds(settings.max_simultaneous_jobs);
+        // One watch for each name, however many Functions there are.
+        self.secrets.add_everywhere(settings.secrets().map(str::to_owned));
+        self.settings.send_if_modified(|old| {
+            let differ = **old != settings;
+            *old = Arc::new(settings);
+            differ
+        });
+    }
+
+    /// Subscribes to changes of the settings.
+    pub fn settings_changes(&self) -> watch::Receiver<Arc<Settings>> {
+        self.settings.subscribe()
+    }
+
+    /// The tasks that watch what Functions depend on, until `stop`. `see_child` takes in every event of a child.
+    pub fn watches(&self, see_child: &Arc<SeeChild>, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
+        let children = ChildKind::ALL.into_iter().map(|child_kind| {
+            let (cache, writer, see_child) = (Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child));
+            observe::follow(cache, writer, see_child, child_kind, stop.clone()).boxed()
+        });
+        let quotas = Arc::clone(&self.quotas).follow(self.writer.cluster().clone(), stop.clone());
+        let knative =
+            knative::follow(Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child), stop.clone());
+        children.chain([quotas.boxed(), knative.boxed()]).collect()
+    }
+
+    /// Lengths of the build queue.
+    pub fn queue_lengths(&self) -> QueueLengths {
+        self.cache.queue_lengths()
+    }
+
+    /// The metrics of every Function.
+    pub fn metrics(&self) -> Vec<FunctionMetrics> {
+        self.metrics.lock().values().cloned().collect()
+    }
+
+    /// Functions that were reconciled since the start.
+    pub fn processed(&self) -> u64 {
+        self.processed.load(Ordering::Relaxed)
+    }
+
+    /// Reconciles since the start.
+    pub fn reconciliations(&self) -> u64 {
+        self.reconciliations.load(Ordering::Relaxed)
+    }
+
+    /// How long they took, in seconds.
+    pub fn reconcile_times(&self) -> Histogram {
+        self.reconcile_times.clone()
+    }
+
+    /// A reconcile of a Function took this long, from its begin until its status was written.
+    pub(super) fn took(&self, time: Duration) {
+        self.reconcile_times.observe(time.as_secs_f64());
+    }
+
+    /// A Function is reconciled, for the first time or again.
+    pub(super) fn count(&self, is_first: bool) {
+        self.processed.fetch_add(u64::from(is_first), Ordering::Relaxed);
+        self.reconciliations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes out of a Function, which takes so many bytes of memory, what there is none for; whether all of it is kept.
+    pub fn keep(&self, owner: &Owner, function: &mut Function, bytes: usize) -> bool {
+        let is_kept = self.writer.keep_in_memory(owner, Part::Source, counted(bytes));
+        if is_kept {
+            self.refused.lock().remove(owner);
+        } else {
+            function.spec = FunctionSpec::default();
+            (function.metadata.annotations, function.metadata.labels) = (None, None);
+            self.refused.lock().insert(owner.clone(), bytes);
+        }
+        is_kept
+    }
+
+    /// Whether all of a Function of so many bytes might be kept now.
+    pub fn may_keep(&self, owner: &Owner, bytes: usize) -> bool {
+        self.writer.may_keep_in_memory(owner, Part::Source, counted(bytes))
+    }
+
+    /// The memory that a Function would take, if there is none for it.
+    pub(super) fn refused(&self, owner: &Owner) -> Option<usize> {
+        self.refused.lock().get(owner).copied()
+    }
+
+    /// A Function is gone.
+    pub(super) fn forget(&self, owner: &Owner) {
+        self.refused.lock().remove(owner);
+    }
+
+    pub(super) fn set_metrics(&self, owner: &Owner, metrics: Option<FunctionMetrics>) {
+        let mut all = self.metrics.lock();
+        match metrics {
+            Some(metrics) => all.insert(owner.clone(), metrics),
+            None => all.remove(owner),
+        };
+    }
+
+    pub(super) fn emit(&self, owner: &Owner, message: &Message) {
+        (self.announce)(&Announcement { owner, object: None, message });
+    }
+
+    #[expect(clippy::unused_self, reason = "the clock is the context's, wherever it comes from")]
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// What counts of a Function of so many bytes.
+fn counted(bytes: usize) -> usize {
+    if bytes > SMALL { bytes * COPIES } else { 0 }
+}
+
+/// What is said of a Function for which there is no memory.
+pub(super) fn no_memory(bytes: usize) -> String {
+    format!(
+        "it has {:.1} MiB, for which the agent has no memory left for this namespace; keep the code in a Git repository (type: \
+         git), or give the agent more memory (limits.memory of its Deployment)",
+        bytes as f64 / f64::from(1 << 20)
+    )
+}

@@ -1,0 +1,143 @@
+//! Kaniko's executor as the builder: the image and the arguments that an operator chooses, and what its log means.
+//!
+//! Invariant: no argument of an operator decides what is built, where it is pushed, or that a login is sent in plain text.
+//!
+//! Deliberately absent: the pod that runs it (`children::kaniko`), and the Dockerfile, which is written in that pod.
+
+mod failure;
+
+pub(super) use failure::of_log;
+
+use super::base::BaseImage;
+
+/// What builds images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Builder {
+    /// Mainstay's own program, without root.
+    Own,
+    /// Kaniko's executor, which needs root in its container.
+    Kaniko,
+}
+
+impl std::str::FromStr for Builder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "mainstay" => Ok(Self::Own),
+            "kaniko" => Ok(Self::Kaniko),
+            _ => Err("it is mainstay or kaniko".to_owned()),
+        }
+    }
+}
+
+/// The arguments of the executor, as the chart of Kyma has them, but for those that trust every registry.
+pub(super) const DEFAULT_ARGS: [&str; 3] = ["--skip-unused-stages", "--log-format=text", "--cache=true"];
+/// What an operator may name.
+pub(super) const EXAMPLE: &str = "such as ghcr.io/osscontainertools/kaniko:VERSION@sha256:… (Google's own is archived)";
+
+/// Arguments, and bytes of one.
+const MAX_ARGS: usize = 64;
+const MAX_ARG: usize = 1024;
+/// Flags that every build has its own of, or must not have.
+const OURS: [&str; 14] = [
+    "--build-arg",
+    "--context",
+    "--context-sub-path",
+    "--custom-platform",
+    "--customPlatform",
+    "--destination",
+    "--digest-file",
+    "--dockerfile",
+    "--help",
+    "--no-push",
+    "--tar-path",
+    "--tarPath",
+    "--target",
+    "--version",
+];
+/// Flags that hold for all registries.
+const FOR_ALL: [&str; 4] = ["--insecure", "--insecure-pull", "--skip-tls-verify", "--skip-tls-verify-pull"];
+
+/// The image of the executor: by a digest or by a tag.
+pub(super) fn image(text: &str) -> Result<String, String> {
+    let image = BaseImage::chosen(text).map_err(|_| format!("it is not the name of an image, {EXAMPLE}"))?;
+    Ok(image.to_string())
+}
+
+/// The arguments: separated by commas, as in Kyma's chart, or as a JSON list. Whether they are fit is judged once Kaniko builds.
+pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
+    let args: Vec<String> = if text.starts_with('[') {
+        serde_json::from_str(text).map_err(|error| format!("it is not a JSON list of texts: {error}"))?
+    } else {
+        text.split(',').map(|arg| arg.trim().to_owned()).filter(|arg| !arg.is_empty()).collect()
+    };
+    if args.len() > MAX_ARGS {
+        return Err(format!("it has {} arguments; the limit is {MAX_ARGS}", args.len()));
+    }
+    Ok(args)
+}
+
+/// Why an argument cannot be used.
+pub(super) fn flaw(arg: &str) -> Option<String> {
+    let shown = super::violation::shown(arg);
+    let name = arg.split('=').next().unwrap_or_default();
+    let is_flag = name.strip_prefix("--").is_some_and(|rest| {
+        !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !rest.starts_with('-')
+    });
+    if !is_flag || arg.len() > MAX_ARG || arg.chars().any(mainstay_object::is_unprintable) {
+        return Some(format!("\"{shown}\" is not one of the executor's flags, written as --NAME or --NAME=VALUE"));
+    }
+    if OURS.contains(&name) {
+        return Some(format!("remove {name}: each build has its own"));
+    }
+    FOR_ALL.contains(&name).then(|| {
+        format!(
+            "remove {name}: it holds for all registries, also those that a login is sent to; registries with isInternal: \
+             \"true\" or a ca.crt in their Secret need no flag, and --insecure-registry=HOST or \
+             --skip-tls-verify-registry=HOST is for one"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_a_list_of_flags() {
+        assert_eq!(list("--cache=true, --push-retry=3,"), Ok(vec!["--cache=true".into(), "--push-retry=3".into()]));
+        assert_eq!(list(r#"["--label=a=b,c"]"#), Ok(vec!["--label=a=b,c".into()]));
+        assert!(list("[1]").unwrap_err().starts_with("it is not a JSON list of texts"));
+        assert!(list(&"--a,".repeat(65)).unwrap_err().contains("the limit is 64"));
+        for arg in DEFAULT_ARGS.iter().chain(&["--label=a b", "--cache-repo=h.io/c", "--insecure-registry=h:1"]) {
+            assert_eq!(flaw(arg), None, "{arg}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_flag_of_an_operators_is_refused() {
+        let long = format!("--{}", "a".repeat(1100));
+        for arg in ["", "-d", "bake", "--", "---x", "--a b", "--a=\nb", "--a=\u{202e}", "=", "$(X)", &long] {
+            assert!(flaw(arg).unwrap().contains("is not one of the executor's flags"), "{arg}");
+        }
+        for arg in ["--destination=evil.io/x", "--context=git://evil.io", "--digest-file=/x", "--no-push", "--version"]
+        {
+            assert!(flaw(arg).unwrap().ends_with("each build has its own"), "{arg}");
+        }
+        for arg in ["--insecure", "--insecure=true", "--skip-tls-verify", "--skip-tls-verify-pull"] {
+            assert!(flaw(arg).unwrap().contains("it holds for all registries"), "{arg}");
+        }
+    }
+
+    #[test]
+    fn an_image_is_named_by_a_tag_or_a_digest() {
+        let pinned = format!("ghcr.io/osscontainertools/kaniko:v1@sha256:{}", "0".repeat(64));
+        for name in ["gcr.io/kaniko-project/executor:v1.24.0", &pinned] {
+            assert_eq!(image(name).as_deref(), Ok(name));
+        }
+        for name in ["kaniko", "a b:1", "h.io/x:1\n--privileged", "h.io/x@sha256:0", "$(X):1", ""] {
+            assert!(image(name).unwrap_err().starts_with("it is not the name of an image, such as"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The children of all Functions: one cache, fed by one watch per kind.
+//!
+//! The same watches feed the drift loop, so a manual change is reverted at once.
+//!
+//! Invariant: nothing is listed per Function, and an idle watch costs nothing.
+//! Invariant: a child belongs to the Function in its own namespace that controls it, whatever its labels say. An owner
+//! reference to a Function in another namespace, which anybody can write, has no effect.
+//! Invariant: the build queue knows every unfinished Job, and which are held up: all of its pods have a problem, or the
+//! cluster refuses to create one.
+//! Invariant: the cache contains our own writes before the next decision.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
+use super::child_kind::ChildKind;
+use super::child_set::{Child, Children, children_key, read};
+use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
+use super::children;
+use super::knative_presence::Knative;
+use super::knative_state::KnativeService;
+use mainstay_api::names::{FUNCTION_CONTROLLER, FUNCTION_UID, MANAGED_BY};
+use mainstay_cluster::{Kind, Selection, WatchEvent};
+use mainstay_engine::apply::Writer;
+use mainstay_engine::managed::{AppliedConfiguration, is_added_to};
+use mainstay_object::{Key, Owner};
+
+/// The children of all Functions, and who is notified of changes.
+#[derive(Debug)]
+pub struct Cache {
+    inner: Mutex<Inner>,
+    /// Kinds whose initial list is complete.
+    synced: watch::Sender<HashSet<ChildKind>>,
+    knative: Knative,
+}
+
+/// By the key of a Function's children.
+#[derive(Debug)]
+struct Inner {
+    children: HashMap<Arc<str>, Children>,
+    /// The Function's name, and how to notify its task.
+    notifiers: HashMap<Arc<str>, (Owner, Arc<Notify>)>,
+    /// Keys by the Function's name.
+    names: HashMap<Owner, Arc<str>>,
+    queue: BuildQueue,
+    /// UIDs of unfinished Jobs whose pods the cluster refuses.
+    refused: HashSet<String>,
+}
+
+impl Cache {
+    /// An empty cache with a build queue for this many concurrent builds.
+    pub fn new(builds: usize) -> Self {
+        let (children, notifiers, names) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let inner = Inner { children, notifiers, names, queue: BuildQueue::new(builds), refused: HashSet::new() };
+        Self { inner: Mutex::new(inner), synced: watch::Sender::default(), knative: Knative::default() }
+    }
+
+    /// So many builds may run at the same time from now on.
+    pub(super) fn limit_builds(&self, builds: usize) {
+        self.inner.lock().queue.set_limit(builds);
+    }
+
+    /// Waits until the initial lists of all kinds are complete.
+    pub async fn complete(&self) {
+        // The sender lives as long as the cache.
+        let all = |synced: &HashSet<ChildKind>| ChildKind::ALL.iter().all(|kind| synced.contains(kind));
+        let _ = self.synced.subscribe().wait_for(all).await;
+    }
+
+    /// What is known of Knative.
+    pub(super) fn knative(&self) -> &Knative {
+        &self.knative
+    }
+
+    /// The kind is no longer served.
+    pub(super) fn forget_all(&self, child_kind: ChildKind) {
+        self.retain_only(child_kind, &HashSet::new());
+    }
+
+    /// The children of a Function.
+    pub fn children(&self, namespace: &str, uid: &str) -> Children {
+        self.inner.lock().children.get(&children_key(namespace, uid)).cloned().unwrap_or_default()
+    }
+
+    /// Registers a Function. Notifies when a child changes, and when a build is admitted.
+    pub fn register(&self, owner: &Owner, namespace: &str, uid: &str) -> Arc<Notify> {
+        let mut inner = self.inner.lock();
+        let children = children_key(namespace, uid);
+        inner.names.insert(owner.clone(), Arc::clone(&children));
+        let (_, notifier) = inner.notifiers.entry(children).or_insert_with(|| (owner.clone(), Arc::default()));
+        Arc::clone(notifier)
+    }
+
+    /// Removes a Function.
+    pub(crate) fn unregister(&self, owner: &Owner, namespace: &str, uid: &str) {
+        let mut inner = self.inner.lock();
+        let children = children_key(namespace, uid);
+        inner.notifiers.remove(&children);
+        if inner.names.get(owner) == Some(&children) {
+            inner.names.remove(owner);
+        }
+        inner.queue.withdraw(owner);
+        inner.advance();
+    }
+
+    /// Puts a Function into the build queue.
+    pub fn enqueue(&self, owner: &Owner, namespace: &Arc<str>) -> Admission {
+        self.inner.lock().queue.enqueue(owner, namespace)
+    }
+
+    /// The place of a Function in the build queue.
+    pub fn admission(&self, owner: &Owner) -> Admission {
+        self.inner.lock().queue.admission(owner)
+    }
+
+    /// Removes a Function from the build queue, because it need not build or has created its Job.
+    pub fn withdraw(&self, owner: &Owner) {
+        let mut inner = self.inner.lock();
+        inner.queue.withdraw(owner);
+        inner.advance();
+    }
+
+    /// Marks a Job as held up because its pod is refused, until it has one.
+    pub(crate) fn set_held_up(&self, namespace: &str, uid: &str, job: &ChildIdentity) {
+        let mut inner = self.inner.lock();
+        let children = children_key(namespace, uid);
+        if inner
+            .children
+            .get(&children)
+            .is_some_and(|children| children.jobs.iter().any(|one| one.identity.uid == job.uid))
+        {
+            inner.refused.insert(job.uid.clone());
+            inner.count_builds(&children);
+        }
+    }
+
+    /// The lengths of the build queue.
+    pub fn queue_lengths(&self) -> QueueLengths {
+        self.inner.lock().queue.lengths()
+    }
+
+    /// Inserts or updates an object from a watch event or the answer to a write.
+    pub(crate) fn upsert(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
+        let (uid, child) = read(child_kind, live)?;
+        Some(self.insert_child(uid, child))
+    }
+
+    /// Inserts an object of an initial list, which an earlier agent may have applied.
+    fn upsert_initial(&self, child_kind: ChildKind, live: &Value) -> Option<(Arc<str>, String)> {
+        let (uid, mut child) = read(child_kind, live)?;
+        if let Child::Plain(_, identity)
+        | Child::Deployment(Deployment { identity, .. })
+        | Child::KnativeService(KnativeService { identity, .. }) = &mut child
+        {
+            let is_kept = !identity.terminating && !is_added_to(children::reserved(child_kind), live);
+            identity.last_applied = AppliedConfiguration::of(live).filter(|_| is_kept);
+        }
+        Some(self.insert_child(uid, child))
+    }
+
+    fn insert_child(&self, uid: Arc<str>, child: Child) -> (Arc<str>, String) {
+        let name = child.identity().name.clone();
+        let mut inner = self.inner.lock();
+        inner.put(&uid, child);
+        inner.notify(&uid);
+        (uid, name)
+    }
+
+    /// Whether an object still has this resource version.
+    pub(super) fn is_at(&self, child_kind: ChildKind, namespace: &str, uid: &str, name: &str, version: &str) -> bool {
+        let inner = self.inner.lock();
+        let Some(children) = inner.children.get(&children_key(namespace, uid)) else { return false };
+        children.identities(child_kind).any(|identity| identity.name == name && identity.version == version)
+    }
+
+    /// Removes an object that has another owner by now.
+    pub(super) fn disown(&self, child_kind: ChildKind, live: &Value) {
+        let text = |path: &str| live.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let children = children_key(text("/metadata/namespace"), function_label(live));
+        let gone = child_state::identity(live);
+        let mut inner = self.inner.lock();
+        let is_gone = |identity: &ChildIdentity| identity.name == gone.name && identity.uid == gone.uid;
+        if inner.remove(&children, child_kind, is_gone) {
+            inner.notify(&children);
+        }
+    }
+
+    /// Removes a deleted object.
+    pub(crate) fn remove_object(&self, child_kind: ChildKind, live: &Value) {
+        let Some((uid, child)) = read(child_kind, live) else { return };
+        let mut inner = self.inner.lock();
+        inner.remove(&uid, child_kind, |identity| {
+            identity.name == child.identity().name && identity.uid == child.identity().uid
+        });
+        inner.notify(&uid);
+    }
+
+    /// The Function of a Job that has ended.
+    fn owner_of_ended(&self, job: &Value) -> Option<Owner> {
+        let (children, _) =
+            read(ChildKind::Job, job).filter(|_| child_state::job(job).progress != Progress::Running)?;
+        self.inner.lock().notifiers.get(&children).map(|(owner, _)| owner.clone())
+    }
+
+    /// Removes an object that we deleted.
+    pub(crate) fn remove_deleted(&self, child_kind: ChildKind, namespace: &str, uid: &str, gone: &ChildIdentity) {
+        let children = children_key(namespace, uid);
+        self.inner
+            .lock()
+            .remove(&children, child_kind, |identity| identity.name == gone.name && identity.uid == gone.uid);
+    }
+
+    /// Removes all objects of a kind but these.
+    fn retain_only(&self, child_kind: ChildKind, present: &HashSet<(Arc<str>, String)>) {
+        let mut inner = self.inner.lock();
+        let all = inner.children.keys().cloned().collect::<Vec<_>>();
+        for uid in all {
+            let is_gone = |identity: &ChildIdentity| !present.contains(&(Arc::clone(&uid), identity.name.clone()));
+            if inner.remove(&uid, child_kind, is_gone) {
+                inner.notify(&uid);
+            }
+        }
+        drop(inner);
+        self.synced.send_modify(|synced| _ = synced.insert(child_kind));
+    }
+}
+
+impl Inner {
+    fn notify(&self, uid: &str) {
+        if let Some((_, notifier)) = self.notifiers.get(uid) {
+            notifier.notify_one();
+        }
+    }
+
+    fn advance(&mut self) {
+        for owner in self.queue.advance() {
+            if let Some((_, notifier)) = self.names.get(&owner).and_then(|uid| self.notifiers.get(uid)) {
+                notifier.notify_one();
+            }
+        }
+    }
+
+    fn put(&mut self, uid: &Arc<str>, child: Child) {
+        let builds = match &child {
+            Child::Job(_) => true,
+            Child::Pod(pod) => pod.role != Role::Serving,
+            _ => false,
+        };
+        self.children.entry(Arc::clone(uid)).or_default().put(child);
+        if builds {
+            self.count_builds(uid);
+        }
+    }
+
+    /// Updates the builds of a Function in the queue, and notifies those that are admitted by that.
+    fn count_builds(&mut self, children: &str) {
+        let Some(children) = self.children.get(children) else { return };
+        for job in &children.jobs {
+            let uid = &job.identity.uid;
+            let mut pods = children.pods.iter().filter(|pod| pod.is_of(uid) && !pod.over).peekable();
+            if pods.peek().is_some() {
+                self.refused.remove(uid);
+            }
+            if job.progress != Progress::Running || job.identity.terminating {
+                self.refused.remove(uid);
+                self.queue.ended(&name_in_queue(job));
+            } else if self.refused.contains(uid) || pods.peek().is_some() && pods.all(|pod| pod.problem.is_some()) {
+                self.queue.runs(&name_in_queue(job), BuildState::HeldUp);
+            } else {
+                self.queue.runs(&name_in_queue(job), BuildState::Running);
+            }
+        }
+        self.advance();
+    }
+
+    /// Removes the children of a kind that are gone. Returns whether there were any.
+    fn remove(&mut self, uid: &Arc<str>, child_kind: ChildKind, is_gone: impl Fn(&ChildIdentity) -> bool) -> bool {
+        let Some(children) = self.children.get_mut(uid) else { return false };
+        let gone = children.remove(child_kind, is_gone);
+        if children.is_empty() {
+            self.children.remove(uid);
+        }
+        for child in &gone {
+            if let Child::Job(job) = child {
+                self.refused.remove(&job.identity.uid);
+                self.queue.ended(&name_in_queue(job));
+            }
+        }
+        match child_kind {
+            ChildKind::Job => self.advance(),
+            ChildKind::Pod if !gone.is_empty() => self.count_builds(uid),
+            _ => {}
+        }
+        !gone.is_empty()
+    }
+}
+
+/// The UID of the Function that an object says it is of.
+fn function_label(live: &Value) -> &str {
+    live["metadata"]["labels"][FUNCTION_UID].as_str().unwrap_or_default()
+}
+
+fn name_in_queue(job: &Job) -> JobName {
+    (Arc::clone(&job.namespace), job.identity.name.as_str().into())
+}
+
+/// Takes in the events of the children's watches after the cache: the drift loop. The set is kept from one event of a
+/// watch to the next.
+pub type SeeChild = dyn Fn(&Arc<Kind>, WatchEvent, &mut HashSet<Key>) + Send + Sync;
+
+/// Watches all children of one kind until `stop`, for the cache and for the drift loop.
+pub async fn follow(
+    cache: Arc<Cache>,
+    writer: Writer,
+    see_child: Arc<SeeChild>,
+    child_kind: ChildKind,
+    stop: CancellationToken,
+) {
+    let kind = child_kind.kind();
+    let mut events = writer.cluster().watch(&kind, Selection::labelled(MANAGED_BY, FUNCTION_CONTROLLER));
+    let mut shown = HashSet::new();
+    let mut present = HashSet::new();
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        match &event {
+            WatchEvent::Begin => present.clear(),
+            WatchEvent::Initial(live) => present.extend(cache.upsert_initial(child_kind, live)),
+            WatchEvent::Applied(live) => {
+                if cache.upsert(child_kind, live).is_none() && child_kind == ChildKind::Service {
+                    // The address of a Function changes hands without being deleted.
+                    cache.disown(child_kind, live);
+                }
+                if child_kind == ChildKind::Job
+                    && let Some(owner) = cache.owner_of_ended(live)
+                {
+                    // From now on, a deletion of it is not reverted.
+                    let identity = child_state::identity(live);
+                    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
+                    writer.remove(&owner, &kind.key(namespace, &identity.name));
+                }
+            }
+            WatchEvent::Deleted(live) => cache.remove_object(child_kind, live),
+            WatchEvent::Unreadable(live, error) => {
+                tracing::warn!(why = mainstay_object::failure::chain(error), "a child cannot be read");
+                present.extend(read(child_kind, live).map(|(uid, child)| (uid, child.identity().name.clone())));
+            }
+            WatchEvent::Synced(_) => {
+                cache.retain_only(child_kind, &std::mem::take(&mut present));
+                if child_kind == ChildKind::KnativeService {
+                    cache.knative.synced();
+                }
+            }
+            WatchEvent::Failed(error) => {
+                tracing::debug!(
+                    resource = &*kind.resource,
+                    why = mainstay_object::failure::chain(error),
+                    "watch failed"
+                );
+                if child_kind == ChildKind::KnativeService {
+                    cache.knative.failed(error);
+                }
+            }
+            WatchEvent::Resumed => {}
+        }
+        if child_kind != ChildKind::Pod {
+            see_child(&kind, event, &mut shown);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn job(namespace: &str, api_version: &str) -> Value {
+        json!({
+            "metadata": {
+                "name": "hello-build-x", "namespace": namespace, "uid": namespace,
+                "ownerReferences": [{"apiVersion": api_version, "kind": "Function", "uid": "1", "controller": true}],
+            }
+        })
+    }
+
+    #[test]
+    fn a_child_in_another_namespace_or_of_another_kind_of_function_is_nobodys() {
+        let (cache, version) = (Cache::new(1), "serverless.kyma-project.io/v1alpha1");
+        cache.upsert(ChildKind::Job, &job("theirs", version));
+        cache.upsert(ChildKind::Job, &job("ours", "example.org/v1"));
+        assert_eq!(cache.children("ours", "1"), Children::default());
+        cache.upsert(ChildKind::Job, &job("ours", version));
+        cache.upsert(ChildKind::Job, &job("theirs", version));
+        let jobs = cache.children("ours", "1").jobs;
+        assert_eq!(jobs.iter().map(|job| &*job.identity.uid).collect::<Vec<_>>(), ["ours"]);
+        cache.remove_object(ChildKind::Job, &job("theirs", version));
+        assert_eq!(cache.children("ours", "1").jobs.len(), 1);
+    }
+}

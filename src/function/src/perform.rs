@@ -1,0 +1,387 @@
+//! Performs a decision: writes and deletes children, and collects the condition updates.
+//!
+//! Invariant: an object under a child's name that the Function does not control is left as it is, even if it was
+//! created after the observation.
+//! Invariant: a refused write ends the reconcile and is reported in a condition.
+
+mod knative;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::child_kind::ChildKind;
+use super::child_state::{ChildIdentity, Job};
+use super::context::Context;
+use super::name_conflict::NameConflict;
+use super::reconcile::Task;
+use super::refusals::{RefusalCause, RefusedWrite, Write};
+use super::stage::{ConditionUpdate, Decision, Put, Step};
+use super::status::Reconciled;
+use mainstay_api::function_conditions::{Reason, Status, Type};
+use mainstay_cluster::{Error, Kind, Scope, Selection};
+use mainstay_engine::apply::{self, Change, Expect, Version};
+use mainstay_engine::managed::is_paused;
+use mainstay_object::failure::chain;
+use mainstay_object::{Key, Owner};
+
+/// How often the Events of a Job without a pod are read.
+const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Reasons of Events that report the end of a Job. They do not explain why it has no pod: the pod was deleted because
+/// of the end, and its own problem is still the cause.
+const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
+
+/// The owner of the Service of a Knative Service.
+const ROUTE: &str = "Route ";
+
+/// The result of performing a decision.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The condition updates.
+    pub(super) reconciled: Reconciled,
+    /// Whether it ended early because a write was refused, now or before.
+    pub(super) is_cut: bool,
+    /// The refused write, the cause, and the condition update.
+    refused: Option<(Write, RefusalCause, Option<ConditionUpdate>)>,
+    /// Whether a Job was created.
+    pub(super) started: bool,
+    /// Children under break glass, which are written when that ends.
+    paused: Vec<Key>,
+    /// An object that has the name of a child and belongs to another owner.
+    name_conflict: Option<(Arc<Kind>, Key)>,
+    changed: Vec<Type>,
+    /// When to look again at what was not yet as it has to be.
+    again: Option<Duration>,
+    /// Whether there are Revisions that may go.
+    revisions_left: bool,
+}
+
+impl Outcome {
+    fn look_again(&mut self, wait: Duration) {
+        self.again = Some(self.again.map_or(wait, |known| known.min(wait)));
+    }
+}
+
+/// Writes the children of one Function.
+pub(super) struct Performer<'a> {
+    pub(super) context: &'a Context,
+    pub(super) owner: &'a Owner,
+    pub(super) namespace: &'a str,
+    pub(super) uid: &'a str,
+}
+
+impl Task {
+    /// Performs the decision, and keeps the state for the next reconcile.
+    pub(super) async fn perform(&mut self, decision: &Decision) -> Outcome {
+        let context = Arc::clone(&self.context);
+        let (owner, namespace, uid) = (self.owner.clone(), Arc::clone(&self.namespace), self.uid.clone());
+        let performer = Performer { context: &context, owner: &owner, namespace: &namespace, uid: &uid };
+        let _permit = context.permits.acquire().await;
+        let mut outcome = performer.perform(decision).await;
+        // A write that is still waiting has not looked for a name conflict.
+        if outcome.refused.is_some() || !outcome.is_cut {
+            self.follow(outcome.name_conflict.take());
+        }
+        self.remember(decision, &mut outcome);
+        let by_quota = self.state.refused.as_ref().is_some_and(RefusedWrite::is_by_quota);
+        let waiting = self.quota.take().filter(|_| by_quota);
+        self.quota = waiting.or_else(|| by_quota.then(|| context.quotas.wait(&namespace)));
+        self.paused.extend(outcome.paused.drain(..));
+        if let Some(job) = &decision.without_pod
+            && self.events_read.is_none_or(|asked| asked.elapsed() >= EVENTS_INTERVAL)
+        {
+            let why = performer.pod_problem(job).await;
+            self.events_read = Some(Instant::now());
+            if why.is_some() {
+                self.context.cache.set_held_up(&namespace, &uid, &job.identity);
+            }
+            self.state.problem = why.map(|why| (job.identity.uid.clone(), why)).or(self.state.problem.take());
+            self.requeue_within(if self.state.problem.is_some() { Duration::ZERO } else { EVENTS_INTERVAL });
+        } else if decision.without_pod.is_some() {
+            self.state.problem.clone_from(&decision.state.problem);
+            self.requeue_within(EVENTS_INTERVAL);
+        }
+        if !decision.in_queue || outcome.started || outcome.is_cut {
+            self.context.cache.withdraw(&self.owner);
+        }
+        for wait in [decision.requeue_after, outcome.again].into_iter().flatten() {
+            self.requeue_within(wait);
+        }
+        outcome
+    }
+
+    /// Keeps the state for the next reconcile.
+    fn remember(&mut self, decision: &Decision, outcome: &mut Outcome) {
+        let before = self.state.refused.take();
+        self.state = decision.state.clone();
+        if outcome.is_cut || outcome.revisions_left {
+            self.state.cleaned_up = None;
+        }
+        let Some((write, cause, update)) = outcome.refused.take() else {
+            // A complete reconcile had no refused write.
+            self.state.refused = before.filter(|_| outcome.is_cut);
+            return;
+        };
+        let now = self.context.now();
+        let when = (now, self.context.settings().requeue, fastrand::f64());
+        let refused = RefusedWrite::after(before.as_ref(), write.clone(), cause, update, when);
+        outcome.reconciled.updates.extend(refused.update().cloned());
+        self.requeue_within(refused.holds(&write, now).unwrap_or_default());
+        self.state.refused = Some(refused);
+    }
+
+    /// Watches the object that conflicts with a child's name.
+    fn follow(&mut self, other: Option<(Arc<Kind>, Key)>) {
+        let Some((kind, key)) = other else {
+            self.name_conflict = None;
+            return;
+        };
+        if !self.name_conflict.as_ref().is_some_and(|known| known.is(&key)) {
+            self.name_conflict = Some(NameConflict::follow(self.context.writer.cluster(), &kind, key));
+        }
+    }
+}
+
+impl Performer<'_> {
+    /// Performs the steps in order.
+    pub(super) async fn perform(&self, decision: &Decision) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (at, step) in decision.steps.iter().enumerate() {
+            let done = match step {
+                Step::SetCondition(update) => {
+                    outcome.reconciled.updates.push(update.clone());
+                    Ok(())
+                }
+                Step::ConfirmCondition(kind) => {
+                    outcome.reconciled.confirmed.push(*kind);
+                    Ok(())
+                }
+                Step::SetConditionUnlessWritten(update) => {
+                    if !outcome.changed.contains(&update.condition) {
+                        outcome.reconciled.updates.push(update.clone());
+                    }
+                    Ok(())
+                }
+                Step::Put(put) => self.put(put, &mut outcome).await,
+                Step::Refused(update) => {
+                    outcome.reconciled.updates.extend(update.clone());
+                    outcome.is_cut = true;
+                    Ok(())
+                }
+                Step::Delete { child_kind, identity } => self.delete(*child_kind, identity).await,
+                Step::HandOver { deployment, replicas } => self.hand_over(deployment, *replicas).await,
+                Step::GiveAddress { knative, .. } => self.give_address(knative, &mut outcome).await,
+                Step::TakeAddress { document, knative, .. } => self.take_address(document, knative, &mut outcome).await,
+                Step::CleanUp { knative } => self.clean_up(knative, &mut outcome).await,
+            };
+            if let Err(error) = done {
+                self.refuse(step, &error, &mut outcome);
+            }
+            if outcome.is_cut {
+                outcome.reconciled.record = Some(decision.record_at(at).clone());
+                return outcome;
+            }
+        }
+        outcome.reconciled.record = Some(decision.record.clone());
+        outcome
+    }
+
+    fn refuse(&self, step: &Step, error: &Error, outcome: &mut Outcome) {
+        let update = if let Step::Put(put) = step {
+            if !error.is_outcome_unknown() {
+                self.context.writer.forget_unapplied(self.owner, &put.desired.key);
+            }
+            Some(refusal(put, chain(error)))
+        } else {
+            tracing::warn!(function = self.owner.resource().as_str(), why = chain(error), "a step failed");
+            not_moved(step, error)
+        };
+        outcome.refused = Write::of(step, self.namespace).map(|write| (write, RefusalCause::of(error), update));
+        outcome.is_cut = true;
+    }
+
+    async fn put(&self, put: &Put, outcome: &mut Outcome) -> Result<(), Error> {
+        if self.is_applied(put).await {
+            return Ok(());
+        }
+        let desired = &put.desired;
+        let (cluster, name) = (self.context.writer.cluster(), &*desired.key.name);
+        let mut known = put.version.clone();
+        // An object that is not managed yet may belong to another owner.
+        let is_kept = self.context.writer.desired(&desired.key).is_some();
+        if (known.is_none() || !is_kept)
+            && let Some(live) = cluster.get_metadata(&desired.kind, Some(self.namespace), name).await?
+        {
+            if let Some(whose) = self.foreign_owner(&live) {
+                self.refuse_foreign(put, &whose, outcome);
+                return Ok(());
+            }
+            if is_paused(&live, Timestamp::now()) {
+                self.context.writer.insert_paused(self.owner, desired);
+                outcome.paused.push(desired.key.clone());
+                return Ok(());
+            }
+            known.clone_from(&live.resource_version);
+        }
+        let expect = if known.is_some() { Expect::Ours } else { Expect::Absent };
+        let step = apply::Step { desired: Arc::clone(desired), expect };
+        let done = self.context.writer.put(self.owner, &step).await?;
+        if done.change == Change::Anothers {
+            self.context.writer.remove(self.owner, &desired.key);
+            self.refuse_foreign(put, "another client, which has just created it", outcome);
+            return Ok(());
+        }
+        if done.change == Change::Paused {
+            outcome.paused.push(desired.key.clone());
+            return Ok(());
+        }
+        self.context.cache.upsert(put.child_kind, &done.answer);
+        let [created, updated] = put.reasons;
+        let kind = &desired.kind.kind;
+        let version = done.answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let update = match done.change {
+            // A new agent's first apply changed nothing.
+            Change::Changed if known.is_some() && version == known.as_deref() => return Ok(()),
+            Change::Created => (created, format!("{kind} {name} created")),
+            Change::Changed => (updated, format!("{kind} {name} updated")),
+            Change::Unchanged | Change::Paused | Change::Terminating | Change::Anothers => return Ok(()),
+        };
+        outcome.started |= put.child_kind == ChildKind::Job;
+        outcome.changed.push(put.condition);
+        let holds = put.serves || put.condition == Type::ConfigurationReady;
+        let status = if holds { Status::True } else { Status::Unknown };
+        let update = ConditionUpdate::new(put.condition, status, update.0, update.1 + &put.note);
+        outcome.reconciled.updates.push(ConditionUpdate { done: true, outdated: put.outdated, ..update });
+        Ok(())
+    }
+
+    /// Whether an earlier agent already applied the object like this; then it is managed without a write.
+    async fn is_applied(&self, put: &Put) -> bool {
+        let (Some((uid, last_applied)), Some(version)) = (&put.last_applied, &put.version) else { return false };
+        let desired = &put.desired;
+        // A newer state that was seen meanwhile was not managed yet.
+        self.context.writer.keep_applied(self.owner, desired, uid, last_applied).await
+            && self.context.cache.is_at(put.child_kind, self.namespace, self.uid, &desired.key.name, version)
+    }
+
+    fn refuse_foreign(&self, put: &Put, whose: &str, outcome: &mut Outcome) {
+        let (kind, name, namespace) = (&put.desired.kind.kind, &put.desired.key.name, self.namespace);
+        let message = format!("{kind} {namespace}/{name} exists already and belongs to {whose}");
+        let update = if put.moves && put.child_kind == ChildKind::Service && whose == format!("{ROUTE}{name}") {
+            let status = if put.serves { Status::True } else { Status::Unknown };
+            let message = format!("Service {name} still belongs to {whose}, which goes with its Knative Service");
+            let update = ConditionUpdate::new(put.condition, status, Reason::DeploymentWaiting, message);
+            ConditionUpdate { outdated: put.outdated, ..update }
+        } else {
+            refusal(put, message)
+        };
+        outcome.refused = Some((Write::apply(&put.desired), RefusalCause::foreign(), Some(update)));
+        outcome.is_cut = true;
+        outcome.name_conflict = Some((Arc::clone(&put.desired.kind), put.desired.key.clone()));
+    }
+
+    /// The owner of an object that the Function does not control; `None` if it does.
+    fn foreign_owner(&self, live: &ObjectMeta) -> Option<String> {
+        let owners = live.owner_references.as_deref().unwrap_or_default();
+        match owners.iter().find(|owner| owner.controller == Some(true)) {
+            Some(owner) if owner.uid == self.uid => None,
+            Some(owner) => Some(format!("{} {}", owner.kind, owner.name)),
+            None => {
+                let managers = live.managed_fields.as_deref().unwrap_or_default();
+                let manager = managers.iter().rev().find_map(|entry| entry.manager.as_deref());
+                Some(format!("another owner (written by {})", manager.unwrap_or("an unknown manager")))
+            }
+        }
+    }
+
+    async fn delete(&self, child_kind: ChildKind, identity: &ChildIdentity) -> Result<(), Error> {
+        let kind = child_kind.kind();
+        let key = kind.key(Some(self.namespace), &identity.name);
+        let judged =
+            identity.may_go.then(|| Version { uid: identity.uid.clone(), resource_version: identity.version.clone() });
+        let function = (self.owner, self.uid);
+        match self.context.writer.delete_child(function, &kind, &key, &identity.uid, judged).await? {
+            Some(why) => tracing::info!(function = self.owner.resource().as_str(), %key, %why, "a child is kept"),
+            None => self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity),
+        }
+        Ok(())
+    }
+
+    async fn hand_over(&self, deployment: &str, replicas: i64) -> Result<(), Error> {
+        let kind = ChildKind::Deployment.kind();
+        let key = kind.key(Some(self.namespace), deployment);
+        match self.context.writer.hand_over_replicas(&kind, &key, &replicas.into()).await {
+            Ok(()) => Ok(()),
+            // Another manager owns the field by now: it keeps its value.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Why a Job has no pod: the newest Warning among its Events.
+    pub(super) async fn pod_problem(&self, job: &Job) -> Option<String> {
+        let kind = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
+        let selection = Selection {
+            namespace: Some(self.namespace.to_owned()),
+            fields: Some(format!("involvedObject.uid={},type=Warning", job.identity.uid)),
+            ..Selection::default()
+        };
+        let mut events = self.context.writer.cluster().list(&kind, selection).take(50);
+        let mut newest: Option<(Option<Timestamp>, String)> = None;
+        while let Some(Ok(event)) = events.next().await {
+            let text = |field: &str| event[field].as_str().unwrap_or_default();
+            if ENDS.contains(&text("reason")) {
+                continue;
+            }
+            let when = text("lastTimestamp").parse().ok().or_else(|| text("eventTime").parse().ok());
+            if newest.as_ref().is_none_or(|(known, _)| *known <= when) {
+                let message = mainstay_api::conditions::cut(text("message"), 512).replace(char::is_control, " ");
+                newest = Some((when, format!("{}: {message}", text("reason"))));
+            }
+        }
+        newest.map(|(_, text)| text)
+    }
+}
+
+/// The condition update for an address that cannot change hands.
+fn not_moved(step: &Step, error: &Error) -> Option<ConditionUpdate> {
+    let (Step::GiveAddress { serves, .. } | Step::TakeAddress { serves, .. }) = step else { return None };
+    let status = if *serves { Status::True } else { Status::False };
+    let message = format!("the address of the Function cannot change hands: {}", chain(error));
+    let update = ConditionUpdate::new(Type::Running, status, Reason::ServiceFailed, message);
+    Some(ConditionUpdate { outdated: *serves, ..update })
+}
+
+fn refusal(put: &Put, message: String) -> ConditionUpdate {
+    ConditionUpdate { outdated: put.outdated, ..failed(put.child_kind, put.condition, message) }
+}
+
+fn failed(child_kind: ChildKind, condition: Type, message: String) -> ConditionUpdate {
+    let reason = if matches!(child_kind, ChildKind::Service | ChildKind::KnativeService) {
+        Reason::ServiceFailed
+    } else {
+        Reason::ApplyFailed
+    };
+    ConditionUpdate::new(condition, Status::False, reason, message)
+}
+
+/// The condition update for a child that cannot be reverted.
+pub(super) fn not_put_back(key: &Key, why: &str) -> Option<ConditionUpdate> {
+    let mut all = ChildKind::ALL.into_iter().chain([ChildKind::KnativeService]);
+    let child_kind = all.find(|child_kind| key.is(&child_kind.kind().group, &child_kind.kind().kind))?;
+    let condition = match child_kind {
+        ChildKind::ConfigMap => Type::ConfigurationReady,
+        ChildKind::Job => Type::BuildReady,
+        ChildKind::Pod
+        | ChildKind::Deployment
+        | ChildKind::Service
+        | ChildKind::Autoscaler
+        | ChildKind::KnativeService => Type::Running,
+    };
+    Some(failed(child_kind, condition, format!("{} {} cannot be put back: {why}", key.kind, key.name)))
+}

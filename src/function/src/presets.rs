@@ -1,0 +1,158 @@
+//! Presets: named defaults for the numbers of pods and resources, which a Function's labels choose.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::quantity::Quantity;
+use mainstay_api::Amount;
+
+/// Numbers of pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReplicasPreset {
+    /// Minimum.
+    #[serde(default)]
+    pub min: Option<i64>,
+    /// Maximum.
+    #[serde(default)]
+    pub max: Option<i64>,
+}
+
+/// CPU and memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ResourcesPreset {
+    /// CPU request.
+    #[serde(default)]
+    pub request_cpu: Option<Amount>,
+    /// Memory request.
+    #[serde(default)]
+    pub request_memory: Option<Amount>,
+    /// CPU limit.
+    #[serde(default)]
+    pub limit_cpu: Option<Amount>,
+    /// Memory limit.
+    #[serde(default)]
+    pub limit_memory: Option<Amount>,
+}
+
+/// Presets by name, and the default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Presets<T> {
+    /// All of them.
+    pub all: BTreeMap<String, T>,
+    /// Name of the default one.
+    pub default: String,
+}
+
+/// The result of choosing by a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chosen<'a, T> {
+    /// An existing preset, or the default.
+    Known(&'a T),
+    /// The label names a preset that does not exist; the default is used.
+    Unknown(&'a T),
+}
+
+impl<T> Presets<T> {
+    pub(super) fn of(default: &str, all: impl IntoIterator<Item = (&'static str, T)>) -> Self {
+        let all = all.into_iter().map(|(name, preset)| (name.to_owned(), preset)).collect();
+        Self { all, default: default.to_owned() }
+    }
+
+    /// The default preset; [`Settings`](super::Settings) always has one.
+    pub fn fallback(&self) -> Option<&T> {
+        self.all.get(&self.default)
+    }
+
+    /// The preset that a label's value chooses.
+    pub fn choose(&self, label: Option<&str>) -> Option<Chosen<'_, T>> {
+        let fallback = self.fallback()?;
+        Some(match label.filter(|name| !name.is_empty()) {
+            None => Chosen::Known(fallback),
+            Some(name) => self.all.get(name).map_or(Chosen::Unknown(fallback), Chosen::Known),
+        })
+    }
+
+    /// Names of the presets, for messages.
+    pub fn names(&self) -> String {
+        self.all.keys().cloned().collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl ResourcesPreset {
+    /// All amounts.
+    pub(super) fn amounts(&self) -> [Option<&Amount>; 4] {
+        let Self { request_cpu, request_memory, limit_cpu, limit_memory } = self;
+        [request_cpu, request_memory, limit_cpu, limit_memory].map(Option::as_ref)
+    }
+
+    /// This preset; what is missing or zero comes from `fallback`.
+    pub(super) fn or(&self, fallback: &Self) -> Self {
+        let pick = |own: &Option<Amount>, other: &Option<Amount>| {
+            let own = own.as_ref().filter(|amount| !Quantity::parse(&amount.0).is_some_and(Quantity::is_zero));
+            own.or(other.as_ref()).cloned()
+        };
+        Self {
+            request_cpu: pick(&self.request_cpu, &fallback.request_cpu),
+            request_memory: pick(&self.request_memory, &fallback.request_memory),
+            limit_cpu: pick(&self.limit_cpu, &fallback.limit_cpu),
+            limit_memory: pick(&self.limit_memory, &fallback.limit_memory),
+        }
+    }
+
+    /// This preset with a memory limit of at least `least`.
+    pub(super) fn with_memory(mut self, least: &Amount) -> Self {
+        let size = |amount: &Amount| Quantity::parse(&amount.0);
+        if let Some(limit) = self.limit_memory.as_mut().filter(|limit| size(limit) < size(least)) {
+            limit.clone_from(least);
+        }
+        self
+    }
+
+    fn of([request_cpu, request_memory, limit_cpu, limit_memory]: [&str; 4]) -> Self {
+        Self {
+            request_cpu: Some(request_cpu.into()),
+            request_memory: Some(request_memory.into()),
+            limit_cpu: Some(limit_cpu.into()),
+            limit_memory: Some(limit_memory.into()),
+        }
+    }
+}
+
+/// Numbers of pods: the default is `S`.
+pub fn replicas() -> Presets<ReplicasPreset> {
+    let of = |min, max| ReplicasPreset { min: Some(min), max: Some(max) };
+    Presets::of("S", [("S", of(1, 1)), ("M", of(1, 2)), ("L", of(1, 5)), ("XL", of(1, 10))])
+}
+
+/// Resources of a serving pod: the default is `M`. A memory limit below the runtime's minimum
+/// ([`least_memory`](crate::runtimes::Runtime::least_memory)) is raised to it.
+pub fn function() -> Presets<ResourcesPreset> {
+    let of = ResourcesPreset::of;
+    Presets::of(
+        "M",
+        [
+            ("XS", of(["10m", "16Mi", "25m", "32Mi"])),
+            ("S", of(["25m", "32Mi", "50m", "64Mi"])),
+            ("M", of(["50m", "64Mi", "100m", "128Mi"])),
+            ("L", of(["100m", "128Mi", "200m", "256Mi"])),
+            ("XL", of(["200m", "256Mi", "400m", "512Mi"])),
+        ],
+    )
+}
+
+/// Resources of a build: the default is `normal`.
+pub fn build() -> Presets<ResourcesPreset> {
+    let of = ResourcesPreset::of;
+    Presets::of(
+        "normal",
+        [
+            ("local-dev", of(["200m", "200Mi", "400m", "400Mi"])),
+            ("slow", of(["400m", "400Mi", "700m", "700Mi"])),
+            ("normal", of(["700m", "700Mi", "1100m", "1100Mi"])),
+            ("fast", of(["1100m", "1100Mi", "1700m", "1700Mi"])),
+        ],
+    )
+}

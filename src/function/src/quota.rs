@@ -1,0 +1,145 @@
+//! Tracks ResourceQuotas, and finds the namespaces whose quotas allow more than before.
+//!
+//! Invariant: a change that only uses up more of a quota is not reported.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::quantity::Quantity;
+use mainstay_cluster::WatchEvent;
+
+/// Namespace and name of a ResourceQuota.
+type Name = (String, String);
+
+/// The ResourceQuotas as seen by their watch.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    known: HashMap<Name, Quota>,
+    /// Those in the current list.
+    fresh: HashSet<Name>,
+}
+
+/// One ResourceQuota.
+#[derive(Debug, Default, PartialEq)]
+struct Quota {
+    /// `spec.hard` and `status.hard`.
+    hard: [Amounts; 2],
+    used: Amounts,
+}
+
+type Amounts = BTreeMap<String, Quantity>;
+
+impl Quotas {
+    /// Handles an event. Returns the namespaces whose quotas allow more than before.
+    pub(super) fn observe(&mut self, event: &WatchEvent) -> Vec<String> {
+        match event {
+            WatchEvent::Begin => {
+                self.fresh.clear();
+                Vec::new()
+            }
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+                let Some(name) = name_of(live) else { return Vec::new() };
+                if matches!(event, WatchEvent::Initial(_)) {
+                    self.fresh.insert(name.clone());
+                }
+                let now = Quota::of(live);
+                let before = self.known.get(&name);
+                let is_eased = before.is_some_and(|before| now.leaves_more_than(before));
+                let namespace = name.0.clone();
+                self.known.insert(name, now);
+                is_eased.then_some(namespace).into_iter().collect()
+            }
+            WatchEvent::Unreadable(live, _) => {
+                self.fresh.extend(name_of(live));
+                Vec::new()
+            }
+            WatchEvent::Deleted(live) => {
+                let Some(name) = name_of(live) else { return Vec::new() };
+                self.known.remove(&name);
+                vec![name.0]
+            }
+            WatchEvent::Synced(_) => {
+                let fresh = std::mem::take(&mut self.fresh);
+                let gone = self.known.extract_if(|name, _| !fresh.contains(name));
+                gone.map(|((namespace, _), _)| namespace).collect()
+            }
+            WatchEvent::Failed(_) | WatchEvent::Resumed => Vec::new(),
+        }
+    }
+}
+
+impl Quota {
+    fn of(live: &Value) -> Self {
+        let amounts = |path: &str| {
+            let given = live.pointer(path).and_then(Value::as_object).into_iter().flatten();
+            given.filter_map(|(name, amount)| Some((name.clone(), Quantity::parse(amount.as_str()?)?))).collect()
+        };
+        Self { hard: [amounts("/spec/hard"), amounts("/status/hard")], used: amounts("/status/used") }
+    }
+
+    fn leaves_more_than(&self, before: &Self) -> bool {
+        let is_raised = |now: &Amounts, before: &Amounts| {
+            before.iter().any(|(name, amount)| now.get(name).is_none_or(|now| now > amount))
+        };
+        let is_freed = || self.used.iter().any(|(name, now)| before.used.get(name).is_some_and(|used| now < used));
+        self.hard.iter().zip(&before.hard).any(|(now, before)| is_raised(now, before)) || is_freed()
+    }
+}
+
+fn name_of(live: &Value) -> Option<Name> {
+    let text = |field: &str| live["metadata"][field].as_str().map(str::to_owned);
+    Some((text("namespace")?, text("name")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use WatchEvent::{Applied, Begin, Deleted, Initial, Resumed, Synced};
+    use serde_json::json;
+
+    fn quota(namespace: &str, hard: &str, used: &str) -> Value {
+        json!({
+            "metadata": {"namespace": namespace, "name": "q"}, "spec": {"hard": {"pods": hard}},
+            "status": {"hard": {"pods": hard}, "used": {"pods": used}},
+        })
+    }
+
+    /// The namespaces that allow more after the last of these events.
+    fn raised(events: impl IntoIterator<Item = WatchEvent>) -> Vec<String> {
+        let mut quotas = Quotas::default();
+        events.into_iter().map(|event| quotas.observe(&event)).last().unwrap_or_default()
+    }
+
+    fn after_first(event: WatchEvent) -> Vec<String> {
+        raised([Begin, Initial(quota("a", "1", "1")), Synced(String::new()), event])
+    }
+
+    #[test]
+    fn there_is_more_room_when_a_quota_is_raised_used_less_or_gone() {
+        assert_eq!(after_first(Applied(quota("a", "2", "1"))), ["a"]);
+        assert_eq!(after_first(Applied(quota("a", "1", "0"))), ["a"]);
+        assert_eq!(after_first(Applied(quota("a", "1500m", "1"))), ["a"]);
+        assert_eq!(after_first(Deleted(quota("a", "1", "1"))), ["a"]);
+        let mut other = quota("a", "1", "1");
+        other["spec"]["hard"] = json!({"count/jobs.batch": "1"});
+        assert_eq!(after_first(Applied(other)), ["a"], "what was limited is not any more");
+        let missed = [Begin, Initial(quota("a", "1", "1")), Synced(String::new()), Begin, Synced(String::new())];
+        assert_eq!(raised(missed), ["a"], "deleted while nobody watched");
+        let missed =
+            [Begin, Initial(quota("a", "1", "1")), Synced(String::new()), Begin, Initial(quota("a", "2", "1"))];
+        assert_eq!(raised(missed), ["a"], "raised while nobody watched");
+    }
+
+    #[test]
+    fn there_is_no_more_room_when_it_is_lowered_used_up_new_or_the_same() {
+        let none: [&str; 0] = [];
+        assert_eq!(after_first(Applied(quota("a", "1", "1"))), none);
+        assert_eq!(after_first(Applied(quota("a", "1000m", "1"))), none);
+        assert_eq!(after_first(Applied(quota("a", "0", "1"))), none);
+        assert_eq!(after_first(Applied(quota("a", "1", "2"))), none);
+        assert_eq!(after_first(Applied(quota("b", "9", "0"))), none);
+        assert_eq!(after_first(Resumed), none);
+        assert_eq!(raised([Begin, Initial(quota("a", "1", "1")), Synced(String::new())]), none);
+    }
+}

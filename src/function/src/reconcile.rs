@@ -1,0 +1,575 @@
+//! The task of one Function: waits until something changed, reconciles, and reports.
+//!
+//! Invariant: every reconcile ends in a status, whether it succeeds or fails; if nothing changed, nothing is written.
+//! Invariant: waiting sends no requests, except for the ref lookup at the remote.
+
+use std::collections::{BTreeMap, HashSet};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::Settings;
+use super::build_queue::Admission;
+use super::child_kind::ChildKind;
+use super::child_set::Children;
+use super::child_state::{Job, Progress};
+use super::context::{Context, Input, no_memory};
+use super::credentials::{self, Credentials};
+use super::flavour::Flavour;
+use super::knative_presence::Presence;
+use super::name_conflict::NameConflict;
+use super::named_secrets::NamedSecrets;
+use super::perform;
+use super::pod_secrets::PodSecrets;
+use super::polling::{Polling, Source};
+use super::quotas::Waiting;
+use super::refusals::RefusedWrite;
+use super::repository;
+use super::resolve::{BoundSecret, reason, resolve, text};
+use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved};
+use super::status::Reconciled;
+use super::tag;
+use crate::bindings::{Bound, Taken};
+use mainstay_api::DriftPolicy;
+use mainstay_api::Function;
+use mainstay_api::function::FunctionStatus;
+use mainstay_api::function_conditions::{Reason, Status, Type};
+use mainstay_api::git_repository::{GitRepositorySpec, PinnedHostKey};
+use mainstay_cluster::secrets::{Followed, Known};
+use mainstay_cluster::{Error, Kind};
+use mainstay_engine::managed::{History, Policy};
+use mainstay_git::SharedHostKeys;
+use mainstay_git::{Consumer, ConsumerKind};
+use mainstay_object::failure::{Class, caught};
+use mainstay_object::{Key, Owner};
+
+/// Bytes of a source from which on few are reconciled at the same time.
+const LARGE_SOURCE: usize = 64 << 10;
+const FAR: Duration = Duration::from_secs(86_400);
+
+/// Reconciles one Function until it is gone or `stop` is cancelled.
+pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+    let Some(first) = input.borrow().clone() else {
+        context.source.set_remote(&Consumer::new(ConsumerKind::Function, &namespace, &name), None);
+        return;
+    };
+    let uid = first.metadata.uid.clone().unwrap_or_default();
+    let owner = Owner::function(&namespace, &name);
+    let notifier = context.cache.register(&owner, &namespace, &uid);
+    let bindings = context.bindings.enter(&namespace, &name);
+    let known = async { tokio::join!(context.cache.complete(), context.bindings.known()) };
+    if stop.run_until_cancelled(known).await.is_none() {
+        return;
+    }
+    // Which Secrets are credentials is known once all Functions are.
+    let mut listed = context.secrets.of_functions().listed();
+    if stop.run_until_cancelled(listed.wait_for(|listed| *listed)).await.is_none() {
+        return;
+    }
+    let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
+    let policy =
+        Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
+    context.writer.set_policy(&owner, policy, History::default());
+    let drifted = context.writer.notifier(&owner);
+    let mut repositories = context.repositories.listen();
+    let mut of_receivers = context.secrets.of_receivers().listen();
+    let mut of_functions = context.secrets.of_functions().listen();
+    let mut settings = context.settings_changes();
+    let mut poll_now = context.poll_now.subscribe();
+    let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
+    let mut pushed = context.pushes.subscribe(&consumer);
+    let mut knative = context.cache.knative().presence();
+    let mut repository = None;
+    loop {
+        let Some(function) = input.borrow_and_update().clone() else { break };
+        repositories.mark_unchanged();
+        of_receivers.mark_unchanged();
+        of_functions.mark_unchanged();
+        settings.mark_unchanged();
+        knative.mark_unchanged();
+        task.follow_bindings(&name, &function);
+        let credentials = task.credentials_for(&function);
+        let found = Some(task.repository_of(&function));
+        if std::mem::replace(&mut repository, found).is_some_and(|old| Some(&old) != repository.as_ref()) {
+            task.polling.poll_now();
+        }
+        if poll_now.has_changed().unwrap_or(false) {
+            poll_now.mark_unchanged();
+            task.polling.poll_now();
+        }
+        if function.metadata.deletion_timestamp.is_some() {
+            // Its children are garbage collected by their owner references.
+            break;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = task.reconcile_or_fail(&function, &credentials) => {}
+        }
+        loop {
+            let due = task.due();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = input.changed() => if changed.is_err() { return },
+                () = notifier.notified() => {}
+                () = bindings.notified() => {}
+                () = drifted.notified() => if !(task.forget_resumed() | task.fails_otherwise()) { continue },
+                // A change of another object costs only this comparison.
+                _ = repositories.changed() => {
+                    let is_same = Some(task.repository_of(&function)) == repository;
+                    if is_same && task.credentials_for(&function) == credentials {
+                        continue;
+                    }
+                }
+                _ = of_receivers.changed() => if task.credentials_for(&function) == credentials { continue },
+                _ = of_functions.changed() => if task.credentials_for(&function) == credentials { continue },
+                () = task.others_changed() => {}
+                _ = settings.changed() => {}
+                _ = knative.changed() => if !task.uses_knative { continue },
+                _ = poll_now.changed() => poll_now.mark_changed(),
+                _ = pushed.changed() => {
+                    task.polling.pushed(*pushed.borrow_and_update());
+                    continue;
+                }
+                () = sleep_until(due.into()) => {}
+            }
+            break;
+        }
+    }
+    context.writer.forget_owner(&owner);
+    context.bindings.leave(&namespace, &name);
+    task.polling.end(&context);
+    context.pushes.remove(&consumer);
+    context.set_metrics(&owner, None);
+    context.forget(&owner);
+    context.cache.unregister(&owner, &namespace, &uid);
+    // Nothing is written while it is being deleted; a new Function with this name has another task.
+    while input.borrow_and_update().is_some() {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+pub(super) struct Task {
+    pub(super) context: Arc<Context>,
+    pub(super) owner: Owner,
+    pub(super) namespace: Arc<str>,
+    pub(super) uid: String,
+    /// The status as last written.
+    pub(super) status: FunctionStatus,
+    pub(super) state: ReconcileState,
+    polling: Polling,
+    /// Failures in a row to write the status.
+    pub(super) failed_writes: u32,
+    due: Option<Instant>,
+    /// The parts of the Function that the last reconcile saw.
+    seen: Option<ObservedSpec>,
+    /// The registry and package Secrets, in the order of [`Settings::secrets`](super::Settings::secrets).
+    secrets: [Followed; 3],
+    /// The host keys that hold for all repositories.
+    host_keys: watch::Receiver<SharedHostKeys>,
+    credentials: Vec<Known>,
+    pub(super) events_read: Option<Instant>,
+    /// Changed children under break glass.
+    pub(super) paused: HashSet<Key>,
+    /// The object that has the name of a child and belongs to another owner.
+    pub(super) name_conflict: Option<NameConflict>,
+    /// Waits for the quota that refused a write.
+    pub(super) quota: Option<Waiting>,
+    /// Changed children that cannot be reverted, with the cause.
+    not_put_back: Vec<(Key, String)>,
+    /// How long each condition took to become True.
+    pub(super) took: [Option<Duration>; 3],
+    named_secrets: NamedSecrets,
+    /// What ServiceBindingUsages hand to it.
+    bound: Vec<Bound>,
+    pod_secrets: PodSecrets,
+    /// Reconciles in a row that panicked.
+    panics: u32,
+    /// Whether it runs on Knative, or is to.
+    uses_knative: bool,
+}
+
+/// The parts of a Function whose change resets retries.
+#[derive(Clone, Debug, PartialEq)]
+struct ObservedSpec {
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Task {
+    fn new(context: Arc<Context>, owner: Owner, namespace: String, uid: String, function: &Function) -> Self {
+        let name = function.metadata.name.as_deref().unwrap_or_default();
+        let status = function.status.clone().unwrap_or_default();
+        Self {
+            polling: Polling::new(&namespace, name, &status),
+            host_keys: context.source.host_keys(),
+            secrets: context.settings().secrets().map(|name| context.secrets.follow(&namespace, name)),
+            context,
+            owner,
+            namespace: namespace.into(),
+            uid,
+            status,
+            state: ReconcileState::default(),
+            failed_writes: 0,
+            due: None,
+            seen: None,
+            credentials: Vec::new(),
+            events_read: None,
+            paused: HashSet::new(),
+            name_conflict: None,
+            quota: None,
+            not_put_back: Vec::new(),
+            took: [None; 3],
+            named_secrets: NamedSecrets::default(),
+            bound: Vec::new(),
+            pod_secrets: PodSecrets::default(),
+            panics: 0,
+            uses_knative: false,
+        }
+    }
+
+    /// Follows the Secrets that the settings name.
+    fn follow_secrets(&mut self, settings: &Settings) {
+        for (followed, name) in self.secrets.iter_mut().zip(settings.secrets()) {
+            if followed.of().1 != name {
+                *followed = self.context.secrets.follow(&self.namespace, name);
+            }
+        }
+    }
+
+    /// What ServiceBindingUsages hand to it now.
+    fn follow_bindings(&mut self, name: &str, function: &Function) {
+        let labels = function.spec.labels.iter().flatten().map(|(key, _)| key);
+        self.bound = self.context.bindings.of(&self.namespace, name, labels);
+    }
+
+    /// What of that the code may have, and says so of the rest.
+    fn take_bound(&self, credentials: &Credentials) -> Vec<BoundSecret> {
+        let refusal = |bound: &Bound| credentials.refusal_of_bound(&bound.secret);
+        let judge = |bound: &Bound| (bound.clone(), refusal(bound).map_or(Taken::Bound, Taken::Refused));
+        let taken: Vec<(Bound, Taken)> = self.bound.iter().map(judge).collect();
+        let allowed = taken.iter().filter(|(_, taken)| *taken == Taken::Bound);
+        let secrets = allowed
+            .map(|(bound, _)| BoundSecret { prefix: bound.prefix.clone(), secret: bound.secret.clone() })
+            .collect();
+        self.context.bindings.taken(&self.namespace, self.owner.resource().name(), taken);
+        secrets
+    }
+
+    fn due(&self) -> Instant {
+        let first = [self.due, self.polling.due()].into_iter().flatten().min();
+        first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
+    }
+
+    /// The GitRepository of a Git Function and its pinned host keys; an error if it is unknown whether it exists.
+    fn repository_of(&self, function: &Function) -> Result<Option<(GitRepositorySpec, Vec<PinnedHostKey>)>, String> {
+        let is_git = function.spec.kind.as_deref() == Some("git") && function.spec.own_repository().is_none();
+        let Some(source) = Some(function.spec.source.trim()).filter(|_| is_git) else { return Ok(None) };
+        let repositories = &self.context.repositories;
+        match (repositories.get(&self.namespace, source), repositories.problem(&self.namespace, source)) {
+            (Some(repository), _) => {
+                let pinned = repository.status.as_ref().map(|status| status.pinned_host_keys.clone());
+                Ok(Some((repository.spec.clone(), pinned.unwrap_or_default())))
+            }
+            (None, Some(why)) => Err(why),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The Secrets that its code may not read, and its own repository is not read with, if it names any; an error if they are
+    /// unknown.
+    fn credentials_for(&self, function: &Function) -> Result<Credentials, String> {
+        let (settings, repositories) = (self.context.settings(), &self.context.repositories);
+        if credentials::named(&function.spec).next().is_none() && self.bound.is_empty() {
+            return Ok(Credentials::default());
+        }
+        if let Some(why) = repositories.unknown() {
+            return Err(format!("GitRepositories cannot be read: {why}"));
+        }
+        if let Some(name) = repositories.unreadable_in(&self.namespace) {
+            return Err(format!("GitRepository {name} cannot be read"));
+        }
+        let Some(of_receivers) = self.context.secrets.of_receivers().of(&self.namespace) else {
+            return Err("Receivers have not been listed yet".to_owned());
+        };
+        let all = repositories.in_namespace(&self.namespace);
+        let of_repositories = Credentials::new(&settings, all.iter().map(|repository| &repository.spec));
+        // Those of Functions are listed since this task began.
+        let of_functions = self.context.secrets.of_functions().of(&self.namespace).unwrap_or_default();
+        Ok(of_repositories.and_of_receivers(of_receivers).and_of_functions(of_functions))
+    }
+
+    /// The same, and those of the Secrets that are credentials by their own account.
+    async fn all_credentials(
+        &mut self,
+        function: &Function,
+        by_name: &Result<Credentials, String>,
+    ) -> Result<Credentials, String> {
+        let cluster = self.context.writer.cluster();
+        let by_name = by_name.as_ref().map_err(Clone::clone)?;
+        let found = self.named_secrets.look(cluster, &self.namespace, &function.spec, &self.bound).await;
+        let unread = |(name, error): (String, Error)| format!("Secret {name} cannot be read: {}", error.cause_text());
+        found.map(|found| by_name.and(found)).map_err(unread)
+    }
+
+    /// Waits until a Secret or the host keys change, a name conflict is gone, or a quota allows more.
+    async fn others_changed(&mut self) {
+        let gone = async {
+            match &mut self.name_conflict {
+                Some(other) => other.gone().await,
+                None => pending().await,
+            }
+        };
+        let raised = async {
+            match &mut self.quota {
+                Some(waiting) => waiting.raised().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secrets_mut())) => return,
+            () = self.pod_secrets.changed() => return,
+            _ = self.host_keys.changed() => return self.polling.host_keys_changed(),
+            () = gone => {}
+            () = raised => {}
+        }
+        // The write that was refused for it may be retried.
+        self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
+    }
+
+    /// A reconcile. One that panics has failed, and is tried again after a while.
+    async fn reconcile_or_fail(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
+        let (context, began) = (Arc::clone(&self.context), Instant::now());
+        let result = caught(context.liveness.track(self.reconcile(function, credentials))).await;
+        context.took(began.elapsed());
+        let Err(panicked) = result else {
+            self.panics = 0;
+            return;
+        };
+        self.panics += 1;
+        self.due = None;
+        // It keeps nobody waiting for a build that it does not come to begin.
+        context.cache.withdraw(&self.owner);
+        let reconciled = Reconciled {
+            updates: vec![ConditionUpdate::new(
+                Type::ConfigurationReady,
+                Status::False,
+                Reason::InternalError,
+                panicked.to_string(),
+            )],
+            ..Reconciled::default()
+        };
+        // Whether this panics, too, changes nothing.
+        let _ = caught(Box::pin(self.report(function, &reconciled))).await;
+        let wait = Class::Bug.backoff().map(|backoff| backoff.delay(self.panics));
+        self.requeue_within(wait.unwrap_or(FAR));
+    }
+
+    /// Reconciles once and reports.
+    async fn reconcile(&mut self, function: &Function, credentials: &Result<Credentials, String>) {
+        let seen = ObservedSpec {
+            generation: function.metadata.generation,
+            labels: function.metadata.labels.clone(),
+            annotations: function.metadata.annotations.clone(),
+        };
+        let changed = self.seen.as_ref() != Some(&seen);
+        self.context.count(self.seen.is_none());
+        if changed {
+            self.seen = Some(seen);
+            self.polling.poll_now();
+        }
+        self.due = None;
+        self.polling.begin();
+        self.not_put_back = self.context.writer.not_put_back(&self.owner);
+        let is_large = function.spec.source.len() > LARGE_SOURCE;
+        // It is never closed.
+        let context = Arc::clone(&self.context);
+        let _permit = if is_large { context.large.acquire().await.ok() } else { None };
+        let mut function = function.clone();
+        function.status = Some(self.status.clone());
+        let reconciled = self.attempt(&function, credentials, changed).await;
+        self.polling.attempted(&self.context);
+        self.report(&function, &reconciled).await;
+    }
+
+    /// Forgets changed children whose break glass has ended; returns whether there were any.
+    fn forget_resumed(&mut self) -> bool {
+        let (waiting, writer) = (self.paused.len(), &self.context.writer);
+        self.paused.retain(|key| writer.is_paused(key));
+        self.paused.len() < waiting
+    }
+
+    /// Whether the children that cannot be reverted changed.
+    fn fails_otherwise(&self) -> bool {
+        self.context.writer.not_put_back(&self.owner) != self.not_put_back
+    }
+
+    pub(super) fn requeue_within(&mut self, wait: Duration) {
+        let at = Instant::now() + wait;
+        self.due = Some(self.due.map_or(at, |known| known.min(at)));
+    }
+
+    async fn attempt(
+        &mut self,
+        function: &Function,
+        credentials: &Result<Credentials, String>,
+        changed: bool,
+    ) -> Reconciled {
+        let refused = |reason: Reason, message: String| Reconciled {
+            updates: vec![ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message)],
+            ..Reconciled::default()
+        };
+        if let Some(bytes) = self.context.refused(&self.owner) {
+            self.context.cache.withdraw(&self.owner);
+            return refused(Reason::SourceTooLarge, no_memory(bytes));
+        }
+        let credentials = match self.all_credentials(function, credentials).await {
+            Ok(credentials) => credentials,
+            Err(why) => {
+                self.requeue_within(Duration::from_secs(10));
+                let place = if function.spec.own_secret().is_some() { "its spec" } else { "spec.env" };
+                let unknown = format!("which of the Secrets in {place} are credentials is unknown");
+                return refused(Reason::SourceUpdateFailed, format!("{unknown}: {why}"));
+            }
+        };
+        // They may change at any time, and a reconcile has one of them.
+        let settings = self.context.settings();
+        self.follow_secrets(&settings);
+        let bound_secrets = self.take_bound(&credentials);
+        let mut spec = match resolve(function, &settings, &credentials) {
+            Ok(spec) => spec,
+            Err(violations) => {
+                self.context.cache.withdraw(&self.owner);
+                return refused(reason(&violations), text(&violations));
+            }
+        };
+        self.uses_knative = spec.flavour == Flavour::Knative || self.status.serving.is_some();
+        if self.uses_knative {
+            self.context.cache.knative().set_used();
+        }
+        spec.bound_secrets = bound_secrets;
+        spec.secrets_digest = match self.pod_secrets.digest(&self.context.secrets, &spec).await {
+            Ok(digest) => digest,
+            Err(why) => {
+                self.requeue_within(Duration::from_secs(10));
+                return refused(Reason::SourceUpdateFailed, why);
+            }
+        };
+        let runtime = spec.runtime.name.to_owned();
+        let warnings = spec.warnings.clone();
+        let mut reconciled = Reconciled { runtime: Some(runtime), warnings: Some(warnings), ..Reconciled::default() };
+        let [external, default, packages] = &mut self.secrets;
+        let (external, default, _) = tokio::join!(external.known(), default.known(), packages.known());
+        let repository = match repository::choose(&settings, &external, &default, &spec) {
+            Ok(repository) => repository,
+            Err(why) => {
+                self.context.cache.withdraw(&self.owner);
+                self.polling.set_remote(&self.context, &spec).await;
+                let Reconciled { updates, .. } = refused(Reason::RegistryNotConfigured, why);
+                return Reconciled { updates, ..reconciled };
+            }
+        };
+        let children = self.context.cache.children(&self.namespace, &self.uid);
+        let source = match self.polling.source(&self.context, &spec, &children).await {
+            Ok(source) => source,
+            Err(unread) => {
+                self.context.cache.withdraw(&self.owner);
+                let Reconciled { updates, .. } = refused(unread.reason, unread.message);
+                return Reconciled { updates, ..reconciled };
+            }
+        };
+        self.note_credentials(&children, changed);
+        let (tree, access) = match &source {
+            Source::Inline => (None, None),
+            Source::Git(found) => (Some(&found.0), Some(&found.1)),
+        };
+        let content = tree.map(super::git::Tree::content);
+        let since = tag::resolved_since(&spec.base, &settings, jiff::Timestamp::now());
+        let recipe = tag::recipe(&spec, content.as_deref(), &settings.platform, since);
+        let resolved = Resolved {
+            function: &spec,
+            recipe: &recipe,
+            repository: &repository,
+            git: tree.zip(access),
+            settings: &settings,
+        };
+        let cache = &self.context.cache;
+        let admission = cache.admission(&self.owner);
+        let mut decision = self.decide(&resolved, &children, admission);
+        if decision.in_queue && admission == Admission::Absent {
+            decision = self.decide(&resolved, &children, cache.enqueue(&self.owner, &self.namespace));
+        }
+        if let Some(unread) = self.polling.unread().filter(|_| tree.is_some()) {
+            decision.attribute(ConditionUpdate::new(
+                Type::ConfigurationReady,
+                Status::False,
+                unread.reason,
+                &unread.message,
+            ));
+        }
+        for update in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
+            decision.attribute(update);
+        }
+        // In a box, because reconciles that wait for their source have no use for the room.
+        let outcome = Box::pin(self.perform(&decision)).await;
+        reconciled.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
+        reconciled.record.clone_from(&outcome.reconciled.record);
+        reconciled.updates = outcome.reconciled.updates;
+        reconciled.confirmed = outcome.reconciled.confirmed;
+        reconciled
+    }
+
+    fn decide(&self, resolved: &Resolved<'_>, children: &Children, admission: Admission) -> Decision {
+        let writer = &self.context.writer;
+        let knative = self.context.cache.knative().presence().borrow().clone();
+        if knative == Presence::Absent {
+            // Nothing is to be put back.
+            let kind = ChildKind::KnativeService.kind();
+            writer.remove(&self.owner, &kind.key(Some(&self.namespace), &resolved.function.name));
+        }
+        let observed = Observed {
+            knative: &knative,
+            children,
+            status: &self.status,
+            kept: &|key| writer.kept_source(&self.owner, key),
+            may_rest: &|name| writer.may_rest(&ChildKind::Deployment.kind().key(Some(&self.namespace), name)),
+            admission,
+            state: &self.state,
+        };
+        stage::decide(resolved, &observed, self.context.now())
+    }
+
+    /// After a change that may fix it, a failed build is retried at once, and so is one that fails later.
+    fn note_credentials(&mut self, children: &Children, changed: bool) {
+        let known = self.secrets.iter().chain(self.polling.secrets()).map(|secret| secret.taken().clone());
+        let known = known.collect::<Vec<_>>();
+        let first = self.credentials.is_empty();
+        let differ = std::mem::replace(&mut self.credentials, known) != self.credentials;
+        if differ || changed {
+            // The refused write may be accepted now.
+            self.state.refused.iter_mut().for_each(RefusedWrite::reset_backoff);
+        }
+        if !first && (differ || changed) {
+            // A running build started with the old credentials and may fail for that.
+            let may_fail = |job: &&Job| match job.progress {
+                Progress::Failed { .. } => true,
+                Progress::Running => differ,
+                Progress::Complete => false,
+            };
+            let newest = children.jobs.iter().filter(may_fail).max_by_key(|job| (job.created, job.attempt));
+            self.state.retry_now = newest.map(|job| job.identity.name.clone());
+        }
+    }
+}
+
+/// The kind Function.
+pub fn functions() -> Kind {
+    Kind::custom("serverless.kyma-project.io", "v1alpha1", "Function", "functions", true, true)
+}

@@ -1,0 +1,233 @@
+//! Errors of a registry.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use mainstay_object::failure::Class;
+
+/// A failed attempt; the cause is its source.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempt} {registry}")]
+pub struct Error {
+    /// The attempt, up to the name of the registry.
+    pub attempt: &'static str,
+    /// Host and port of the registry.
+    pub registry: String,
+    /// The cause.
+    #[source]
+    pub fault: Fault,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The connection failed or broke.
+    #[error("{what}")]
+    Network {
+        /// The innermost cause.
+        what: String,
+    },
+    /// A deadline passed.
+    #[error("it took longer than {} s: {what}", after.as_secs())]
+    Timeout {
+        /// The deadline.
+        after: Duration,
+        /// The operation that timed out.
+        what: &'static str,
+    },
+    /// 401 or 403.
+    #[error("{by} answered {status} {}", refusal(*status, *anonymous))]
+    Denied {
+        /// The registry, or its token server.
+        by: &'static str,
+        /// Status.
+        status: u16,
+        /// Whether no login was sent.
+        anonymous: bool,
+    },
+    /// Another error status.
+    #[error("it answered {status}{}{}", code.as_ref().map(|code| format!(" {code}")).unwrap_or_default(), meaning(*status, code.as_deref()))]
+    Status {
+        /// Status.
+        status: u16,
+        /// Code of the distribution specification.
+        code: Option<String>,
+    },
+    /// There is no room for what was to be stored.
+    #[error("its volume is full (it answered {status})")]
+    Full {
+        /// Status.
+        status: u16,
+    },
+    /// A redirect that is not followed.
+    #[error("it leads to {to}, which is not followed: {why}")]
+    Redirect {
+        /// Host.
+        to: String,
+        /// Why it is not followed.
+        why: &'static str,
+    },
+    /// The bytes do not match their digest.
+    #[error("{what} has not the digest that was asked for")]
+    Digest {
+        /// The blob or manifest that was read or stored.
+        what: &'static str,
+    },
+    /// The registry cannot read what it has noted of the image's parts.
+    #[error("it cannot read which parts of the image it has (it answered {status} DIGEST_INVALID)")]
+    Parts {
+        /// Status.
+        status: u16,
+    },
+    /// An answer is too large.
+    #[error("{what} is longer than {limit} bytes")]
+    TooLarge {
+        /// The blob or manifest that was read.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// An answer violates the protocol.
+    #[error("it does not speak the distribution protocol: {why}")]
+    Protocol {
+        /// How.
+        why: &'static str,
+    },
+    /// `ca.crt` is invalid.
+    #[error("ca.crt of the registry Secret holds no certificates in PEM")]
+    Authorities,
+    /// The content to push could not be read.
+    #[error("could not read what is to be pushed")]
+    Content(#[source] std::io::Error),
+    /// The content to push comes from another registry, which failed.
+    #[error("the other registry failed")]
+    Other(#[source] Box<Error>),
+}
+
+fn refusal(status: u16, anonymous: bool) -> &'static str {
+    match (status, anonymous) {
+        (_, true) => "to a request without credentials",
+        // Registries answer like this to accounts without permission, and to those over their quota.
+        (403, false) => "to these credentials (they lack the right, or a quota is used up)",
+        (_, false) => "to these credentials",
+    }
+}
+
+fn meaning(status: u16, code: Option<&str>) -> &'static str {
+    match status {
+        _ if code.is_some_and(is_lost_upload) => " (it has lost the upload: it was restarted, or its volume is full)",
+        404 => " (there is no such repository or image, or this account does not see it)",
+        413 => " (it or a proxy before it takes no uploads of this size)",
+        429 => " (too many requests)",
+        _ => "",
+    }
+}
+
+impl Fault {
+    /// The class of the failure.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Denied { .. } => Class::Denied,
+            Self::Network { .. }
+            | Self::Timeout { .. }
+            | Self::Digest { .. }
+            | Self::Full { .. }
+            | Self::Parts { .. }
+            | Self::Content(_) => Class::Unavailable,
+            Self::Status { status, code } => match status {
+                429 | 500.. => Class::Unavailable,
+                _ if code.as_deref().is_some_and(|code| forgotten(code) || is_lost_upload(code)) => Class::Unavailable,
+                _ => Class::Invalid,
+            },
+            Self::Redirect { .. } | Self::TooLarge { .. } | Self::Protocol { .. } | Self::Authorities => Class::Invalid,
+            Self::Other(error) => error.fault.class(),
+        }
+    }
+
+    /// Whether the same request may succeed soon: a full volume stays full, and gets no emptier by what each attempt leaves
+    /// there; a forgotten blob has to be pushed again.
+    pub(crate) fn may_pass(&self) -> bool {
+        !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.has_forgotten()
+    }
+
+    /// Whether the registry says that the bytes do not match the digest.
+    pub(crate) fn is_about_content(&self) -> bool {
+        match self {
+            Self::Status { code: Some(code), .. } => matches!(code.as_str(), "DIGEST_INVALID" | "SIZE_INVALID"),
+            Self::Content(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the registry does not know the upload any more, or not as it was.
+    pub(super) fn is_about_upload(&self) -> bool {
+        matches!(self, Self::Status { code: Some(code), .. } if is_lost_upload(code))
+    }
+
+    /// Whether the registry lacks a blob of the manifest, or cannot tell that it has it.
+    pub(crate) fn lacks_parts(&self) -> bool {
+        matches!(self, Self::Parts { .. }) || self.has_forgotten()
+    }
+
+    fn has_forgotten(&self) -> bool {
+        matches!(self, Self::Status { code: Some(code), .. } if forgotten(code))
+    }
+}
+
+fn forgotten(code: &str) -> bool {
+    matches!(code, "MANIFEST_BLOB_UNKNOWN" | "BLOB_UNKNOWN")
+}
+
+/// Whether an upload has to begin anew. `distribution` answers so when it was restarted, and when the last bytes of a part found
+/// no room after the part was accepted.
+fn is_lost_upload(code: &str) -> bool {
+    matches!(code, "BLOB_UPLOAD_INVALID" | "BLOB_UPLOAD_UNKNOWN")
+}
+
+/// What Linux says to a write without room: of the volume, of a quota, of the largest file.
+const NO_ROOM: [(u64, &str); 3] =
+    [(28, "no space left on device"), (122, "disk quota exceeded"), (27, "file too large")];
+
+/// Whether a refusal is about a full volume. `distribution` answers 500 and what the system said, as text or as number; its
+/// words are used for nothing else.
+pub(super) fn is_about_room(status: u16, body: &Value) -> bool {
+    fn says_so(detail: &Value, depth: u8) -> bool {
+        match detail {
+            Value::String(text) => NO_ROOM.iter().any(|(_, words)| text.contains(words)),
+            Value::Object(fields) => fields.iter().any(|(name, value)| {
+                let number = if name == "Err" { value.as_u64() } else { None };
+                NO_ROOM.iter().any(|(error, _)| number == Some(*error)) || (depth > 0 && says_so(value, depth - 1))
+            }),
+            _ => false,
+        }
+    }
+    let errors = || body["errors"].as_array().into_iter().flatten();
+    status == 507 || (status >= 500 && errors().any(|error| says_so(error, 4)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn recognises_a_full_volume() {
+        let check = |status, detail: Value, expected| {
+            let body = json!({"errors": [{"code": "UNKNOWN", "message": "unknown error", "detail": detail}]});
+            assert_eq!(is_about_room(status, &body), expected, "{status} {body}");
+        };
+        // As distribution 2.8 and 3 answer to a PATCH, and to a POST or PUT.
+        check(500, json!("write /var/lib/registry/docker/registry/v2/…/data: no space left on device"), true);
+        let written =
+            |error| json!({"DriverName": "filesystem", "Enclosed": {"Op": "write", "Path": "/v", "Err": error}});
+        check(500, written(28), true);
+        check(500, written(122), true);
+        check(500, written(13), false);
+        check(400, written(28), false);
+        check(500, json!("filesystem: mkdir /v: permission denied"), false);
+        check(503, Value::Null, false);
+        assert!(is_about_room(507, &Value::Null) && !is_about_room(500, &json!({"errors": "no space left on device"})));
+        assert!(!is_about_room(500, &json!([{"Err": 28}])));
+    }
+}

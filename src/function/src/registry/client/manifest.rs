@@ -1,0 +1,92 @@
+//! Manifests: reading and pushing them.
+
+use bytes::Bytes;
+use reqwest::Method;
+use reqwest::header::{self, HeaderValue};
+
+use super::send::Ask;
+use super::{Client, Content, Error, Fault};
+use crate::registry::Digest;
+
+/// Maximum size of a manifest, as the distribution specification recommends.
+const MAX_MANIFEST: u64 = 4 << 20;
+
+const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
+                        application/vnd.docker.distribution.manifest.v2+json, \
+                        application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// A stored manifest.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Media type.
+    pub media_type: String,
+    /// Digest of the bytes.
+    pub digest: Digest,
+    /// The document.
+    pub bytes: Bytes,
+}
+
+impl Client {
+    /// The manifest with a digest.
+    pub async fn manifest(&self, digest: &Digest) -> Result<Manifest, Error> {
+        self.read_manifest(digest).await.map_err(self.failed("could not read an image from"))
+    }
+
+    async fn read_manifest(&self, digest: &Digest) -> Result<Manifest, Fault> {
+        let url = self.address("manifests", digest.as_str());
+        let response = self.ask(&Ask::accepting(Method::GET, ACCEPTED), &url).await?;
+        let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = media_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim().to_owned();
+        let bytes = Bytes::from(self.body(response, "the manifest", MAX_MANIFEST).await?);
+        if Digest::of(&bytes) != *digest {
+            return Err(Fault::Digest { what: "the manifest" });
+        }
+        Ok(Manifest { media_type, digest: digest.clone(), bytes })
+    }
+
+    /// The digest that a tag or digest resolves to; `None` if there is no such image.
+    pub(crate) async fn points_to(&self, reference: &str) -> Result<Option<Digest>, Error> {
+        let fail = self.failed("could not look for an image at");
+        let url = self.address("manifests", reference);
+        match self.ask(&Ask::accepting(Method::HEAD, ACCEPTED), &url).await {
+            Ok(response) => {
+                let named = response.headers().get("docker-content-digest").and_then(|value| value.to_str().ok());
+                Ok(named.and_then(|named| named.parse().ok()))
+            }
+            Err(Fault::Status { status: 404, .. }) => Ok(None),
+            Err(fault) => Err(fail(fault)),
+        }
+    }
+
+    /// Pushes a manifest under a tag, and verifies that it is stored.
+    pub(crate) async fn push_manifest(&self, tag: &str, media_type: &'static str, bytes: &Bytes) -> Result<Digest, Error> {
+        self.put_manifest(tag, media_type, bytes).await.map_err(self.failed("could not push the image to"))
+    }
+
+    async fn put_manifest(&self, tag: &str, media_type: &'static str, bytes: &Bytes) -> Result<Digest, Fault> {
+        let digest = Digest::of(bytes);
+        let content = Content::Bytes(bytes);
+        let mut ask = Ask { body: Some(&content), ..Ask::new(Method::PUT) };
+        ask.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+        let put = self.ask(&ask, &self.address("manifests", tag)).await.map_err(about_parts)?;
+        self.same_digest(&put, &digest, "the image that it keeps")?;
+        // Its bytes are read: Docker's registry that was killed while it wrote them keeps what it has, and names the digest.
+        let kept = self.address("manifests", digest.as_str());
+        let kept = self.ask(&Ask::accepting(Method::GET, ACCEPTED), &kept).await?;
+        self.same_digest(&kept, &digest, "the image that it keeps")?;
+        if self.body(kept, "the image that it keeps", MAX_MANIFEST).await? != *bytes {
+            return Err(Fault::Digest { what: "the image that it keeps" });
+        }
+        Ok(digest)
+    }
+}
+
+/// A manifest is put under a tag, so a digest that is invalid is none of the request. Docker's registry (2.8 and 3) says it of the
+/// link to a blob of the image that is empty: it empties a link, and then writes it anew, whenever the blob is pushed once more.
+/// A kill in between leaves it empty.
+fn about_parts(fault: Fault) -> Fault {
+    match fault {
+        Fault::Status { status, code: Some(code) } if code == "DIGEST_INVALID" => Fault::Parts { status },
+        other => other,
+    }
+}

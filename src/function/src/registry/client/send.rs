@@ -1,0 +1,232 @@
+//! Sends requests: redirects are followed here, not by the HTTP client, and everything has a deadline.
+//!
+//! Invariant: an `Authorization` header is sent only to the origin (scheme, host and port) that it is for, before and
+//! after any redirect.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use reqwest::header::{self, HeaderMap, HeaderValue};
+use reqwest::{Method, Response, StatusCode, Url};
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::blob::Progress;
+use super::{Client, Fault, challenge::challenge, error::is_about_room};
+use mainstay_object::failure::network_error;
+
+const REDIRECTS: usize = 5;
+/// Bytes of a refusal that are read.
+const MAX_REFUSAL: u64 = 8 << 10;
+
+/// A request without its address.
+pub(super) struct Ask<'a> {
+    pub(super) method: Method,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<&'a super::Content<'a>>,
+}
+
+impl Ask<'_> {
+    pub(super) fn new(method: Method) -> Self {
+        Self { method, headers: HeaderMap::new(), body: None }
+    }
+
+    pub(super) fn accepting(method: Method, media: &'static str) -> Self {
+        let mut ask = Self::new(method);
+        ask.headers.insert(header::ACCEPT, HeaderValue::from_static(media));
+        ask
+    }
+}
+
+impl Client {
+    /// Sends a request, and authenticates if the registry asks for that. Returns a successful answer.
+    pub(super) async fn ask(&self, ask: &Ask<'_>, url: &Url) -> Result<Response, Fault> {
+        let mut authenticated = false;
+        loop {
+            let authorization = self.authorization();
+            let (response, own) = self.follow(ask, url, &self.origin, authorization).await?;
+            let status = response.status();
+            if status == StatusCode::UNAUTHORIZED && own && !authenticated {
+                let headers = response.headers().get_all(header::WWW_AUTHENTICATE);
+                let asked = challenge(headers.iter().filter_map(|value| value.to_str().ok()));
+                if let Some(asked) = asked {
+                    self.authenticate(&asked).await?;
+                    authenticated = true;
+                    continue;
+                }
+            }
+            return if status.is_success() { Ok(response) } else { Err(self.refused(response, "the registry").await) };
+        }
+    }
+
+    /// Sends a request and follows redirects of reads. `authorization` is for `origin`. Returns whether the answer is
+    /// from there.
+    pub(super) async fn follow(
+        &self,
+        ask: &Ask<'_>,
+        url: &Url,
+        origin: &Url,
+        authorization: Option<HeaderValue>,
+    ) -> Result<(Response, bool), Fault> {
+        let reads = matches!(ask.method, Method::GET | Method::HEAD);
+        let mut at = url.clone();
+        for _ in 0..=REDIRECTS {
+            let own = at.origin() == origin.origin();
+            let mut request = self.http.request(ask.method.clone(), at.clone()).headers(ask.headers.clone());
+            if let Some(value) = authorization.clone().filter(|_| own) {
+                request = request.header(header::AUTHORIZATION, value);
+            }
+            let progress = Arc::new(Progress::default());
+            let mut size = 0;
+            if let Some(content) = ask.body {
+                size = content.size();
+                request = request.header(header::CONTENT_LENGTH, size).body(content.open(&progress).await?);
+            }
+            let response = self.answered(request, &progress, size).await?;
+            if !is_redirect(response.status()) {
+                return Ok((response, own));
+            }
+            let to = location(&response, &at).ok_or(Fault::Protocol { why: "a redirect names no address" })?;
+            if !reads {
+                return Err(Fault::Redirect { to: host(&to), why: "only reads may be redirected" });
+            }
+            allowed(&at, &to)?;
+            at = to;
+        }
+        Err(Fault::Redirect { to: host(&at), why: "there were more than five redirects" })
+    }
+
+    /// The head of the answer, within the deadline of the transfer and of silence.
+    async fn answered(
+        &self,
+        request: reqwest::RequestBuilder,
+        progress: &Progress,
+        size: u64,
+    ) -> Result<Response, Fault> {
+        let whole = self.deadlines.whole(size);
+        let end = Instant::now() + whole;
+        let answer = request.send();
+        tokio::pin!(answer);
+        let mut seen = 0;
+        loop {
+            let silent = Instant::now() + self.deadlines.silence;
+            if let Ok(answer) = timeout_at(silent.min(end), &mut answer).await {
+                return answer.map_err(|error| progress.take_fault().unwrap_or_else(|| network(&error)));
+            }
+            let now = progress.moved.load(Ordering::Relaxed);
+            if Instant::now() >= end {
+                return Err(Fault::Timeout { after: whole, what: "sending, or waiting for an answer" });
+            }
+            if now == seen {
+                return Err(Fault::Timeout { after: self.deadlines.silence, what: "nothing moved" });
+            }
+            seen = now;
+        }
+    }
+
+    /// A small body.
+    pub(super) async fn body(&self, response: Response, what: &'static str, limit: u64) -> Result<Vec<u8>, Fault> {
+        read(response, what, limit, self.deadlines.silence).await
+    }
+
+    /// The fault of a refusal. Of its body, only a code of the specification is used, and whether it is about room.
+    pub(super) async fn refused(&self, response: Response, by: &'static str) -> Fault {
+        let status = response.status();
+        if matches!(status.as_u16(), 401 | 403 | 407) {
+            return Fault::Denied { by, status: status.as_u16(), anonymous: self.access.login.is_none() };
+        }
+        let body = read(response, "a refusal", MAX_REFUSAL, self.deadlines.silence).await.unwrap_or_default();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if is_about_room(status.as_u16(), &body) {
+            return Fault::Full { status: status.as_u16() };
+        }
+        let code = body["errors"][0]["code"].as_str().filter(|code| is_code(code));
+        Fault::Status { status: status.as_u16(), code: code.map(str::to_owned) }
+    }
+
+    /// The address of an upload. The registry's own host keeps its scheme, whatever it believes to have behind its
+    /// proxy.
+    pub(super) fn upload_at(&self, response: &Response) -> Result<Url, Fault> {
+        let mut to = location(response, response.url()).ok_or(Fault::Protocol { why: "an upload has no address" })?;
+        if to.host() == self.origin.host() && (to.port().is_none() || to.port() == self.origin.port()) {
+            let (path, query) = (to.path().to_owned(), to.query().map(str::to_owned));
+            to = self.origin.clone();
+            to.set_path(&path);
+            to.set_query(query.as_deref());
+            return Ok(to);
+        }
+        allowed(&self.origin, &to)?;
+        Ok(to)
+    }
+}
+
+async fn read(mut response: Response, what: &'static str, limit: u64, silence: Duration) -> Result<Vec<u8>, Fault> {
+    let end = Instant::now() + silence;
+    let mut bytes = Vec::new();
+    loop {
+        let Ok(chunk) = timeout_at(end, response.chunk()).await else {
+            return Err(Fault::Timeout { after: silence, what });
+        };
+        let Some(chunk) = chunk.map_err(|error| network(&error))? else { return Ok(bytes) };
+        if (bytes.len() + chunk.len()) as u64 > limit {
+            return Err(Fault::TooLarge { what, limit });
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+fn is_code(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 40 && text.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
+}
+
+/// The target of a redirect, without user name, password and fragment.
+pub(super) fn location(response: &Response, base: &Url) -> Option<Url> {
+    let mut to = base.join(response.headers().get(header::LOCATION)?.to_str().ok()?).ok()?;
+    // These fail only for addresses without a host, which `allowed` refuses.
+    let _ = to.set_username("");
+    let _ = to.set_password(None);
+    to.set_fragment(None);
+    Some(to)
+}
+
+pub(super) fn allowed(from: &Url, to: &Url) -> Result<(), Fault> {
+    let why = match (from.scheme(), to.scheme()) {
+        (_, "https") | ("http", "http") => return Ok(()),
+        ("https", "http") => "it leads from https to http",
+        _ => "it is not HTTP",
+    };
+    Err(Fault::Redirect { to: host(to), why })
+}
+
+pub(super) fn host(url: &Url) -> String {
+    let name = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
+}
+
+pub(super) fn network(error: &reqwest::Error) -> Fault {
+    Fault::Network { what: network_error(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_https_for_nothing() {
+        let check = |from: &str, to: &str| allowed(&from.parse().unwrap(), &to.parse().unwrap()).is_ok();
+        assert!(check("https://a.io", "https://b.io") && check("http://localhost", "https://b.io"));
+        assert!(check("http://localhost", "http://localhost:1"));
+        assert!(!check("https://a.io", "http://a.io") && !check("http://localhost", "file:///etc/passwd"));
+    }
+
+    #[test]
+    fn takes_codes_and_no_prose() {
+        assert!(is_code("BLOB_UNKNOWN"));
+        assert!(!is_code("") && !is_code("the password is hunter2") && !is_code(&"A".repeat(41)));
+    }
+}

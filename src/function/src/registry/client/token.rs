@@ -1,0 +1,125 @@
+//! Authentication: user name and password, or a token that a token server issues for them.
+//!
+//! Invariant: a token server gets the password over HTTPS, or over HTTP if the registry itself uses HTTP and is the
+//! same host; a registry cannot send it elsewhere.
+
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use reqwest::header::HeaderValue;
+use reqwest::{Method, Url};
+use serde::Deserialize;
+
+use super::send::{Ask, host};
+use super::{Client, Fault, Rights, challenge::Challenge};
+use crate::registry::access::is_loopback;
+use mainstay_object::Secret;
+
+/// Largest answer of a token server, in bytes.
+const MAX_ANSWER: u64 = 64 << 10;
+/// The default lifetime of a token in the specification.
+const USUAL: Duration = Duration::from_secs(60);
+/// A token is not used so shortly before its end.
+const LEEWAY: Duration = Duration::from_secs(5);
+
+/// The authorization that is sent to the registry.
+#[derive(Debug, Default)]
+pub(super) enum Authorization {
+    /// None: the registry has not asked for any.
+    #[default]
+    Nothing,
+    /// This header until the given time; `None` for ever.
+    Header(Secret<HeaderValue>, Option<Instant>),
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    token: String,
+    #[serde(default)]
+    access_token: String,
+    #[serde(default)]
+    expires_in: Option<u64>,
+}
+
+/// The token in an answer, and how long it lasts.
+pub(super) fn token_of(body: &[u8]) -> Option<(String, Duration)> {
+    let answer: Answer = serde_json::from_slice(body).ok()?;
+    let token = if answer.token.is_empty() { answer.access_token } else { answer.token };
+    let lasts = answer.expires_in.map_or(USUAL, |seconds| Duration::from_secs(seconds.min(86_400)));
+    (!token.is_empty()).then_some((token, lasts))
+}
+
+impl Client {
+    /// The current header.
+    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+        let authorization = self.authorization.lock();
+        match &*authorization {
+            Authorization::Header(header, until) if until.is_none_or(|until| Instant::now() < until) => {
+                Some(header.expose().clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Authenticates as the registry asks.
+    pub(super) async fn authenticate(&self, asked: &Challenge) -> Result<(), Fault> {
+        let new = match asked {
+            Challenge::Basic => {
+                let header = self.basic()?;
+                let denied = Fault::Denied { by: "the registry", status: 401, anonymous: header.is_none() };
+                Authorization::Header(Secret::new(header.ok_or(denied)?), None)
+            }
+            Challenge::Bearer { realm, service } => self.token(realm, service.as_deref()).await?,
+        };
+        *self.authorization.lock() = new;
+        Ok(())
+    }
+
+    fn basic(&self) -> Result<Option<HeaderValue>, Fault> {
+        let Some(login) = &self.access.login else { return Ok(None) };
+        let encoded = BASE64_STANDARD.encode(format!("{}:{}", login.username, login.password.expose()));
+        header("Basic", &encoded).map(Some)
+    }
+
+    async fn token(&self, realm: &str, service: Option<&str>) -> Result<Authorization, Fault> {
+        let mut url = self.realm(realm)?;
+        let actions = if self.rights == Rights::Pull { "pull" } else { "pull,push" };
+        {
+            let mut query = url.query_pairs_mut();
+            if let Some(service) = service {
+                query.append_pair("service", service);
+            }
+            query.append_pair("scope", &format!("repository:{}:{actions}", self.repository));
+            if let Some(from) = &*self.mounting.lock() {
+                query.append_pair("scope", &format!("repository:{from}:pull"));
+            }
+        }
+        let (response, _) = self.follow(&Ask::new(Method::GET), &url, &url, self.basic()?).await?;
+        if !response.status().is_success() {
+            return Err(self.refused(response, "the registry's token server").await);
+        }
+        let body = self.body(response, "the answer of the token server", MAX_ANSWER).await?;
+        let (token, lasts) = token_of(&body).ok_or(Fault::Protocol { why: "there is no token" })?;
+        let until = Instant::now() + lasts.saturating_sub(LEEWAY).max(LEEWAY);
+        Ok(Authorization::Header(Secret::new(header("Bearer", &token)?), Some(until)))
+    }
+
+    /// The address of the token server, if it may get a password.
+    pub(super) fn realm(&self, realm: &str) -> Result<Url, Fault> {
+        let realm = Url::parse(realm).map_err(|_| Fault::Protocol { why: "its token server has no address" })?;
+        let near = || realm.host() == self.origin.host() || realm.host_str().is_some_and(is_loopback);
+        match realm.scheme() {
+            "https" => Ok(realm),
+            "http" if self.origin.scheme() == "http" && near() => Ok(realm),
+            _ => Err(Fault::Redirect { to: host(&realm), why: "a token server is talked to over https only" }),
+        }
+    }
+}
+
+fn header(scheme: &str, value: &str) -> Result<HeaderValue, Fault> {
+    let mut header = HeaderValue::from_str(&format!("{scheme} {value}"))
+        .map_err(|_| Fault::Protocol { why: "its token fits no header" })?;
+    header.set_sensitive(true);
+    Ok(header)
+}

@@ -1,0 +1,37 @@
+//! Image registries: image names, the choice of the registry, its credentials, and a client of its API.
+//!
+//! - [`ImageRef`], [`Digest`]: image references
+//! - [`choose`]: the registry that a namespace pushes to and pulls from
+//! - [`InternalRegistry`]: the login of the registry that `mainstay install` brings
+//! - [`retention`], [`storage`]: which images the registry in the cluster may lose, and its files
+//! - [`Access`]: scheme and login of a registry, from the Secret of a build
+//! - [`Client`]: the OCI distribution API
+//!
+//! Invariant: credentials are sent only to the host that they were given for, and over plain HTTP only to a registry
+//! that is internal or on this machine.
+//! Invariant: content that is read by digest has that digest.
+//!
+//! Deliberately absent: the crate `oci-client`, which sends credentials to a token server over plain HTTP if the
+//! registry says so, and reads answers without a limit.
+
+mod access;
+mod address;
+mod choice;
+#[expect(clippy::disallowed_methods, reason = "it speaks to registries, with deadlines")]
+mod client;
+mod docker_config;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod image_ref;
+mod internal;
+pub mod retention;
+#[expect(clippy::disallowed_methods, reason = "it reads and removes files")]
+pub mod storage;
+
+pub use access::{Access, Scheme, Transport};
+pub use address::Address;
+pub use choice::{Problem, Registry, SecretData, choose};
+pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Rights};
+pub use docker_config::{Login, docker_config, login};
+pub use image_ref::{Digest, ImageRef, ParseImageRefError};
+pub use internal::{InternalRegistry, SEED_BYTES};

@@ -1,0 +1,63 @@
+//! Chooses the image repository of a Function from the registry Secrets of its namespace.
+
+use super::stage::Repository;
+use super::{Builder, ResolvedFunction, Settings};
+use crate::registry::{self, Access, Transport};
+use mainstay_api::conditions::cut;
+use mainstay_cluster::secrets::Known;
+
+/// The repository according to the external registry's Secret, else the default one's; or why there is none.
+pub(super) fn choose(
+    settings: &Settings,
+    external: &Known,
+    default: &Known,
+    function: &ResolvedFunction,
+) -> Result<Repository, String> {
+    let names = [&settings.external_registry_secret, &settings.default_registry_secret];
+    for (name, known) in names.into_iter().zip([external, default]) {
+        // While it is unknown whether the external one exists, the default one is not used.
+        if let (false, Some((_, problem))) = (matches!(known, Known::Absent), known.problem()) {
+            return Err(format!("Secret \"{name}\" {problem}"));
+        }
+    }
+    let chosen = registry::choose(external.data(), default.data()).map_err(|problem| problem.to_string())?;
+    let (secret, known) = if external.data().is_some() { (names[0], external) } else { (names[1], default) };
+    let repository = |address: &registry::Address| {
+        let image = address.image(&function.namespace, &function.name, "latest");
+        image.map(|image| format!("{}/{}", image.registry, image.repository)).map_err(|error| error.to_string())
+    };
+    let pushed = chosen.push.image(&function.namespace, &function.name, "latest").map_err(|error| error.to_string())?;
+    let transport = match known.data().map(|data| Access::own(data, &pushed)) {
+        Some(Ok(access)) => access.transport(),
+        // Our own builder finds out by itself.
+        Some(Err(problem)) if settings.builder == Builder::Kaniko => return Err(problem.to_string()),
+        Some(Err(_)) | None => Transport::default(),
+    };
+    let no_pull = known.kind().and_then(|kind| no_pull(secret, kind));
+    let (push, pull) = (repository(&chosen.push)?, repository(&chosen.pull)?);
+    Ok(Repository { push, pull, secret: secret.clone(), transport, no_pull })
+}
+
+/// Why nodes do not use a Secret of this type, and what to do. A build reads its keys, whatever its type is.
+fn no_pull(secret: &str, kind: &str) -> Option<String> {
+    const TYPED: &str = "kubernetes.io/dockerconfigjson";
+    let kind = mainstay_object::printable(cut(kind, 64));
+    (kind != TYPED).then(|| {
+        format!(
+            "the Secret {secret} is of type {kind}: builds push with it, but nodes pull only with one of type {TYPED}; delete it \
+             and create it again with that type, with .dockerconfigjson and the same other keys"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_pull_with_a_typed_secret_only() {
+        assert_eq!(no_pull("s", "kubernetes.io/dockerconfigjson"), None);
+        let words = no_pull("s", "Opaque").unwrap();
+        assert!(words.starts_with("the Secret s is of type Opaque: builds push with it, but nodes"), "{words}");
+    }
+}

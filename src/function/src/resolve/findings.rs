@@ -1,0 +1,42 @@
+//! Violations and warnings, as they are found.
+
+use std::fmt;
+
+use crate::violation::Violation;
+
+/// A problem that does not prevent the Function from working.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Warning {
+    /// Reason of the Event.
+    pub reason: &'static str,
+    /// The problem, and how it is handled.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message)
+    }
+}
+
+/// Maximum number of warnings: each is an Event, and a Function can contain very many duplicate variables.
+const MAX_WARNINGS: usize = 20;
+
+/// Violations and warnings found so far.
+#[derive(Default)]
+pub(super) struct Findings {
+    pub(super) violations: Vec<Violation>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Findings {
+    pub(super) fn wrong(&mut self, violation: Violation) {
+        self.violations.push(violation);
+    }
+
+    pub(super) fn warn(&mut self, reason: &'static str, message: String) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(Warning { reason, message });
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a Function adds to its serving pods: labels, annotations, and Secrets as files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::findings::Findings;
+use crate::credentials::Credentials;
+use crate::runtimes;
+use crate::violation::{Violation, shown};
+use mainstay_api::function::{FunctionSpec, PodTemplate, SecretMount};
+use mainstay_api::names;
+use mainstay_object::syntax;
+
+/// Most Secrets that are mounted: each is a volume, and a watch of the node.
+const MAX_MOUNTS: usize = 32;
+/// Most bytes of annotations: an object holds 256 KiB.
+const MAX_ANNOTATIONS: usize = 128 << 10;
+/// Directories that a container does not start without.
+const TAKEN: [&str; 11] =
+    ["/tmp", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/dev", "/proc", "/sys", "/etc", runtimes::CODE_DIR];
+
+/// Whether a label or annotation is one of those of Mainstay itself.
+pub(super) fn is_ours(key: &str) -> bool {
+    key.starts_with(names::ANNOTATION_PREFIX)
+}
+
+type Texts = BTreeMap<String, String>;
+
+/// Those of the spec, and by its deprecated name; each with its path.
+fn both<'a>(
+    spec: &'a FunctionSpec,
+    own: Option<&'a Texts>,
+    of: fn(&PodTemplate) -> Option<&Texts>,
+    path: &'static str,
+    former: &'static str,
+) -> impl Iterator<Item = (&'a String, &'a String, &'static str)> {
+    let template = spec.template.as_ref().and_then(of).into_iter().flatten();
+    let before = template.filter(move |(key, _)| own.is_none_or(|own| !own.contains_key(*key)));
+    let own = own.into_iter().flatten();
+    own.map(move |(key, value)| (key, value, path)).chain(before.map(move |(key, value)| (key, value, former)))
+}
+
+/// All labels; `internal` are those that identify the children.
+pub(super) fn labels(spec: &FunctionSpec, internal: &Texts, found: &mut Findings) -> Texts {
+    let mut labels = BTreeMap::new();
+    let given = both(spec, spec.labels.as_ref(), |t| t.labels.as_ref(), "spec.labels", "spec.template.labels");
+    for (key, value, path) in given {
+        for words in syntax::label(key, value) {
+            found.wrong(Violation::invalid(format!("{path}: {words}"), path));
+        }
+        if is_ours(key) || internal.contains_key(key) || key == names::RESOURCE {
+            let message = format!("the label {} of {path} belongs to Mainstay and is ignored", shown(key));
+            found.warn("LabelIgnored", message);
+        } else {
+            labels.insert(key.clone(), value.clone());
+        }
+    }
+    labels.extend(internal.clone());
+    labels.insert(names::RESOURCE.to_owned(), names::DEPLOYMENT.to_owned());
+    labels
+}
+
+/// The annotations of the spec.
+pub(super) fn annotations(spec: &FunctionSpec, found: &mut Findings) -> Texts {
+    let (path, former) = ("spec.annotations", "spec.template.annotations");
+    let given = both(spec, spec.annotations.as_ref(), |t| t.annotations.as_ref(), path, former);
+    let mut annotations = BTreeMap::new();
+    for (key, value, path) in given {
+        // Annotation keys have the syntax of label keys, whatever their case.
+        for words in syntax::label(&key.to_lowercase(), "") {
+            found.wrong(Violation::invalid(format!("{path}: {words}"), path));
+        }
+        if is_ours(key) {
+            let message = format!("the annotation {} of {path} belongs to Mainstay and is ignored", shown(key));
+            found.warn("AnnotationIgnored", message);
+        } else {
+            annotations.insert(key.clone(), value.clone());
+        }
+    }
+    let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_ANNOTATIONS {
+        found.wrong(Violation::invalid(
+            format!("the annotations have {bytes} bytes, more than {MAX_ANNOTATIONS}"),
+            path,
+        ));
+    }
+    annotations
+}
+
+/// The Secrets that are mounted.
+pub(super) fn secret_mounts(spec: &FunctionSpec, credentials: &Credentials, found: &mut Findings) -> Vec<SecretMount> {
+    const PATH: &str = "spec.secretMounts";
+    let mounts = spec.secret_mounts.as_deref().unwrap_or_default();
+    if mounts.len() > MAX_MOUNTS {
+        found.wrong(Violation::invalid(format!("{} Secrets are mounted, more than {MAX_MOUNTS}", mounts.len()), PATH));
+    }
+    let (mut secrets, mut places) = (BTreeSet::new(), BTreeSet::new());
+    for SecretMount { secret_name, mount_path } in mounts.iter().take(MAX_MOUNTS) {
+        let mut wrong = |what: String| found.wrong(Violation::invalid(what, PATH));
+        match syntax::subdomain(secret_name) {
+            Some(words) => wrong(format!("\"{}\" is not the name of a Secret: {words}", shown(secret_name))),
+            None if !secrets.insert(secret_name) => wrong(format!("secretNames should be unique: {secret_name}")),
+            None => {}
+        }
+        let place = mount_path.trim_end_matches('/');
+        let is_plain = place.starts_with('/')
+            && !place.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."))
+            && !place.chars().any(|c| c == ':' || c.is_control());
+        let is_server = std::path::Path::new(place).starts_with(runtimes::SERVER_DIR);
+        if mount_path.is_empty() {
+            wrong("mountPath should not be empty".to_owned());
+        } else if !is_plain {
+            wrong(format!("mountPath \"{}\" is not an absolute path without `..` and colons", shown(mount_path)));
+        } else if is_server || TAKEN.contains(&place) {
+            wrong(format!("mountPath \"{}\" is a directory of the runtime or of the system", shown(mount_path)));
+        } else if !places.insert(place) {
+            wrong(format!("mountPath should be unique: {}", shown(mount_path)));
+        }
+        found.violations.extend(credentials.refusal("a mount", secret_name, PATH));
+    }
+    mounts.to_vec()
+}

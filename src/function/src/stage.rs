@@ -1,0 +1,456 @@
+//! Decides the next steps for a Function: the table of its stages.
+//!
+//! A reconcile runs the stages in order: source, build, Deployment, Service, autoscaler, Running. Each adds writes and
+//! condition updates to the decision; one reconcile may write several children. On Knative, one stage takes the place of the three
+//! before the last.
+//!
+//! Invariant: the Deployment is not touched before its image is built.
+//! Invariant: only children that the Function controls are deleted, and only by their UID.
+//!
+//! Deliberately absent: reactions to a refused write; `perform` reports it, and the next reconcile decides again.
+
+mod address;
+mod build;
+mod kaniko;
+mod knative;
+mod serving;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::build_queue::Admission;
+use super::child_kind::ChildKind;
+use super::child_set::Children;
+use super::child_state::{ChildIdentity, IMAGE_PULL_BACK_OFF, Job};
+use super::git::{Access, Tree};
+use super::knative_presence::Presence;
+use super::refusals::{RefusedWrite, Write};
+use super::tag::Recipe;
+use super::{Flavour, ResolvedFunction, Settings, children};
+use crate::registry::Transport;
+use mainstay_api::function::{Built, FunctionStatus};
+use mainstay_api::function_conditions::{self, Reason, Status, Type};
+use mainstay_api::names::MANAGED_BY;
+use mainstay_engine::managed::{AppliedConfiguration, Desired, Mark};
+use mainstay_object::{Digest, Key, Object, Place};
+
+/// Words of container runtimes about a registry that asks for credentials, or for others.
+const REFUSED_PULLS: [&str; 5] = ["unauthorized", "denied", "forbidden", "authentication", "no basic auth credentials"];
+
+/// The image repository of a Function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// The address for builds, without tag.
+    pub push: String,
+    /// The address for nodes, without tag.
+    pub pull: String,
+    /// The Secret with its credentials.
+    pub secret: String,
+    /// How builds speak to it.
+    pub transport: Transport,
+    /// Why nodes do not use that Secret, and what to do.
+    pub no_pull: Option<String>,
+}
+
+impl Repository {
+    /// The problem of a pod as text; if a registry has refused the node, with what keeps nodes from using the credentials.
+    fn explain(&self, (reason, text): &(String, String)) -> String {
+        let is_refused = || {
+            let text = text.to_ascii_lowercase();
+            REFUSED_PULLS.iter().any(|words| text.contains(words))
+        };
+        match &self.no_pull {
+            Some(why) if reason == IMAGE_PULL_BACK_OFF && is_refused() => format!("{reason}: {text}; {why}"),
+            _ => format!("{reason}: {text}"),
+        }
+    }
+}
+
+/// A resolved Function with its recipe, its repository and its source.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolved<'a> {
+    /// The Function.
+    pub function: &'a ResolvedFunction,
+    /// The inputs of its image.
+    pub recipe: &'a Recipe,
+    /// Its image repository.
+    pub repository: &'a Repository,
+    /// Its source in Git.
+    pub git: Option<(&'a Tree, &'a Access)>,
+    /// The operator's settings.
+    pub settings: &'a Settings,
+}
+
+/// The observed state of a Function and its children.
+pub struct Observed<'a> {
+    /// The existing children.
+    pub children: &'a Children,
+    /// The current status.
+    pub status: &'a FunctionStatus,
+    /// The digest of the document that an object is kept at, if it is managed.
+    pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
+    /// Whether what scales a Deployment of this name may leave it without pods.
+    pub may_rest: &'a dyn Fn(&str) -> bool,
+    /// What is known of Knative.
+    pub knative: &'a Presence,
+    /// Its place in the build queue.
+    pub admission: Admission,
+    /// State from the last reconcile.
+    pub state: &'a ReconcileState,
+}
+
+/// State that is kept from one reconcile to the next. A new agent starts without it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReconcileState {
+    /// When the position in the queue was last reported.
+    pub queue_reported: Option<Timestamp>,
+    /// UID of a complete Job without a report, and since when.
+    pub report_awaited: Option<(String, Timestamp)>,
+    /// UID of a Job, and the last problem of its pods, which are deleted at the Job's deadline.
+    pub problem: Option<(String, String)>,
+    /// Name of the Job whose inputs or credentials have changed since it started: it is replaced as soon as it has
+    /// failed or is held up.
+    pub retry_now: Option<String>,
+    /// Tag of an image, and why its last build failed, as reported during the next one.
+    pub failed: Option<(String, String)>,
+    /// The last refused write.
+    pub refused: Option<RefusedWrite>,
+    /// State of the Knative Service for which no Revision is left that may go.
+    pub cleaned_up: Option<String>,
+}
+
+/// A new state of a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionUpdate {
+    /// The condition.
+    pub condition: Type,
+    /// Its status.
+    pub status: Status,
+    /// Its reason.
+    pub reason: Reason,
+    /// Its message.
+    pub message: String,
+    /// Whether it is about an earlier generation.
+    pub outdated: bool,
+    /// Whether it reports an action, which is emitted even if the condition is unchanged.
+    pub done: bool,
+}
+
+impl ConditionUpdate {
+    /// An update that reports no action.
+    pub fn new(condition: Type, status: Status, reason: Reason, message: impl Into<String>) -> Self {
+        Self { condition, status, reason, message: message.into(), outdated: false, done: false }
+    }
+}
+
+/// One step of a decision.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Set a condition.
+    SetCondition(ConditionUpdate),
+    /// Confirm a condition for this generation.
+    ConfirmCondition(Type),
+    /// Set a condition unless a write of this reconcile has set it.
+    SetConditionUnlessWritten(ConditionUpdate),
+    /// Apply an object.
+    Put(Box<Put>),
+    /// Delete an object.
+    Delete {
+        /// Its kind.
+        child_kind: ChildKind,
+        /// The object.
+        identity: ChildIdentity,
+    },
+    /// A write was refused and is not retried yet: the reconcile ends.
+    Refused(Option<ConditionUpdate>),
+    /// Hand `spec.replicas` over to an autoscaler.
+    HandOver {
+        /// Name of the Deployment.
+        deployment: String,
+        /// Current number of pods.
+        replicas: i64,
+    },
+    /// Give the Service of the Function's name to Knative.
+    GiveAddress {
+        /// The Knative Service.
+        knative: ChildIdentity,
+        /// Whether the Function answers meanwhile.
+        serves: bool,
+    },
+    /// Take it back, or delete the Knative Services where that cannot be.
+    TakeAddress {
+        /// Its name.
+        name: String,
+        /// The Service as it is to be.
+        document: Box<Value>,
+        /// The Knative Services.
+        knative: Vec<ChildIdentity>,
+        /// Whether the Function answers meanwhile.
+        serves: bool,
+    },
+    /// Delete the Revisions that nothing needs.
+    CleanUp {
+        /// The Knative Service.
+        knative: ChildIdentity,
+    },
+}
+
+/// An apply of a child.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// Its kind.
+    pub child_kind: ChildKind,
+    /// The desired object.
+    pub desired: Arc<Desired>,
+    /// Its resource version, if it is known to exist and to be ours.
+    pub version: Option<String>,
+    /// Its UID and what an earlier agent applied, if that is known.
+    pub last_applied: Option<(String, AppliedConfiguration)>,
+    /// The condition that it belongs to.
+    pub condition: Type,
+    /// The condition's reasons after creation and after a change.
+    pub reasons: [Reason; 2],
+    /// Whether the condition still is about an earlier generation.
+    pub outdated: bool,
+    /// Whether the previous version keeps serving meanwhile.
+    pub serves: bool,
+    /// Whether the Function moves here from Knative, whose Service of the same name may still be there.
+    pub moves: bool,
+    /// Appended to the condition's message.
+    pub note: String,
+}
+
+/// The record of builds in the status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// The image that was built.
+    pub built: Option<Built>,
+    /// Tag and attempt of the current build.
+    pub building: Option<(String, i64)>,
+    /// When a failed build is retried.
+    pub retry_at: Option<Timestamp>,
+    /// When it moves to another base image.
+    pub moves_at: Option<Timestamp>,
+    /// Position in the queue.
+    pub queue: Option<usize>,
+    /// The image that serves.
+    pub image: Option<String>,
+    /// Whether there may be a Knative Service.
+    pub has_knative_service: bool,
+    /// The number of pods, and the labels that select them.
+    pub pods: (i64, String),
+}
+
+/// The decision of a reconcile.
+#[derive(Debug, Default)]
+pub struct Decision {
+    /// The steps, in order; the first that fails ends the reconcile.
+    pub steps: Vec<Step>,
+    /// The build record, also if a step fails.
+    pub record: Record,
+    /// The record if the Job is not created: a build that could not start is not an attempt.
+    pub without_job: Option<Box<Record>>,
+    /// Whether the Function needs a place in the build queue. An action: the Function is queued if this is set, and
+    /// removed otherwise.
+    pub in_queue: bool,
+    /// When to reconcile again even if nothing happens.
+    pub requeue_after: Option<Duration>,
+    /// State for the next reconcile.
+    pub state: ReconcileState,
+    /// A running Job without a pod, for which the cause has to be read.
+    pub without_pod: Option<Job>,
+    /// The image to run.
+    image: Option<Image>,
+}
+
+/// An image that was built.
+#[derive(Clone, Debug)]
+struct Image {
+    name: String,
+}
+
+type Stage = fn(&Resolved<'_>, &Observed<'_>, Timestamp, &mut Decision);
+
+/// The stages of a Function that a Deployment runs, in order.
+const STAGES: [Stage; 7] = [
+    source::source,
+    build::image,
+    serving::deployment,
+    serving::service,
+    serving::autoscaler,
+    knative::leave,
+    serving::running,
+];
+
+/// The stages of a Function that Knative runs, in order.
+const KNATIVE_STAGES: [Stage; 6] =
+    [source::source, build::image, knative::service, knative::leave_deployment, knative::running, knative::clean_up];
+
+/// Decides the next steps for a Function.
+pub fn decide(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Timestamp) -> Decision {
+    let old = observed.status;
+    let mut decision = Decision {
+        record: Record {
+            built: old.built.clone(),
+            image: old.image.clone(),
+            has_knative_service: old.serving.is_some(),
+            pods: serving::pods(resolved, observed),
+            ..Record::default()
+        },
+        state: ReconcileState {
+            retry_now: observed.state.retry_now.clone(),
+            refused: observed.state.refused.clone(),
+            cleaned_up: observed.state.cleaned_up.clone(),
+            ..ReconcileState::default()
+        },
+        ..Decision::default()
+    };
+    let stages = match resolved.function.flavour {
+        Flavour::Deployment => STAGES.as_slice(),
+        Flavour::Knative => &KNATIVE_STAGES,
+    };
+    for stage in stages {
+        stage(resolved, observed, now, &mut decision);
+    }
+    decision.wait_for_refused(&resolved.function.namespace, now);
+    decision
+}
+
+impl Decision {
+    fn set_condition(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
+        self.steps.push(Step::SetCondition(ConditionUpdate::new(condition, status, reason, message)));
+    }
+
+    /// Sets a condition to report an action.
+    fn report_action(&mut self, condition: Type, status: Status, reason: Reason, message: impl Into<String>) {
+        self.steps.push(Step::SetCondition(ConditionUpdate {
+            done: true,
+            ..ConditionUpdate::new(condition, status, reason, message)
+        }));
+    }
+
+    /// Attributes a problem to a condition, in place of its other updates.
+    pub fn attribute(&mut self, mut update: ConditionUpdate) {
+        update.outdated |= self.steps.iter().any(|step| match step {
+            Step::SetCondition(other) | Step::SetConditionUnlessWritten(other) => {
+                other.condition == update.condition && other.outdated
+            }
+            _ => false,
+        });
+        self.steps.retain(|step| match step {
+            Step::SetCondition(other) | Step::SetConditionUnlessWritten(other) => other.condition != update.condition,
+            Step::ConfirmCondition(kind) => *kind != update.condition,
+            _ => true,
+        });
+        self.steps.insert(0, Step::SetCondition(update));
+    }
+
+    fn delete(&mut self, child_kind: ChildKind, identity: &ChildIdentity) {
+        if !identity.terminating {
+            self.steps.push(Step::Delete { child_kind, identity: identity.clone() });
+        }
+    }
+
+    /// Ends the decision before a refused write that must not be retried yet.
+    fn wait_for_refused(&mut self, namespace: &str, now: Timestamp) {
+        let Some(refused) = &self.state.refused else { return };
+        let held = |step: &Step| refused.holds(&Write::of(step, namespace)?, now);
+        let Some((at, wait)) = self.steps.iter().enumerate().find_map(|(at, step)| Some((at, held(step)?))) else {
+            return;
+        };
+        let mut update = refused.update().cloned();
+        if let Step::Put(put) = &self.steps[at] {
+            update = update.map(|update| ConditionUpdate { outdated: put.outdated, ..update });
+        }
+        self.record = self.record_at(at).clone();
+        self.steps.truncate(at);
+        // Replicas are not handed over before the write that they are handed over for.
+        self.steps.pop_if(|last| matches!(last, Step::HandOver { .. }));
+        self.steps.push(Step::Refused(update));
+        self.requeue_within(wait);
+    }
+
+    /// The record if the reconcile ends at this step, without performing it.
+    pub(super) fn record_at(&self, at: usize) -> &Record {
+        let creates_job = |step: &Step| matches!(step, Step::Put(put) if put.child_kind == ChildKind::Job);
+        let lacks_job = self.steps.iter().skip(at).any(creates_job);
+        self.without_job.as_deref().filter(|_| lacks_job).unwrap_or(&self.record)
+    }
+
+    fn requeue_within(&mut self, wait: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(wait, |known| known.min(wait)));
+    }
+
+    fn puts(&self, child_kind: ChildKind) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Put(put) if put.child_kind == child_kind))
+    }
+}
+
+impl Observed<'_> {
+    /// Whether the condition has this status and reason.
+    fn says(&self, condition: Type, status: Status, reason: Reason) -> bool {
+        let update = function_conditions::find(&self.status.conditions, condition);
+        update.is_some_and(|update| update.status == status.as_str() && update.reason == reason.as_str())
+    }
+
+    /// Whether the condition is True.
+    fn holds(&self, condition: Type) -> bool {
+        let update = function_conditions::find(&self.status.conditions, condition);
+        update.is_some_and(|update| update.status == Status::True.as_str())
+    }
+}
+
+/// The desired object of a document.
+fn desired(child_kind: ChildKind, function: &ResolvedFunction, document: &Value) -> Option<Arc<Desired>> {
+    let place = Place::file(format!("Function {}/{}", function.namespace, function.name));
+    let object = Object::from_value(document, place).ok()?;
+    let kind = child_kind.kind();
+    let key = kind.key(Some(&function.namespace), &object.key.name);
+    let reserved = children::reserved(child_kind);
+    let mark = Mark::Controller { uid: function.uid.as_str().into(), watched_by: MANAGED_BY, reserved };
+    Some(Arc::new(Desired { key, kind, object: Arc::new(object), mark, ignored: None }))
+}
+
+/// Adds the apply of a document. Returns whether there is anything to write.
+fn put(
+    decision: &mut Decision,
+    observed: &Observed<'_>,
+    resolved: &Resolved<'_>,
+    child_kind: ChildKind,
+    document: &Value,
+    there: &[&ChildIdentity],
+    update: (Type, [Reason; 2]),
+) -> bool {
+    let Some(desired) = desired(child_kind, resolved.function, document) else { return false };
+    let known = there.iter().find(|identity| *identity.name == *desired.key.name);
+    if (observed.kept)(&desired.key) == Some(desired.source()) {
+        return false;
+    }
+    let (condition, reasons) = update;
+    let version = known.map(|identity| identity.version.clone());
+    let last_applied = known.and_then(|identity| Some((identity.uid.clone(), identity.last_applied?)));
+    let serves = condition == Type::Running && serving::goes_on(resolved, observed);
+    // Without a new image, the old one serves, whatever is written to the other children.
+    let outdated = condition == Type::Running && (serves || decision.image.is_none());
+    let (moves, note) = (observed.status.serving.is_some(), String::new());
+    let put = Put { child_kind, desired, version, last_applied, condition, reasons, outdated, serves, moves, note };
+    decision.steps.push(Step::Put(Box::new(put)));
+    true
+}
+
+/// The child to keep: the one with the right name, else the first. Deletes the others.
+fn one_of(decision: &mut Decision, child_kind: ChildKind, there: &[&ChildIdentity], name: String) -> String {
+    let kept = there.iter().find(|identity| identity.name == name).or(there.first());
+    let name = kept.map_or(name, |identity| identity.name.clone());
+    for other in there.iter().filter(|identity| identity.name != name) {
+        decision.delete(child_kind, other);
+    }
+    name
+}

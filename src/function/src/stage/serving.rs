@@ -1,0 +1,211 @@
+//! The serving stages: Deployment, Service, autoscaler, and the Running condition.
+//!
+//! Invariant: a running Function stays True while its Deployment has the minimum number of pods, of any version: only a
+//! failed rollout ends that.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use super::{ConditionUpdate, Decision, Observed, Resolved, Step, address, one_of, put};
+use crate::child_kind::ChildKind;
+use crate::child_state::{ChildIdentity, Condition, Deployment, Role};
+use crate::children;
+use mainstay_api::function_conditions::{Reason, Status, Type};
+
+const SUBJECT: Type = Type::Running;
+
+fn deployments<'a>(observed: &Observed<'a>) -> Vec<&'a ChildIdentity> {
+    observed.children.deployments.iter().map(|deployment| &deployment.identity).collect()
+}
+
+fn name_of_deployment(resolved: &Resolved<'_>, observed: &Observed<'_>) -> String {
+    one_of(&mut Decision::default(), ChildKind::Deployment, &deployments(observed), children::name(resolved.function))
+}
+
+/// The number of pods, and the labels that select them.
+pub(super) fn pods(resolved: &Resolved<'_>, observed: &Observed<'_>) -> (i64, String) {
+    let name = name_of_deployment(resolved, observed);
+    let live = observed.children.deployments.iter().find(|deployment| deployment.identity.name == name);
+    (live.map_or(0, |live| live.pods), resolved.function.pod_selector_text())
+}
+
+/// The Deployment, once there is an image.
+pub(super) fn deployment(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let there = deployments(observed);
+    let name = one_of(decision, ChildKind::Deployment, &there, children::name(resolved.function));
+    let Some(image) = decision.image.clone() else { return };
+    let secret = &resolved.repository.secret;
+    let document = children::deployment::build(resolved.function, &name, &image.name, secret, resolved.settings);
+    let live = observed.children.deployments.iter().find(|deployment| deployment.identity.name == name);
+    let before = decision.steps.len();
+    let update = (SUBJECT, [Reason::DeploymentCreated, Reason::DeploymentUpdated]);
+    if put(decision, observed, resolved, ChildKind::Deployment, &document, &there, update)
+        && resolved.function.replicas.are_scaled()
+        && let Some(live) = live.filter(|live| live.owns_replicas_alone)
+    {
+        // A field without an owner is reset to its default: the Function would be scaled to one pod.
+        let step = Step::HandOver { deployment: name, replicas: live.replicas };
+        decision.steps.insert(before, step);
+    }
+}
+
+/// The Service, once there is a Deployment.
+pub(super) fn service(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let there = observed.children.services.iter().collect::<Vec<_>>();
+    // Its name is the address: a Service with another name is useless.
+    for other in there.iter().filter(|identity| identity.name != resolved.function.name) {
+        decision.delete(ChildKind::Service, other);
+    }
+    if observed.children.deployments.is_empty() && !decision.puts(ChildKind::Deployment) {
+        return;
+    }
+    let is_ours = there.iter().any(|identity| identity.name == resolved.function.name);
+    if address::may_have_address(observed) && !is_ours {
+        return;
+    }
+    let document = children::service::build(resolved.function);
+    let update = (SUBJECT, [Reason::ServiceCreated, Reason::ServiceUpdated]);
+    put(decision, observed, resolved, ChildKind::Service, &document, &there, update);
+}
+
+/// The autoscaler, unless the number of pods is fixed.
+pub(super) fn autoscaler(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let there = observed.children.autoscalers.iter().collect::<Vec<_>>();
+    if !resolved.function.replicas.are_scaled() {
+        if !decision.puts(ChildKind::Deployment)
+            && decision.image.is_none()
+            && !observed.children.deployments.is_empty()
+        {
+            // Its Deployment gets its number of pods with the image that is being built; until then it is scaled as before.
+            return;
+        }
+        for identity in &there {
+            decision.delete(ChildKind::Autoscaler, identity);
+        }
+        return;
+    }
+    if observed.children.deployments.is_empty() && !decision.puts(ChildKind::Deployment) {
+        return;
+    }
+    let name = one_of(decision, ChildKind::Autoscaler, &there, children::name(resolved.function));
+    let target = resolved.settings.target_cpu_percentage;
+    let deployment = name_of_deployment(resolved, observed);
+    let Some(document) = children::autoscaler::build(resolved.function, &name, &deployment, target) else { return };
+    let update = (SUBJECT, [Reason::HorizontalPodAutoscalerCreated, Reason::HorizontalPodAutoscalerUpdated]);
+    put(decision, observed, resolved, ChildKind::Autoscaler, &document, &there, update);
+}
+
+/// Whether the previous version keeps serving during a rollout.
+pub(super) fn goes_on(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
+    let name = name_of_deployment(resolved, observed);
+    let mut there = observed.children.deployments.iter().filter(|live| !live.identity.terminating);
+    let is_available = there.any(|live| live.identity.name == name && live.is_available());
+    observed.holds(SUBJECT) && (is_available || address::knative_serves(observed))
+}
+
+/// Whether the Deployment is ready as it is wanted now, with as many pods as its autoscaler has at least.
+pub(super) fn is_rolled_out(resolved: &Resolved<'_>, observed: &Observed<'_>) -> bool {
+    let name = name_of_deployment(resolved, observed);
+    let replicas = resolved.function.replicas;
+    let least = if replicas.are_scaled() { replicas.min } else { 0 };
+    let is_ready = |live: &&Deployment| state(live, None, false).reason == Reason::DeploymentReady;
+    let mut there = observed.children.deployments.iter().filter(is_ready);
+    there.any(|live| live.identity.name == name && live.replicas >= least)
+}
+
+/// The Running condition.
+pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let name = name_of_deployment(resolved, observed);
+    let Some(live) = observed.children.deployments.iter().find(|deployment| deployment.identity.name == name) else {
+        decision.record.image = None;
+        return;
+    };
+    let problem = observed
+        .children
+        .pods
+        .iter()
+        .filter(|pod| pod.role == Role::Serving && !pod.identity.terminating)
+        .find_map(|pod| pod.problem.as_ref())
+        .map(|problem| resolved.repository.explain(problem));
+    let may_rest = resolved.function.replicas.fixed() == Some(0) || (observed.may_rest)(&name);
+    let mut update = state(live, problem.as_deref(), may_rest);
+    if update.status == Status::True {
+        decision.record.image = Some(live.image.clone());
+    }
+    // Without a new image, the old one serves.
+    update.outdated = decision.image.is_none();
+    if update.reason == Reason::DeploymentWaiting && goes_on(resolved, observed) {
+        (update.status, update.outdated) = (Status::True, true);
+        update.message.push_str("; the previous version serves");
+    }
+    decision.steps.push(Step::SetConditionUnlessWritten(update));
+}
+
+/// The condition update from the Deployment's status. One that `may_rest` is as it should be without pods.
+fn state(live: &Deployment, problem: Option<&str>, may_rest: bool) -> ConditionUpdate {
+    let name = &live.identity.name;
+    let find = |kind: &str| live.conditions.iter().find(|condition| condition.kind == kind);
+    let is = |kind: &str, reason: &str| find(kind).is_some_and(|c| c.status == "True" && c.reason == reason);
+    let with = |text: String| problem.map_or(text.clone(), |problem| format!("{text}: {problem}"));
+    let waiting = || with(format!("Deployment {name} is not ready yet"));
+    if live.observed < live.generation || live.conditions.is_empty() {
+        return ConditionUpdate::new(SUBJECT, Status::Unknown, Reason::DeploymentWaiting, waiting());
+    }
+    if live.replicas == 0 {
+        let message = with(format!("Deployment {name} is scaled to 0"));
+        if may_rest {
+            return ConditionUpdate::new(SUBJECT, Status::True, Reason::DeploymentReady, message);
+        }
+        return ConditionUpdate::new(SUBJECT, Status::False, Reason::MinReplicasNotAvailable, message);
+    }
+    let refused = find("ReplicaFailure").filter(|condition| condition.status == "True");
+    let progressing = find("Progressing").is_some_and(|condition| condition.status == "True");
+    let rolled_out = is("Progressing", "NewReplicaSetAvailable");
+    if live.is_available() && rolled_out {
+        return ConditionUpdate::new(
+            SUBJECT,
+            Status::True,
+            Reason::DeploymentReady,
+            format!("Deployment {name} is ready"),
+        );
+    }
+    if let Some(refused) = refused {
+        let message = format!("Deployment {name} cannot create pods: {}: {}", refused.reason, refused.message);
+        // Until its deadline, the rollout may continue as soon as there is room.
+        let (status, reason) = if progressing && live.is_available() {
+            (Status::Unknown, Reason::DeploymentWaiting)
+        } else {
+            (Status::False, Reason::DeploymentFailed)
+        };
+        return ConditionUpdate::new(SUBJECT, status, reason, message);
+    }
+    if !progressing {
+        let message = format!("Deployment {name} failed with condition: \n{}", dump(&live.conditions));
+        return ConditionUpdate::new(SUBJECT, Status::False, Reason::DeploymentFailed, with(message));
+    }
+    if rolled_out {
+        let message = with(format!("Minimum replicas not available for deployment {name}"));
+        return ConditionUpdate::new(SUBJECT, Status::Unknown, Reason::MinReplicasNotAvailable, message);
+    }
+    ConditionUpdate::new(SUBJECT, Status::Unknown, Reason::DeploymentWaiting, waiting())
+}
+
+/// The conditions as YAML, in the format of Kyma's Functions.
+fn dump(conditions: &[Condition]) -> String {
+    let mut text = String::new();
+    for condition in conditions {
+        for (prefix, field, value) in [
+            ("- ", "type", &condition.kind),
+            ("  ", "status", &condition.status),
+            ("  ", "lastupdatetime", &condition.updated),
+            ("  ", "lasttransitiontime", &condition.moved),
+            ("  ", "reason", &condition.reason),
+            ("  ", "message", &condition.message),
+        ] {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{prefix}{field}: {value:?}");
+        }
+    }
+    text
+}

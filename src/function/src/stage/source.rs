@@ -1,0 +1,48 @@
+//! The source stage: a ConfigMap for an inline Function, a tree of a Git repository otherwise.
+
+use jiff::Timestamp;
+
+use super::{ConditionUpdate, Decision, Observed, Resolved, Step, one_of, put};
+use crate::child_kind::ChildKind;
+use crate::children;
+use crate::git::{self, Tree};
+use mainstay_api::function_conditions::{Reason, Status, Type};
+
+const SUBJECT: Type = Type::ConfigurationReady;
+
+/// The first stage: the source.
+pub(super) fn source(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Timestamp, decision: &mut Decision) {
+    let there = observed.children.config_maps.iter().collect::<Vec<_>>();
+    if let Some((tree, _)) = resolved.git {
+        for identity in &there {
+            decision.delete(ChildKind::ConfigMap, identity);
+        }
+        let reported = git::last_resolved(&resolved.function.namespace, observed.status);
+        let same = |reported: &Tree| {
+            reported.location == tree.location && reported.commit == tree.commit && reported.tree == tree.tree
+        };
+        let message = format!("Sources {} updated", resolved.function.name);
+        match reported {
+            Some(reported) if same(&reported) && observed.holds(SUBJECT) => {
+                decision.steps.push(Step::ConfirmCondition(SUBJECT));
+            }
+            Some(reported) if same(&reported) => {
+                decision.set_condition(SUBJECT, Status::True, Reason::SourceUpdated, message);
+            }
+            _ => decision.report_action(SUBJECT, Status::True, Reason::SourceUpdated, message),
+        }
+        return;
+    }
+    let name = one_of(decision, ChildKind::ConfigMap, &there, children::name(resolved.function));
+    let Some(document) = children::config_map::build(resolved.function, &name) else { return };
+    let update = (SUBJECT, [Reason::ConfigMapCreated, Reason::ConfigMapUpdated]);
+    put(decision, observed, resolved, ChildKind::ConfigMap, &document, &there, update);
+    if observed.holds(SUBJECT) {
+        decision.steps.push(Step::ConfirmCondition(SUBJECT));
+    } else {
+        // An invalid spec was fixed, or it is the first reconcile of a new agent.
+        let message = format!("ConfigMap {name} updated");
+        let update = ConditionUpdate::new(SUBJECT, Status::True, Reason::ConfigMapUpdated, message);
+        decision.steps.push(Step::SetConditionUnlessWritten(update));
+    }
+}

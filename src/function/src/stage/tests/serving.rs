@@ -1,0 +1,168 @@
+//! Serving, and the Running condition.
+
+use super::*;
+
+#[test]
+fn a_deployment_is_ready_only_if_its_status_is_of_its_newest_generation() {
+    let ready = json!([
+        {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+    ]);
+    let message = |generation, observed, conditions: Value| {
+        let mut case = Case::new();
+        case.deployment(generation, observed, conditions);
+        words(&case.decide()).pop().unwrap()
+    };
+    assert_eq!(message(2, 2, ready.clone()), "True DeploymentReady");
+    assert_eq!(message(2, 1, ready), "Unknown DeploymentWaiting");
+    assert_eq!(message(1, 1, json!([])), "Unknown DeploymentWaiting", "no condition says nothing");
+    let of = |available: &str, progressing: &str, reason: &str| {
+        json!([
+            {"type": "Available", "status": available, "reason": "x"},
+            {"type": "Progressing", "status": progressing, "reason": reason},
+        ])
+    };
+    assert_eq!(message(1, 1, of("False", "True", "ReplicaSetUpdated")), "Unknown DeploymentWaiting");
+    assert_eq!(message(1, 1, of("False", "False", "ProgressDeadlineExceeded")), "False DeploymentFailed");
+    assert_eq!(message(1, 1, of("False", "True", "NewReplicaSetAvailable")), "Unknown MinReplicasNotAvailable");
+    let refused = json!([
+        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetCreated"},
+        {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"},
+    ]);
+    assert_eq!(message(1, 1, refused), "False DeploymentFailed");
+}
+
+#[test]
+fn without_pods_it_is_as_it_should_be_only_if_somebody_wants_that() {
+    let word = |set: Option<i64>, may_rest: bool| {
+        let mut case = Case::new();
+        (case.function.spec.replicas, case.may_rest) = (set, may_rest);
+        case.deployment(1, 1, json!([{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"}]));
+        case.children.deployments[0].replicas = 0;
+        words(&case.decide()).pop().unwrap()
+    };
+    assert_eq!(word(None, false), "False MinReplicasNotAvailable");
+    assert_eq!(word(Some(0), false), "True DeploymentReady");
+    assert_eq!(word(None, true), "True DeploymentReady");
+}
+
+#[test]
+fn an_autoscaler_goes_with_the_number_of_pods_that_replaces_it() {
+    let mut case = Case::new();
+    case.function.spec.replicas = Some(3);
+    case.children.autoscalers =
+        vec![ChildIdentity { name: "hello-hpa".into(), uid: "u".into(), ..ChildIdentity::default() }];
+    let word = "delete Autoscaler hello-hpa".to_owned();
+    assert!(words(&case.decide()).contains(&word), "nothing serves");
+    case.deployment(1, 1, json!([]));
+    assert!(!words(&case.decide()).contains(&word), "the new image is not built yet");
+    case.decide();
+    case.job("j", 1, ended("Complete", "CompletionsReached"));
+    case.pod("j", terminated("push", 0, &json!({"digest": DIGEST}).to_string()));
+    let all = words(&case.decide());
+    assert!(all.contains(&word) && all.contains(&"put Deployment".to_owned()), "{all:?}");
+}
+
+#[test]
+fn replicas_are_handed_over_before_they_are_dropped() {
+    let mut case = Case::new();
+    case.function.spec.max_replicas = Some(5);
+    let inputs = case.decide().record;
+    assert_eq!(inputs.built, None);
+    case.job("j", 1, ended("Complete", "CompletionsReached"));
+    case.pod("j", terminated("push", 0, &json!({"digest": DIGEST}).to_string()));
+    case.deployment(1, 1, json!([]));
+    case.children.deployments[0].owns_replicas_alone = true;
+    let all = words(&case.decide());
+    let at = |word: &str| all.iter().position(|w| w == word).unwrap_or_else(|| panic!("{word}: {all:?}"));
+    assert!(at("hand over 2") < at("put Deployment") && at("put Deployment") < at("put Autoscaler"));
+    case.children.deployments[0].owns_replicas_alone = false;
+    assert!(!words(&case.decide()).contains(&"hand over 2".to_owned()));
+}
+
+/// A Function that was running before.
+fn ran(case: &mut Case) {
+    let running = ConditionUpdate::new(Type::Running, Status::True, Reason::DeploymentReady, "m");
+    let reconciled = crate::status::Reconciled { updates: vec![running], ..Default::default() };
+    (case.status, _) = crate::status::after(&case.status, &case.function, &reconciled, case.now);
+}
+
+#[test]
+fn a_function_stays_running_during_a_rollout_while_the_previous_version_serves() {
+    let of = |available: bool, progressing: &str, reason: &str| {
+        let available = if available { ("True", "MinimumReplicasAvailable") } else { ("False", "x") };
+        json!([
+            {"type": "Available", "status": available.0, "reason": available.1},
+            {"type": "Progressing", "status": progressing, "reason": reason},
+        ])
+    };
+    let check = |observed: i64, conditions: &Value, expected: [&str; 2]| {
+        for (has_run, expected) in [false, true].into_iter().zip(expected) {
+            let mut case = Case::new();
+            case.deployment(2, observed, conditions.clone());
+            if has_run {
+                ran(&mut case);
+            }
+            let decision = case.decide();
+            assert_eq!(words(&decision).pop().unwrap(), expected, "{conditions} {has_run}");
+        }
+    };
+    let (waits, runs) = ("Unknown DeploymentWaiting", "True DeploymentWaiting");
+    check(1, &of(true, "True", "NewReplicaSetAvailable"), [waits, runs]);
+    check(2, &of(true, "True", "ReplicaSetUpdated"), [waits, runs]);
+    check(2, &of(false, "True", "ReplicaSetUpdated"), [waits; 2]);
+    check(2, &of(true, "False", "ProgressDeadlineExceeded"), ["False DeploymentFailed"; 2]);
+    let mut refused = of(true, "True", "ReplicaSetUpdated");
+    let failure = json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"});
+    refused.as_array_mut().unwrap().push(failure);
+    check(2, &refused, [waits, runs]);
+}
+
+#[test]
+fn writing_another_child_does_not_change_running() {
+    let mut case = Case::new();
+    case.function.spec.max_replicas = Some(3);
+    case.deployment(
+        1,
+        1,
+        json!([
+            {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+        ]),
+    );
+    let serves = |case: &Case| {
+        let decision = case.decide();
+        let put = decision.steps.iter().find_map(|step| match step {
+            Step::Put(put) if put.child_kind == ChildKind::Autoscaler => Some(put.serves && put.outdated),
+            _ => None,
+        });
+        put.unwrap()
+    };
+    assert!(!serves(&case), "it has never run");
+    ran(&mut case);
+    assert!(serves(&case));
+    case.children.deployments[0].conditions.clear();
+    assert!(!serves(&case));
+}
+
+#[test]
+fn a_refused_pull_says_that_nodes_do_not_use_the_secret() {
+    let no_pull = Some("the Secret s is of type Opaque".to_owned());
+    let repository = Repository {
+        push: "r/x".into(),
+        pull: "p/x".into(),
+        secret: "s".into(),
+        transport: Transport::default(),
+        no_pull,
+    };
+    let explain =
+        |repository: &Repository, reason: &str, text: &str| repository.explain(&(reason.to_owned(), text.to_owned()));
+    for refused in ["failed to authorize: 401 Unauthorized", "pull access denied", "no basic auth credentials"] {
+        let words = explain(&repository, "ImagePullBackOff", refused);
+        assert_eq!(words, format!("ImagePullBackOff: {refused}; the Secret s is of type Opaque"));
+    }
+    assert_eq!(explain(&repository, "ImagePullBackOff", "not found"), "ImagePullBackOff: not found");
+    assert_eq!(explain(&repository, "CrashLoopBackOff", "denied"), "CrashLoopBackOff: denied");
+    let typed = Repository { no_pull: None, ..repository };
+    assert_eq!(explain(&typed, "ImagePullBackOff", "denied"), "ImagePullBackOff: denied");
+}

@@ -1,0 +1,278 @@
+//! A repository's `auth` and the Secret that it names become [`Access`]: credentials, and what a connection is made
+//! with.
+//!
+//! Deliberately not here: reading the text of an SSH key (`ssh_key`) or of certificates (`tls`); reading the Secret from
+//! the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+
+use super::access_fault::AccessFault;
+use super::address::RemoteUrl;
+use super::connection::Connection;
+use super::error::{Error, Fault, Sent};
+use super::github_app::{self, GithubApp};
+use super::pinning::Pinning;
+use super::proxy::{self, Proxy};
+use super::secret_field::field;
+use super::ssh_fault::SshFault;
+use super::ssh_key::{self, SshIdentity};
+use super::tls;
+use mainstay_api::GitRepository;
+use mainstay_api::git_repository::{AuthType, RepositoryAuth};
+use mainstay_object::Secret;
+
+const USERNAME: &str = "username";
+const PASSWORD: &str = "password";
+const TOKEN: &str = "bearerToken";
+
+/// How to authenticate to a remote.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Credentials {
+    /// None.
+    Anonymous,
+    /// HTTP basic authentication; a token is a password.
+    Basic {
+        /// User name; most servers ignore it beside a token.
+        username: String,
+        /// Password or token.
+        password: Secret<String>,
+    },
+    /// HTTP bearer token.
+    Bearer(Secret<String>),
+    /// A GitHub App, whose tokens are passwords.
+    App(Arc<GithubApp>),
+    /// SSH key.
+    Key(Arc<SshIdentity>),
+}
+
+/// How to open a remote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// How to authenticate.
+    pub credentials: Credentials,
+    /// What the connection is made with.
+    pub connection: Connection,
+}
+
+/// The access for a repository's `auth`, from the `data` of the Secret that it names (`None` if the Secret is missing).
+///
+/// For the type `key`, the private key is under `key`, `ssh-privatekey` or `identity`, its passphrase under `password`,
+/// and host keys under `known_hosts`. For `basic`, either `bearerToken`, which wins, or a GitHub App (`githubAppID`,
+/// `githubAppInstallationID`, `githubAppPrivateKey`), or the keys `username` and `password`, which must both exist and may be
+/// empty; and `ca.crt`, and `tls.crt` with `tls.key`, with each of which alone nothing else
+/// is needed. The Secret's type does not matter. One trailing line break, which `echo` leaves in many Secrets, is not part
+/// of a value.
+pub fn access(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Error> {
+    read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
+}
+
+impl Access {
+    /// The same access through the proxy in the `data` of the Secret that the repository's `proxySecretRef` names.
+    pub fn through_proxy(mut self, secret: &BTreeMap<String, ByteString>) -> Result<Self, Error> {
+        let proxy = Proxy::read(secret).map_err(|fault| Error::Proxy { cause: Arc::new(fault.into()) })?;
+        self.connection.proxy = Some(Arc::new(proxy));
+        Ok(self)
+    }
+}
+
+impl Access {
+    /// The same access with the host keys that the GitRepository has pinned, if it pins keys.
+    #[must_use]
+    pub fn with_pins(mut self, repository: &GitRepository, url: &RemoteUrl) -> Self {
+        if let Credentials::Key(identity) = &mut self.credentials {
+            let host = url.known_hosts_name();
+            Arc::make_mut(identity).pinning = host.and_then(|host| Pinning::of(repository, &host));
+        }
+        self
+    }
+}
+
+/// All fields of a Secret with a proxy that are read.
+pub fn proxy_fields() -> impl Iterator<Item = &'static str> {
+    proxy::FIELDS.into_iter()
+}
+
+/// All fields of a Secret that are read for this kind of authentication.
+pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
+    let lists: [&[_]; 3] = match kind {
+        AuthType::Basic => [&[USERNAME, PASSWORD, TOKEN], &tls::FIELDS, &github_app::FIELDS],
+        AuthType::Key => [&ssh_key::KEY_FIELDS, &[], &[]],
+    };
+    lists.into_iter().flatten().copied()
+}
+
+/// Whether a repository at this address supports this kind of authentication, independent of the Secret. Credentials in the address
+/// are none.
+pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
+    // A user name alone may be a token, too; beside `auth` it is what some hosts write into the addresses that they show.
+    if url.holds_password() || url.holds_credentials() && auth.is_none() {
+        let why = "the address holds a user name or password, which everyone sees who may read the GitRepository; put them into a \
+                   Secret with the keys username and password, and name it in spec.auth";
+        return Err(Error::Authenticate { cause: Arc::new(Fault::Malformed { why }) });
+    }
+    if url.git().is_some() && auth.is_some() {
+        let what = "authentication at a git:// address";
+        let cause = Fault::Unsupported { what, instead: "give the repository's https:// or ssh:// address" };
+        return Err(Error::Authenticate { cause: Arc::new(cause) });
+    }
+    let fault = match (url.ssh().is_some(), auth.map(|auth| auth.kind)) {
+        (true, None) => SshFault::NoKey,
+        (true, Some(AuthType::Basic)) => SshFault::NotKey,
+        (false, Some(AuthType::Key)) => SshFault::NotSsh,
+        (true, Some(AuthType::Key)) | (false, None | Some(AuthType::Basic)) => return Ok(()),
+    };
+    Err(Error::Authenticate { cause: Arc::new(fault.into()) })
+}
+
+impl Credentials {
+    /// The texts that a server's message must not repeat: as they are in the Secret, and as they are sent.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        match self {
+            Self::Basic { username, password } if !password.expose().is_empty() => {
+                vec![password.expose().clone(), basic(username, password)]
+            }
+            Self::Bearer(token) => vec![token.expose().clone()],
+            Self::Anonymous | Self::Basic { .. } | Self::App(_) | Self::Key(_) => Vec::new(),
+        }
+    }
+
+    /// What a server gets to see over HTTP.
+    pub(super) fn sent(&self, connection: &Connection) -> Sent {
+        match self {
+            Self::Anonymous | Self::Key(_) if connection.client.is_some() => Sent::WithCertificate,
+            Self::Anonymous | Self::Key(_) if connection.authorities.is_some() => Sent::AnonymouslyWithSecret,
+            Self::Anonymous | Self::Key(_) => Sent::Anonymously,
+            Self::Basic { .. } | Self::Bearer(_) | Self::App(_) => Sent::WithCredentials,
+        }
+    }
+}
+
+/// The value of HTTP basic authentication.
+fn basic(username: &str, password: &Secret<String>) -> String {
+    use base64::prelude::{BASE64_STANDARD, Engine as _};
+    BASE64_STANDARD.encode(format!("{username}:{}", password.expose()))
+}
+
+fn read(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Fault> {
+    let Some(auth) = auth else {
+        return Ok(Access { credentials: Credentials::Anonymous, connection: Connection::default() });
+    };
+    let data = secret.ok_or(Fault::MissingSecret)?;
+    match auth.kind {
+        AuthType::Basic => {
+            let connection = Connection::read(data)?;
+            Ok(Access { credentials: over_http(data, &connection)?, connection })
+        }
+        AuthType::Key => Ok(Access {
+            credentials: Credentials::Key(Arc::new(SshIdentity::read(data)?)),
+            connection: Connection::default(),
+        }),
+    }
+}
+
+fn over_http(data: &BTreeMap<String, ByteString>, connection: &Connection) -> Result<Credentials, AccessFault> {
+    let has = |key| data.contains_key(key);
+    if has(TOKEN) {
+        let token = field(data, TOKEN)?;
+        let is_plain = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        return if is_plain {
+            Ok(Credentials::Bearer(Secret::new(token)))
+        } else {
+            Err(AccessFault::UnusableField { field: TOKEN, why: "a token is not empty and has no blanks" })
+        };
+    }
+    if let Some(app) = GithubApp::read(data)? {
+        return Ok(Credentials::App(Arc::new(app)));
+    }
+    if !has(USERNAME) && !has(PASSWORD) && *connection != Connection::default() {
+        return Ok(Credentials::Anonymous);
+    }
+    if !has(USERNAME) && has(PASSWORD) {
+        return Err(AccessFault::MissingUsername);
+    }
+    Ok(Credentials::Basic { username: field(data, USERNAME)?, password: Secret::new(field(data, PASSWORD)?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(kind: AuthType, data: &[(&str, &[u8])], expected: &str) {
+        let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
+        let auth = RepositoryAuth { kind, secret_name: "s".into() };
+        let got = match access(Some(&auth), Some(&data)).map(|access| access.credentials) {
+            Ok(Credentials::Basic { username, password }) => format!("{username}:{}", password.expose()),
+            Ok(Credentials::Bearer(token)) => format!("bearer {}", token.expose()),
+            Ok(other) => format!("{other:?}"),
+            Err(error) => error.fault().to_string(),
+        };
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn takes_user_name_and_password_whatever_the_type_of_the_secret() {
+        check(AuthType::Basic, &[("username", b"u"), ("password", b"p")], "u:p");
+        check(AuthType::Basic, &[("username", b""), ("password", b"token\n")], ":token");
+        check(AuthType::Basic, &[("username", b"u\r\n"), ("password", b"")], "u:");
+    }
+
+    #[test]
+    fn a_bearer_token_wins_over_a_password() {
+        check(AuthType::Basic, &[("bearerToken", b"t\n")], "bearer t");
+        check(AuthType::Basic, &[("username", b"u"), ("password", b"p"), ("bearerToken", b"t")], "bearer t");
+        let blank = "bearerToken of the Secret cannot be used: a token is not empty and has no blanks";
+        check(AuthType::Basic, &[("bearerToken", b"")], blank);
+        check(AuthType::Basic, &[("bearerToken", b"a b")], blank);
+    }
+
+    #[test]
+    fn says_what_the_secret_lacks() {
+        let field = |key| format!("missing field {key}: the Secret needs it (it may be empty)");
+        check(AuthType::Basic, &[("username", b"u")], &field("password"));
+        check(AuthType::Basic, &[], &field("username"));
+        let beside = "missing field username: the Secret needs it beside password; beside a token most hosts take any name, such \
+                      as git (Bitbucket: x-token-auth)";
+        check(AuthType::Basic, &[("password", b"p")], beside);
+        let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");
+        let username = |value| [("username", value), ("password", &b""[..])];
+        check(AuthType::Basic, &username(b"\xff"), &unusable("username", "it is not UTF-8 text"));
+        check(AuthType::Basic, &username(b"a\nb"), &unusable("username", "it has more than one line"));
+        let long = vec![b'x'; super::super::secret_field::MAX_BYTES + 1];
+        check(AuthType::Basic, &username(&long), &unusable("username", "it is longer than 16 KiB"));
+        let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
+        assert!(access(Some(&auth), None).unwrap_err().fault().to_string().contains("does not exist"));
+        assert_eq!(access(None, None).unwrap().credentials, Credentials::Anonymous);
+    }
+
+    #[test]
+    fn credentials_in_an_address_are_refused_and_not_shown() {
+        let auth = RepositoryAuth { kind: AuthType::Basic, secret_name: "s".into() };
+        let refused = |url: &str, auth: Option<&RepositoryAuth>| {
+            let error = supported(&RemoteUrl::parse(url).unwrap(), auth).err()?;
+            assert!(!format!("{error} {error:?} {}", error.fault()).contains("hunter2"));
+            Some(error.fault().to_string())
+        };
+        for url in [
+            "https://u:hunter2@git.example.com/x",
+            "https://:hunter2@git.example.com/x",
+            "https://hunter2@git.example.com/x",
+        ] {
+            let said = refused(url, None).unwrap_or_else(|| panic!("{url}"));
+            assert!(said.contains("name it in spec.auth"), "{said}");
+        }
+        assert!(refused("https://u:hunter2@git.example.com/x", Some(&auth)).is_some());
+        assert_eq!(refused("https://org@dev.azure.com/x", Some(&auth)), None);
+        assert_eq!(refused("https://git.example.com/x", None), None);
+    }
+
+    #[test]
+    fn shows_no_password() {
+        let hidden = Credentials::Basic { username: "u".into(), password: Secret::new("hunter2".into()) };
+        let bearer = Credentials::Bearer(Secret::new("hunter2".into()));
+        assert!(!format!("{hidden:?} {bearer:?} {}", Secret::new("hunter2")).contains("hunter2"));
+    }
+}

@@ -1,0 +1,582 @@
+//! Errors of a remote: [`Error`] names the attempt, [`Fault`] its cause.
+//!
+//! Invariant: no text holds a credential: addresses are shown without user, password and query, server messages only if
+//! they do not repeat the credentials, and bodies of answers are never quoted.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::access_fault::AccessFault;
+use super::ssh_fault::SshFault;
+use super::verify::SignatureFault;
+use super::{Commit, Reference, RemoteUrl};
+use mainstay_object::failure::Class;
+use mainstay_object::printable;
+
+/// A failed attempt. Cheap to clone, because all callers that waited for one lookup get the same error.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A value from outside is malformed.
+    #[error("read the {what}")]
+    Parse {
+        /// The value.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The credentials of a repository cannot be used.
+    #[error("read the credentials of the repository")]
+    Authenticate {
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The proxy of a repository cannot be used.
+    #[error("read the proxy of the repository")]
+    Proxy {
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The keys that may sign cannot be used.
+    #[error("read the keys that may sign")]
+    Signers {
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// A commit or tag is not signed as it must be.
+    #[error("verify {what} of {url}")]
+    Verify {
+        /// The remote.
+        url: RemoteUrl,
+        /// The commit or tag.
+        what: String,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The lookup of a reference failed.
+    #[error("look up {reference} at {url}")]
+    Lookup {
+        /// The remote.
+        url: RemoteUrl,
+        /// The reference.
+        reference: Reference,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The lookup of the default branch failed.
+    #[error("look up the default branch of {url}")]
+    LookupHead {
+        /// The remote.
+        url: RemoteUrl,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// The fetch of a commit failed.
+    #[error("fetch commit {commit} from {url}")]
+    Fetch {
+        /// The remote.
+        url: RemoteUrl,
+        /// The commit.
+        commit: Commit,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// A directory or file of a fetched commit cannot be read.
+    #[error("read {} of commit {commit}", printable(path))]
+    Read {
+        /// Path from the root of the repository.
+        path: String,
+        /// The commit.
+        commit: Commit,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// A submodule of a commit cannot be fetched.
+    #[error("fetch the submodule {}", printable(path))]
+    Submodule {
+        /// Its path in the repository that it is in.
+        path: String,
+        /// The cause.
+        #[source]
+        cause: Arc<Error>,
+    },
+    /// A file in Git LFS cannot be fetched.
+    #[error("fetch {}, which is kept in Git LFS", printable(path))]
+    LargeFile {
+        /// Its path in the repository.
+        path: String,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+    /// A local repository cannot be watched.
+    #[error("watch the repository in {}", path.display())]
+    Watch {
+        /// The repository.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        cause: Arc<Fault>,
+    },
+}
+
+impl Error {
+    pub(super) fn parse(what: &'static str, cause: Fault) -> Self {
+        Self::Parse { what, cause: Arc::new(cause) }
+    }
+
+    /// The cause.
+    pub fn fault(&self) -> &Fault {
+        match self {
+            Self::Submodule { cause, .. } => cause.fault(),
+            Self::Parse { cause, .. }
+            | Self::Authenticate { cause }
+            | Self::Proxy { cause }
+            | Self::Signers { cause }
+            | Self::Verify { cause, .. }
+            | Self::Lookup { cause, .. }
+            | Self::LookupHead { cause, .. }
+            | Self::Fetch { cause, .. }
+            | Self::Read { cause, .. }
+            | Self::LargeFile { cause, .. }
+            | Self::Watch { cause, .. } => cause,
+        }
+    }
+
+    /// The class of the failure.
+    pub fn class(&self) -> Class {
+        self.fault().class()
+    }
+
+    /// The server's `Retry-After`.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.fault() {
+            Fault::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// The cause of a failed attempt, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A value is malformed.
+    #[error("{why}")]
+    Malformed {
+        /// The rule that it breaks.
+        why: &'static str,
+    },
+    /// A kind of remote that is not supported.
+    #[error("{what} is not supported; {instead}")]
+    Unsupported {
+        /// The kind.
+        what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// A local path outside `mainstay dev`.
+    #[error("local paths are read by `mainstay dev` only; give the address of a Git server")]
+    LocalForbidden,
+    /// The Secret of the repository does not exist.
+    #[error("the Secret that `auth.secretName` names does not exist in the repository's namespace")]
+    MissingSecret,
+    /// The Secret cannot be used.
+    #[error(transparent)]
+    Access(#[from] AccessFault),
+    /// One side does not accept the other's certificate.
+    #[error("TLS: {why}")]
+    Certificate {
+        /// The cause, and what to do.
+        why: String,
+    },
+    /// The TLS handshake failed.
+    #[error("TLS: {why}")]
+    Tls {
+        /// The cause.
+        why: String,
+    },
+    /// GitHub gives no token for an App.
+    #[error("{host} gives no token for the GitHub App: {why}")]
+    App {
+        /// Host of the API.
+        host: String,
+        /// The cause, and what to do.
+        why: String,
+    },
+    /// The proxy rejects the login, or asks for one.
+    #[error(
+        "the proxy wants a user name and password that it accepts; correct username and password in the Secret that \
+         `proxySecretRef` names, or else the agent's HTTPS_PROXY"
+    )]
+    ProxyDenied,
+    /// The proxy cannot be reached, or does not connect to the host.
+    #[error("the connection through the proxy failed: {why}")]
+    Proxy {
+        /// The cause.
+        why: String,
+    },
+    /// The server rejects the credentials, or asks for some.
+    #[error("the server answered {status}: {}", denied_hint(*with, elsewhere.as_deref()))]
+    Denied {
+        /// HTTP status.
+        status: u16,
+        /// Whether credentials were sent.
+        with: Sent,
+        /// The host that the server redirected to, if it is another one.
+        elsewhere: Option<String>,
+    },
+    /// A web page instead of Git.
+    #[error(
+        "the server answered with a web page instead of Git, perhaps a login page; check the address and the credentials"
+    )]
+    WebPage,
+    /// The server has no such repository.
+    #[error("the server has no repository there ({status}); check the address, and that the credentials may see it")]
+    NotFound {
+        /// HTTP status.
+        status: u16,
+    },
+    /// The server answered with another error status.
+    #[error("the server answered {status}")]
+    Status {
+        /// HTTP status.
+        status: u16,
+        /// The server's `Retry-After`.
+        retry_after: Option<Duration>,
+    },
+    /// The server redirects to where credentials must not go.
+    #[error("the server redirects to {to}, which is not followed: {why}")]
+    Redirect {
+        /// The host of the redirect.
+        to: String,
+        /// Why it is not followed.
+        why: &'static str,
+    },
+    /// The connection failed or broke.
+    #[error("{what}")]
+    Network {
+        /// The cause, without the address.
+        what: String,
+    },
+    /// An address that is not connected to.
+    #[error("{why}")]
+    Confined {
+        /// Why not, without anything of what is there.
+        why: &'static str,
+    },
+    /// A deadline passed.
+    #[error("timed out after {} s while {what}; the server is slow or stuck", after.as_secs_f32())]
+    Timeout {
+        /// The deadline.
+        after: Duration,
+        /// What took so long, as in "while …".
+        what: &'static str,
+    },
+    /// The server violates the Git protocol.
+    #[error("the server violates the Git protocol: {why}")]
+    Protocol {
+        /// How.
+        why: &'static str,
+    },
+    /// The server refused in a protocol message.
+    #[error("the server refused: {text}")]
+    Refused {
+        /// The message, shortened and cleaned.
+        text: String,
+    },
+    /// A limit was exceeded.
+    #[error("{what} is larger than the limit of {limit}")]
+    TooLarge {
+        /// What is too large, with its unit.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// The remote does not have the reference.
+    #[error("there is no such branch or tag{}", missing_hint(default_branch.as_deref(), *empty))]
+    MissingReference {
+        /// The branch that the remote's HEAD names.
+        default_branch: Option<String>,
+        /// Whether the repository is empty.
+        empty: bool,
+    },
+    /// The remote has neither a reference with this name nor a commit with this abbreviated id.
+    #[error(
+        "there is no branch or tag with this name, and no commit on any of them has an id that begins with it{}; for a commit, \
+         write all 40 digits of its id",
+        missing_hint(default_branch.as_deref(), false)
+    )]
+    MissingAbbreviated {
+        /// The branch that the remote's HEAD names.
+        default_branch: Option<String>,
+    },
+    /// No tag is a version in the range.
+    #[error("no tag is a version in this range; {}", versions_hint(*tags, highest.as_deref()))]
+    MissingVersion {
+        /// How many tags there are.
+        tags: usize,
+        /// The tag with the highest version of all.
+        highest: Option<String>,
+    },
+    /// The abbreviated id is ambiguous.
+    #[error("several commits have an id that begins with it ({}); write all 40 digits of the commit", some(among))]
+    AmbiguousCommit {
+        /// The commits.
+        among: Vec<Commit>,
+    },
+    /// The history is too large to search for an abbreviated id.
+    #[error(
+        "there is no branch or tag with this name, and the history is too large to search for a commit whose id begins with it \
+         ({what} is larger than the limit of {limit}); for a commit, write all 40 digits of its id"
+    )]
+    HistoryTooLarge {
+        /// What is too large, with its unit.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// The remote does not have the commit.
+    #[error("the repository has no such commit on any branch that can be fetched")]
+    MissingCommit,
+    /// The reference points to a tree or blob.
+    #[error("the reference does not point to a commit")]
+    NotCommit,
+    /// The directory does not exist in the commit.
+    #[error("there is no such directory")]
+    MissingDirectory,
+    /// The server sent an incomplete pack.
+    #[error("the server sent a pack without the commit or its files")]
+    Incomplete,
+    /// The mirror is damaged; the next fetch replaces it.
+    #[error("the mirror is damaged ({what}); the next fetch replaces it")]
+    Corrupt {
+        /// The damage, as libgit2 describes it.
+        what: String,
+    },
+    /// The server sent a damaged pack.
+    #[error("the server sent a damaged pack ({what})")]
+    Pack {
+        /// The damage.
+        what: String,
+    },
+    /// The mirrors' directory cannot be used.
+    #[error("the directory of the mirrors cannot be used")]
+    Disk(#[source] std::io::Error),
+    /// The volume of the mirrors has no room.
+    #[error(
+        "the volume of the mirrors is full; give it more room, or lower `--mirror-budget` of the agent below its size"
+    )]
+    DiskFull,
+    /// A Git LFS server does not give a file.
+    #[error("{why}")]
+    Lfs {
+        /// Why not, without anything that the server said.
+        why: &'static str,
+    },
+    /// The mirrors in use, and what other namespaces have in their shares, leave no room.
+    #[error(
+        "the Git mirrors in use, those of other namespaces and this one need more than the {} MiB that all mirrors may have; raise `--mirror-budget` of \
+         the agent, and the volume with it",
+        budget >> 20
+    )]
+    NoRoom {
+        /// Bytes of all mirrors.
+        budget: u64,
+    },
+    /// A commit or directory as the remote has it does not read.
+    #[error("the repository itself is damaged ({what}); `git fsck` finds it, and a new commit without it is applied")]
+    Broken {
+        /// The damage.
+        what: String,
+    },
+    /// The server did not send an object that a commit names, or another kind of object.
+    #[error(
+        "the server left something of the commit out ({what}); `git fsck` finds it in the repository, and the mirror is fetched \
+         anew once an hour"
+    )]
+    Lacking {
+        /// What is missing.
+        what: String,
+    },
+    /// A local path is not a repository, or may not be read.
+    #[error("{why}")]
+    LocalUnusable {
+        /// Why not.
+        why: &'static str,
+    },
+    /// A local repository cannot be read.
+    #[error("{what}")]
+    Local {
+        /// libgit2's message.
+        what: String,
+    },
+    /// The watch on a local repository cannot be set up.
+    #[error("{what}")]
+    Watch {
+        /// The system's message.
+        what: String,
+    },
+    /// A signature is missing or does not count.
+    #[error(transparent)]
+    Signature(#[from] SignatureFault),
+    /// A fault that only SSH has.
+    #[error(transparent)]
+    Ssh(#[from] SshFault),
+    /// The blocking thread ended without a result.
+    #[error("the operation was stopped or panicked")]
+    Stopped,
+}
+
+/// Whether credentials were sent with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// They were sent.
+    WithCredentials,
+    /// A client certificate was offered, and nothing else.
+    WithCertificate,
+    /// They were not sent.
+    Anonymously,
+    /// They were not sent: the Secret has none.
+    AnonymouslyWithSecret,
+}
+
+fn denied_hint(with: Sent, elsewhere: Option<&str>) -> String {
+    match (with, elsewhere) {
+        (_, Some(host)) => format!(
+            "it redirected to {host}, where credentials for another host are not sent; give that address instead"
+        ),
+        (Sent::WithCredentials, None) => "it does not accept the credentials; correct them in the Secret".into(),
+        (Sent::WithCertificate, None) => {
+            "the client certificate is not enough; correct tls.crt and tls.key in the Secret, or add username and password, or \
+             bearerToken"
+                .into()
+        }
+        (Sent::Anonymously, None) => "it asks for credentials; name a Secret in the repository's `auth`".into(),
+        (Sent::AnonymouslyWithSecret, None) => {
+            "it asks for credentials; add username and password, or bearerToken, to the Secret".into()
+        }
+    }
+}
+
+/// The system's text of an error, without its number.
+fn system_message(error: rustix::io::Errno) -> String {
+    let text = io::Error::from(error).to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn missing_hint(default_branch: Option<&str>, empty: bool) -> String {
+    match (default_branch, empty) {
+        (_, true) => "; the repository is empty".into(),
+        (Some(branch), false) => format!("; the repository's default branch is {branch}"),
+        (None, false) => String::new(),
+    }
+}
+
+fn versions_hint(tags: usize, highest: Option<&str>) -> String {
+    match highest {
+        None if tags == 0 => "the repository has no tags".into(),
+        None => format!("none of the {tags} tags is a version such as v1.2.3"),
+        Some(highest) if highest.contains('-') => format!(
+            "of {tags} tags the highest version is {highest}, and a pre-release is chosen only by a range that names one, such \
+             as `>=1.2.0-0`"
+        ),
+        Some(highest) => format!("of {tags} tags the highest version is {highest}"),
+    }
+}
+
+/// The first ones of many, for people.
+fn some(commits: &[Commit]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<_> = commits.iter().take(SHOWN).map(Commit::to_string).collect();
+    let more = if commits.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+impl Fault {
+    /// An error of the mirrors' directory.
+    pub(super) fn disk(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => Self::DiskFull,
+            _ => Self::Disk(error),
+        }
+    }
+
+    /// A libgit2 error of the mirrors' directory.
+    pub(super) fn storage(error: git2::Error) -> Self {
+        // libgit2 ends its message with that of the system.
+        let is_full = |kind: rustix::io::Errno| error.message().ends_with(&system_message(kind));
+        if [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT, rustix::io::Errno::FBIG].into_iter().any(is_full) {
+            Self::DiskFull
+        } else {
+            Self::Disk(io::Error::other(error.message().to_owned()))
+        }
+    }
+
+    /// A libgit2 error that is not about an object of a mirror.
+    pub(super) fn git(error: git2::Error) -> Self {
+        Self::Local { what: error.message().to_owned() }
+    }
+
+    /// The class of the failure.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Malformed { .. }
+            | Self::Unsupported { .. }
+            | Self::LocalForbidden
+            | Self::LocalUnusable { .. }
+            | Self::Access(_)
+            | Self::Signature(_)
+            | Self::NotFound { .. }
+            | Self::Redirect { .. }
+            | Self::TooLarge { .. }
+            | Self::MissingReference { .. }
+            | Self::MissingAbbreviated { .. }
+            | Self::MissingVersion { .. }
+            | Self::AmbiguousCommit { .. }
+            | Self::HistoryTooLarge { .. }
+            | Self::MissingCommit
+            | Self::NotCommit
+            | Self::Broken { .. }
+            | Self::MissingDirectory => Class::Invalid,
+            Self::MissingSecret => Class::NotReady,
+            Self::Denied { .. }
+            | Self::WebPage
+            | Self::Certificate { .. }
+            | Self::ProxyDenied
+            | Self::App { .. }
+            | Self::Confined { .. } => Class::Denied,
+            Self::Status { status, .. } if !matches!(status, 408 | 425 | 429 | 500..) => Class::Invalid,
+            Self::Status { .. }
+            | Self::Network { .. }
+            | Self::Tls { .. }
+            | Self::Proxy { .. }
+            | Self::Timeout { .. }
+            | Self::Protocol { .. }
+            | Self::Refused { .. }
+            | Self::Incomplete
+            | Self::Corrupt { .. }
+            | Self::Pack { .. }
+            | Self::Disk(_)
+            | Self::DiskFull
+            | Self::NoRoom { .. }
+            | Self::Lacking { .. }
+            | Self::Lfs { .. }
+            | Self::Local { .. }
+            | Self::Watch { .. } => Class::Unavailable,
+            Self::Ssh(fault) => fault.class(),
+            Self::Stopped => Class::Bug,
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A GitHub App in a Secret: with its private key it asks for a token that opens the repositories of an installation.
+//!
+//! Invariant: no error and no `Debug` shows anything of the key.
+//! Invariant: what the key signs is sent over TLS only.
+//!
+//! Deliberately not here: clocks, and asking for the token (`transport::app_token`).
+
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+use k8s_openapi::ByteString;
+use reqwest::Url;
+use ring::rand::SystemRandom;
+use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::access_fault::AccessFault;
+use super::address::plain_host;
+use super::connection::digest;
+use super::link_local;
+use super::secret_field::field;
+use mainstay_object::Secret;
+
+const ID: &str = "githubAppID";
+const INSTALLATION: &str = "githubAppInstallationID";
+const OWNER: &str = "githubAppInstallationOwner";
+const KEY: &str = "githubAppPrivateKey";
+const BASE: &str = "githubAppBaseURL";
+/// All fields of a Secret that are read.
+pub(super) const FIELDS: [&str; 5] = [ID, INSTALLATION, OWNER, KEY, BASE];
+/// Maximum bytes of the private key.
+const KEY_BYTES: usize = 16 << 10;
+/// Seconds that the clocks of both sides may differ.
+const SKEW: i64 = 60;
+/// Seconds that a signed request is valid; GitHub allows 600.
+const VALID: i64 = 540;
+
+/// Which installation of an App.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Installation {
+    Number(String),
+    /// A user or an organization, whose installation the API names.
+    Owner(String),
+}
+
+/// A GitHub App and its installation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GithubApp {
+    id: String,
+    installation: Installation,
+    key: Secret<String>,
+    /// Address of the API, if it is not that of the repository's host.
+    base: Option<Url>,
+}
+
+impl GithubApp {
+    /// Reads the data of a Secret; `None` if it has no App.
+    pub(super) fn read(data: &BTreeMap<String, ByteString>) -> Result<Option<Self>, AccessFault> {
+        if !data.contains_key(ID) {
+            return Ok(None);
+        }
+        let unusable = |field, why| AccessFault::UnusableField { field, why };
+        let id = number(data, ID)?;
+        // The number is one request less.
+        let installation = if data.contains_key(OWNER) && !data.contains_key(INSTALLATION) {
+            let owner = field(data, OWNER)?;
+            let is_plain = owner.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+            if owner.is_empty() || owner.len() > 64 || !is_plain {
+                return Err(unusable(OWNER, "it is the name of a user or an organization"));
+            }
+            Installation::Owner(owner)
+        } else {
+            Installation::Number(number(data, INSTALLATION)?)
+        };
+        let base = if data.contains_key(BASE) { Some(api(&field(data, BASE)?)?) } else { None };
+        let key = &data.get(KEY).ok_or(AccessFault::MissingKey { key: KEY })?.0;
+        let key = Some(key).filter(|key| key.len() <= KEY_BYTES).and_then(|key| std::str::from_utf8(key).ok());
+        let key = key.ok_or(unusable(KEY, NO_KEY))?;
+        key_pair(key)?;
+        Ok(Some(Self { id, installation, key: Secret::new(key.to_owned()), base }))
+    }
+
+    /// The API that gives the token, for a repository at this address.
+    pub(super) fn api(&self, repository: &Url) -> Option<Url> {
+        let mut url = self.base.clone().unwrap_or_else(|| repository.clone());
+        if self.base.is_none() {
+            // Their own host has another name for the API, and servers of others have another path.
+            let is_public = repository.host_str() == Some("github.com");
+            if is_public {
+                url.set_host(Some("api.github.com")).ok()?;
+            }
+            url.set_path(if is_public { "" } else { "/api/v3" });
+            url.set_scheme("https").ok()?;
+        }
+        Some(url)
+    }
+
+    /// Where the installation of its owner is asked for; `None` if its number is known.
+    pub(super) fn installation_url(&self, api: &Url) -> Option<Url> {
+        match &self.installation {
+            Installation::Number(_) => None,
+            // Of users and organizations alike.
+            Installation::Owner(owner) => Some(below(api, &format!("users/{owner}/installation"))),
+        }
+    }
+
+    /// Where the token is asked for; `found` is the installation of its owner.
+    pub(super) fn token_url(&self, api: &Url, found: Option<u64>) -> Url {
+        let number = match &self.installation {
+            Installation::Number(number) => number.clone(),
+            Installation::Owner(_) => found.unwrap_or_default().to_string(),
+        };
+        below(api, &format!("app/installations/{number}/access_tokens"))
+    }
+
+    /// What asks for a token at this time, in seconds since 1970.
+    pub(super) fn signed_request(&self, now: i64) -> Result<Secret<String>, AccessFault> {
+        let claims = serde_json::json!({ "iat": now - SKEW, "exp": now + VALID, "iss": self.id });
+        let part = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
+        let signed = format!("{}.{}", part(r#"{"alg":"RS256","typ":"JWT"}"#), part(&claims.to_string()));
+        let pair = key_pair(self.key.expose())?;
+        let mut signature = vec![0; pair.public().modulus_len()];
+        pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
+            .map_err(|_| AccessFault::UnusableField { field: KEY, why: "it cannot sign" })?;
+        Ok(Secret::new(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))))
+    }
+
+    /// What distinguishes an App and the API that gives its tokens, without anything of its key.
+    pub(super) fn digest(&self, api: &Url) -> [u8; 32] {
+        digest(self.parts().into_iter().chain([api.as_str()]))
+    }
+
+    /// The parts that distinguish Apps.
+    pub(super) fn parts(&self) -> Vec<&str> {
+        let base = self.base.as_ref().map_or("", Url::as_str);
+        let (installation, is_owner) = match &self.installation {
+            Installation::Number(number) => (number, None),
+            Installation::Owner(owner) => (owner, Some("owner")),
+        };
+        let parts = ["github app", &self.id, installation, base, self.key.expose()];
+        parts.into_iter().chain(is_owner).collect()
+    }
+}
+
+/// A number in a Secret.
+fn number(data: &BTreeMap<String, ByteString>, key: &'static str) -> Result<String, AccessFault> {
+    let number = field(data, key)?;
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+    if number.is_empty() || number.len() > 64 || !is_plain {
+        return Err(AccessFault::UnusableField { field: key, why: "it is a number, as GitHub shows it" });
+    }
+    Ok(number)
+}
+
+/// A path below an address.
+fn below(api: &Url, path: &str) -> Url {
+    let mut url = api.clone();
+    url.set_path(&format!("{}/{path}", api.path().trim_end_matches('/')));
+    url
+}
+
+const NO_KEY: &str = "it is no RSA private key in PEM form of at least 2048 bits, as GitHub makes it";
+
+fn key_pair(text: &str) -> Result<RsaKeyPair, AccessFault> {
+    let read = match PrivateKeyDer::from_pem_slice(text.as_bytes()) {
+        Ok(PrivateKeyDer::Pkcs1(der)) => RsaKeyPair::from_der(der.secret_pkcs1_der()).ok(),
+        Ok(PrivateKeyDer::Pkcs8(der)) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).ok(),
+        _ => None,
+    };
+    read.ok_or(AccessFault::UnusableField { field: KEY, why: NO_KEY })
+}
+
+fn api(text: &str) -> Result<Url, AccessFault> {
+    let unusable = |why| AccessFault::UnusableField { field: BASE, why };
+    let url = Url::parse(text).ok().filter(|url| {
+        let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+        url.scheme() == "https" && is_bare && url.fragment().is_none() && url.host_str().is_some()
+    });
+    let url = url.ok_or(unusable("it has the form https://host/api/v3"))?;
+    if !plain_host::is_plain_in(text) {
+        return Err(unusable(plain_host::REFUSED));
+    }
+    if url.host_str().is_some_and(link_local::is_link_local_host) {
+        return Err(unusable(link_local::REFUSED));
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn app(base: Option<&str>) -> GithubApp {
+        let base = base.map(|base| Url::parse(base).unwrap());
+        GithubApp {
+            id: "1".into(),
+            installation: Installation::Number("2".into()),
+            key: Secret::new("hunter2".into()),
+            base,
+        }
+    }
+
+    #[test]
+    fn asks_the_api_of_the_repositorys_host_for_the_token() {
+        let check = |base: Option<&str>, repository: &str, expected: &str| {
+            let api = app(base).api(&Url::parse(repository).unwrap()).unwrap();
+            let url = app(base).token_url(&api, None);
+            assert_eq!(url.as_str(), format!("{expected}/app/installations/2/access_tokens"));
+            assert_eq!(app(base).installation_url(&api), None);
+            let of_owner = GithubApp { installation: Installation::Owner("team".into()), ..app(base) };
+            assert_eq!(
+                of_owner.installation_url(&api).unwrap().as_str(),
+                format!("{expected}/users/team/installation")
+            );
+            let url = of_owner.token_url(&api, Some(7));
+            assert_eq!(url.as_str(), format!("{expected}/app/installations/7/access_tokens"));
+        };
+        check(None, "https://github.com/a/b", "https://api.github.com");
+        check(None, "https://git.corp:8443/a/b", "https://git.corp:8443/api/v3");
+        check(None, "http://git.corp/a/b", "https://git.corp/api/v3");
+        check(Some("https://api.corp/"), "https://github.com/a/b", "https://api.corp");
+        assert!(!format!("{:?}", app(None)).contains("hunter2"));
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_an_app() {
+        let check = |data: &[(&str, &str)], expected: &str| {
+            let data =
+                data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec()))).collect();
+            assert_eq!(GithubApp::read(&data).unwrap_err().to_string(), expected);
+        };
+        assert_eq!(GithubApp::read(&BTreeMap::new()), Ok(None));
+        let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");
+        check(&[(ID, "1")], "missing field githubAppInstallationID: the Secret needs it (it may be empty)");
+        check(&[(ID, "1"), (INSTALLATION, "2/3")], &unusable(INSTALLATION, "it is a number, as GitHub shows it"));
+        check(
+            &[(ID, "1"), (INSTALLATION, "2")],
+            "missing field githubAppPrivateKey: the Secret needs it (it may be empty)",
+        );
+        check(&[(ID, "1"), (INSTALLATION, "2"), (KEY, "x")], &unusable(KEY, NO_KEY));
+        let owner = "it is the name of a user or an organization";
+        check(&[(ID, "1"), (OWNER, "o/../x")], &unusable(OWNER, owner));
+        let base = |base| [(ID, "1"), (INSTALLATION, "2"), (BASE, base)];
+        check(&base("http://api"), &unusable(BASE, "it has the form https://host/api/v3"));
+        check(&base("https://169.254.169.254"), &unusable(BASE, link_local::REFUSED));
+    }
+}

@@ -1,0 +1,90 @@
+//! Names of files and directories that no Git client writes.
+//!
+//! Invariant: the shown form of a name has no control characters, and two names that are not text do not become one.
+
+use std::fmt::Write as _;
+
+/// What is wrong with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathFlaw {
+    /// A name on the way is not UTF-8, or has control characters; both are escaped in the path.
+    NotText,
+    /// A name on the way is `.git`, `.`, `..` or empty, or has a `/`.
+    Reserved,
+    /// A name on the way is in its directory more than once.
+    Twice,
+}
+
+impl PathFlaw {
+    /// The flaw of a name by itself.
+    pub(crate) fn of(name: &[u8]) -> Option<Self> {
+        if matches!(name, b"" | b"." | b"..") || name.eq_ignore_ascii_case(b".git") || name.contains(&b'/') {
+            Some(Self::Reserved)
+        } else if is_text(name) {
+            None
+        } else {
+            Some(Self::NotText)
+        }
+    }
+
+    /// The flaw as a sentence.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::NotText => "the name is not plain UTF-8 text",
+            Self::Reserved => "no repository may hold this name",
+            Self::Twice => "the name is there twice in its directory",
+        }
+    }
+}
+
+fn is_text(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|text| !text.chars().any(char::is_control))
+}
+
+/// A name as it is shown: bytes that are no text, and control characters, as in `\xff`.
+pub(crate) fn shown(name: &[u8]) -> String {
+    if is_text(name) {
+        return String::from_utf8_lossy(name).into_owned();
+    }
+    let mut shown = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a text does not fail.
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_that_no_client_writes_are_found_and_shown() {
+        let check = |name: &[u8], expected: Option<PathFlaw>, as_shown: &str| {
+            assert_eq!((PathFlaw::of(name), &*shown(name)), (expected, as_shown));
+        };
+        check("größe.yaml".as_bytes(), None, "größe.yaml");
+        check(b"..x", None, "..x");
+        check(b".gitignore", None, ".gitignore");
+        check(b"\xff.yaml", Some(PathFlaw::NotText), "\\xff.yaml");
+        check(b"a\xc3\n", Some(PathFlaw::NotText), "a\\xc3\\n");
+        check(b"\x1b[31m", Some(PathFlaw::NotText), "\\u{1b}[31m");
+        for name in ["", ".", "..", ".git", ".GiT", "a/b"] {
+            check(name.as_bytes(), Some(PathFlaw::Reserved), name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_shown_without_control_characters(name: Vec<u8>) {
+            prop_assert!(!shown(&name).chars().any(char::is_control));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The host keys that hold for all repositories, and the wait for them; keys that are to be pinned.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::error::Fault;
+use crate::known_hosts::HostKeys;
+use crate::pinning::{FirstUse, PinRequest, SupersededPins};
+use crate::shared_host_keys::{Origin, SharedHostKeys};
+use crate::ssh_fault::SshFault;
+use crate::ssh_key::SshIdentity;
+
+/// Maximum wait until they are known.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// The [`SharedHostKeys`] of a process.
+#[derive(Debug)]
+pub(crate) struct KeysForAll(watch::Sender<SharedHostKeys>);
+
+impl KeysForAll {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(SharedHostKeys::Published))
+    }
+
+    /// Replaces them, and returns whether they are others; nobody is woken if they are the same.
+    pub(super) fn set(&self, keys: SharedHostKeys) -> bool {
+        self.0.send_if_modified(|old| {
+            let differs = *old != keys;
+            *old = keys;
+            differs
+        })
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<SharedHostKeys> {
+        self.0.subscribe()
+    }
+
+    /// The keys of a host, by its name in `known_hosts`, and where they come from.
+    pub(super) async fn of(&self, name: &str, identity: &SshIdentity) -> Result<(HostKeys, Origin), Fault> {
+        let mut keys = self.0.subscribe();
+        // When the time is over, the reason is known.
+        let _ = tokio::time::timeout(WITHIN, keys.wait_for(SharedHostKeys::are_known)).await;
+        let found = keys.borrow().keys_of(name, identity);
+        found
+            .map_err(|why| Fault::Network { what: format!("the host keys for all repositories cannot be read: {why}") })
+    }
+}
+
+/// Where keys are pinned, if somebody does that.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    requests: Mutex<Option<mpsc::UnboundedSender<PinRequest>>>,
+    superseded: watch::Sender<SupersededPins>,
+}
+
+impl Pins {
+    /// From now on the receiver gets what is to be pinned.
+    pub(crate) fn subscribe(&self) -> mpsc::UnboundedReceiver<PinRequest> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.requests.lock() = Some(sender);
+        receiver
+    }
+
+    /// The pins that are in force no longer.
+    pub(crate) fn superseded(&self) -> &watch::Sender<SupersededPins> {
+        &self.superseded
+    }
+
+    /// Has a key pinned; what became of it. The connection that presented it is not used.
+    pub(super) async fn pin(&self, first_use: FirstUse) -> SshFault {
+        let FirstUse { host, key, fingerprint: presented, .. } = first_use.clone();
+        let sender = self.requests.lock().clone();
+        let (answer, answered) = oneshot::channel();
+        if sender.is_none_or(|sender| sender.send(PinRequest { first_use, answer }).is_err()) {
+            return SshFault::HostKeyFirstUse { host, presented, key };
+        }
+        match answered.await {
+            Ok(Ok(())) => SshFault::HostKeyPinned { host, presented },
+            Ok(Err(why)) => SshFault::HostKeyNotPinned { host, presented, why },
+            Err(_) => SshFault::HostKeyFirstUse { host, presented, key },
+        }
+    }
+}

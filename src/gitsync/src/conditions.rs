@@ -1,0 +1,376 @@
+//! What the conditions of a GitSync say after an attempt: Ready, Reconciling, Stalled, Healthy, Contended, Drifted, Frozen and
+//! Prevented.
+//!
+//! Deliberately absent: the rest of the status.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::outcome::{Facts, Outcome};
+use super::terminating;
+use super::windows::{Freeze, is_in_part};
+use mainstay_api::DriftPolicy;
+use mainstay_api::conditions::{self, Reason, Type};
+use mainstay_api::git_sync::{DriftReason, Drifted, Failure};
+use mainstay_engine::managed::Summary;
+use mainstay_engine::prevention::State;
+use mainstay_object::failure::Class;
+use mainstay_object::{printable, printable_lines};
+
+/// What Ready says of a commit that came over `git://`.
+const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
+/// How many of them a condition's message names.
+const NAMED: usize = 3;
+
+/// What stays as it is while Git does not answer.
+pub(super) struct Kept<'a> {
+    /// The commit that is applied.
+    pub(super) applied: Option<&'a str>,
+    /// Since when the repository has kept silent, once that is long ago.
+    pub(super) silent_since: Option<Timestamp>,
+}
+
+/// The commit that waits, why, and until when.
+pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
+    let until = freeze.until.map_or_else(
+        || "no time is known at which that ends".to_owned(),
+        |until| format!("until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")),
+    );
+    format!("commit {commit} is held back: {}, {until}", freeze.by)
+}
+
+/// What is said of a directory without any object.
+pub(super) fn no_manifests(base_dir: &str) -> String {
+    format!("baseDir {} holds no manifest: no *.yaml, *.yml or *.json file with an object in it", printable(base_dir))
+}
+
+/// How applying a commit went; see [`Outcome::Applied`].
+struct Progress<'a> {
+    failures: &'a [(Class, Reason, Failure)],
+    guard: Option<&'a str>,
+    held: &'a [String],
+    pruning: usize,
+    note: Option<&'a str>,
+    since: Timestamp,
+}
+
+impl Progress<'_> {
+    /// Nothing failed, nothing is held.
+    fn at(since: Timestamp) -> Self {
+        Self { failures: &[], guard: None, held: &[], pruning: 0, note: None, since }
+    }
+}
+
+/// The conditions of a status, which are about to say how an attempt ended.
+pub(super) struct Conditions<'a> {
+    pub(super) all: &'a mut Vec<Condition>,
+    pub(super) generation: Option<i64>,
+    pub(super) now: Timestamp,
+}
+
+impl Conditions<'_> {
+    fn set(&mut self, kind: Type, status: &str, reason: Reason, message: &str) {
+        conditions::set(self.all, kind, status, reason, &printable_lines(message), self.generation, self.now);
+    }
+
+    fn progress(&mut self, reconciling: bool, stalled: bool, reason: Reason, message: &str) {
+        let text = |on: bool| if on { "True" } else { "False" };
+        self.set(Type::Reconciling, text(reconciling), reason, if reconciling { message } else { "" });
+        self.set(Type::Stalled, text(stalled), reason, if stalled { message } else { "" });
+    }
+
+    pub(super) fn health(&mut self, facts: &Facts<'_>) {
+        let summary = facts.summary;
+        if let Some((key, why)) = summary.broken.first.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.broken.count - 1));
+            self.set(Type::Healthy, "False", Reason::ObjectFailed, &message);
+        } else if let Some(key) = summary.absent.first.first() {
+            let message = format!("{key}: it does not exist{}", and_more(summary.absent.count - 1));
+            self.set(Type::Healthy, "False", Reason::ObjectMissing, &message);
+        } else if let Some((key, why)) = summary.progressing.first.first() {
+            let message = format!("{key}: {why}{}", and_more(summary.progressing.count - 1));
+            self.set(Type::Healthy, "Unknown", Reason::Progressing, &message);
+        } else {
+            self.set(Type::Healthy, "True", Reason::Healthy, &format!("{} objects are healthy", summary.objects));
+        }
+    }
+
+    pub(super) fn contention(&mut self, summary: &Summary) {
+        match summary.contended.first.as_slice() {
+            [] => self.set(Type::Contended, "False", Reason::NotContended, ""),
+            fought => {
+                let named = fought.iter().take(NAMED);
+                let text = named
+                    .map(|(key, fields, who)| format!("{who} keeps writing to {key}: {}", fields.join(", ")))
+                    .collect::<Vec<_>>();
+                let message = format!("{}{}", text.join("; "), and_more(summary.contended.count.saturating_sub(NAMED)));
+                self.set(Type::Contended, "True", Reason::Contended, &message);
+            }
+        }
+    }
+
+    /// What differs and was not put back makes nothing unready: the commit is applied, and what became of it since is here.
+    pub(super) fn drift(&mut self, facts: &Facts<'_>) {
+        let drifted = &facts.summary.drifted;
+        if matches!(facts.outcome, Outcome::Suspended { .. }) {
+            self.set(
+                Type::Drifted,
+                "Unknown",
+                Reason::Suspended,
+                "nobody looks for drift while the GitSync is suspended",
+            );
+        } else if facts.drift == DriftPolicy::Ignore {
+            self.set(Type::Drifted, "Unknown", Reason::DriftIgnored, "spec.drift is Ignore: nobody looks for drift");
+        } else if drifted.count == 0 {
+            self.set(Type::Drifted, "False", Reason::NotDrifted, "");
+        } else {
+            let named = drifted.first.iter().take(NAMED).map(drift).collect::<Vec<_>>().join("; ");
+            let more = and_more(drifted.count.saturating_sub(NAMED));
+            let message = format!("{}: {named}{more}", differ(drifted.count));
+            self.set(Type::Drifted, "True", Reason::Drifted, &message);
+        }
+    }
+
+    pub(super) fn freeze(&mut self, facts: &Facts<'_>) {
+        if let Outcome::Frozen { commit, freeze, .. } = facts.outcome {
+            let message = format!("{}; `mainstay sync --override-window` applies it now", waits(commit, freeze));
+            self.set(Type::Frozen, "True", Reason::WindowClosed, &message);
+        } else if facts.windows || conditions::status(self.all, Type::Frozen).is_some() {
+            self.set(Type::Frozen, "False", Reason::WindowOpen, "");
+        }
+    }
+
+    /// What becomes of `spec.prevent`; without it, there is no such condition.
+    pub(super) fn prevention(&mut self, facts: &Facts<'_>) {
+        if !facts.prevent {
+            self.all.retain(|condition| condition.type_ != Type::Prevented.as_str());
+            return;
+        }
+        let is_suspended = matches!(facts.outcome, Outcome::Suspended { .. });
+        let (status, reason, message) = match facts.prevention {
+            None if is_suspended => {
+                ("False", Reason::Suspended, "hand edits are not refused while the GitSync is suspended".to_owned())
+            }
+            None => ("Unknown", Reason::Progressing, "nothing was applied yet".to_owned()),
+            // A new agent has not seen the policy yet.
+            Some(State::Pending)
+                if conditions::status(self.all, Type::Prevented).is_some_and(|c| c.status == "True") =>
+            {
+                return;
+            }
+            Some(State::Pending) => ("Unknown", Reason::Progressing, "the policy is being made".to_owned()),
+            Some(State::Prevented(None)) => ("True", Reason::Prevented, "hand edits are refused".to_owned()),
+            Some(State::Prevented(Some(person))) => {
+                let what = format!("hand edits are refused, but not those of {person}, as whom the agent acts");
+                ("True", Reason::Prevented, what)
+            }
+            Some(State::NotServed) => {
+                let what = "this API server has no ValidatingAdmissionPolicies (Kubernetes has them from 1.30 on)";
+                ("False", Reason::NotSupported, format!("{what}, so hand edits are not refused; they are reverted"))
+            }
+            Some(State::Elsewhere) => {
+                let what = "hand edits of objects in another cluster are not refused; they are reverted";
+                ("False", Reason::NotSupported, what.to_owned())
+            }
+            Some(State::NameTaken(name)) => {
+                let what = format!("{name} is there already, and not from Mainstay, so hand edits are not refused");
+                ("False", Reason::NameConflict, format!("{what}; delete it, or give this GitSync another name"))
+            }
+            Some(State::Failed(why)) => ("False", Reason::ApplyFailed, format!("hand edits are not refused: {why}")),
+        };
+        self.set(Type::Prevented, status, reason, &message);
+    }
+
+    pub(super) fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
+        match facts.outcome {
+            Outcome::Suspended { until } => {
+                let until = until.map(|until| format!(" until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")));
+                let until = until.unwrap_or_default();
+                let message = format!("suspended{until}: nothing is applied and nothing is reverted");
+                self.set(Type::Ready, "False", Reason::Suspended, &message);
+                self.progress(false, false, Reason::Suspended, "");
+            }
+            // What failed of the commit before has not become better.
+            Outcome::Frozen { .. } if is_in_part(self.all) => {}
+            Outcome::Frozen { commit, freeze, since } => {
+                let waits = waits(commit, freeze);
+                if let Some(applied) = kept.applied {
+                    self.applied(facts, applied, &Progress { note: Some(&waits), ..Progress::at(*since) });
+                } else {
+                    self.set(Type::Ready, "False", Reason::WindowClosed, &waits);
+                    self.progress(false, false, Reason::WindowClosed, "");
+                }
+            }
+            Outcome::Waiting { commit, on } => {
+                let message = format!("commit {commit} waits for {on}");
+                self.set(Type::Ready, "False", Reason::DependencyNotReady, &message);
+                self.progress(true, false, Reason::DependencyNotReady, &message);
+            }
+            Outcome::Refused { class, reason, message } => {
+                if *class == Class::Unavailable && self.was_applied() {
+                    self.while_git_is_away(facts, kept, *reason, message);
+                } else {
+                    self.set(Type::Ready, "False", *reason, message);
+                }
+                self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
+            }
+            Outcome::Applied { failures, guard, held, pruning, note, since } => {
+                let part = Progress {
+                    failures,
+                    guard: guard.as_deref(),
+                    held,
+                    pruning: *pruning,
+                    note: note.as_deref(),
+                    since: *since,
+                };
+                self.applied(facts, facts.attempted.unwrap_or_default(), &part);
+            }
+        }
+    }
+
+    /// Whether what Ready says is about what was applied, and not about how that failed.
+    fn was_applied(&self) -> bool {
+        conditions::status(self.all, Type::Ready).is_some_and(|ready| {
+            ready.status == "True"
+                || ready.reason == Reason::RevertFailed.as_str()
+                || (ready.status == "Unknown" && ready.reason == Reason::SourceUnavailable.as_str())
+        })
+    }
+
+    /// A passing trouble does not make wrong what was applied: Ready keeps saying how that is. After a long time nobody
+    /// knows whether it is still what Git says.
+    fn while_git_is_away(&mut self, facts: &Facts<'_>, kept: &Kept<'_>, reason: Reason, message: &str) {
+        let commit = kept.applied.unwrap_or_default();
+        if let Some(message) = not_put_back(facts.summary) {
+            self.set(Type::Ready, "False", Reason::RevertFailed, &message);
+        } else if let Some(since) = kept.silent_since {
+            let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+            let message =
+                format!("the repository has not answered since {since}; commit {commit} is kept applied: {message}");
+            self.set(Type::Ready, "Unknown", reason, &message);
+        } else if conditions::status(self.all, Type::Ready).is_some_and(|ready| ready.status != "True") {
+            self.set(Type::Ready, "True", Reason::Applied, &format!("applied commit {commit}"));
+        }
+    }
+
+    fn applied(&mut self, facts: &Facts<'_>, commit: &str, part: &Progress<'_>) {
+        let Progress { failures, guard, held, pruning, note, since } = *part;
+        if let Some((_, reason, _)) = failures.first() {
+            let named = failures.iter().take(NAMED);
+            let text = named.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).collect::<Vec<_>>().join("; ");
+            let more = and_more(failures.len().saturating_sub(NAMED));
+            let message = format!("{} of the objects failed: {text}{more}", failures.len());
+            let stalled = failures.iter().all(|(class, _, _)| *class == Class::Invalid);
+            self.set(Type::Ready, "False", *reason, &message);
+            self.progress(!stalled, stalled, *reason, &message);
+            return;
+        }
+        if let Some(message) = not_put_back(facts.summary) {
+            self.set(Type::Ready, "False", Reason::RevertFailed, &message);
+            self.progress(true, false, Reason::RevertFailed, &message);
+            return;
+        }
+        if let Some(guard) = guard {
+            let guard = match facts.refused_permission {
+                Some(problem) => format!("{guard}. {problem}"),
+                None => guard.to_owned(),
+            };
+            let guard = &*guard;
+            self.set(Type::Ready, "False", Reason::PruneHeld, guard);
+            self.progress(false, true, Reason::PruneHeld, guard);
+            return;
+        }
+        if let Some((resource, why)) = facts.summary.unwatched.first() {
+            let more = and_more(facts.summary.unwatched.len() - 1);
+            let message = format!(
+                "applied commit {commit}, but {resource} cannot be watched{more}, so changes to them are not seen: {why}"
+            );
+            self.set(Type::Ready, "False", Reason::WatchFailed, &message);
+            self.progress(true, false, Reason::WatchFailed, &message);
+            return;
+        }
+        let is_empty = facts.summary.objects == 0 && held.is_empty() && pruning == 0;
+        let applied_reason = if is_empty { Reason::NoManifests } else { Reason::Applied };
+        let mut message = format!("applied commit {commit}");
+        let deleting = facts.terminating.and_then(terminating::named);
+        for text in is_empty
+            .then(|| no_manifests(facts.base_dir))
+            .into_iter()
+            .chain(note.map(str::to_owned))
+            .chain(facts.unprotected.then(|| UNPROTECTED.to_owned()))
+            .chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len())))
+            .chain(drifted(facts))
+            .chain(deleting.clone())
+            .chain(facts.refused_permission.map(str::to_owned))
+        {
+            message = format!("{message}; {text}");
+        }
+        let Some(timeout) = facts.wait.filter(|_| facts.summary.waits_for_health()) else {
+            self.set(Type::Ready, "True", applied_reason, &message);
+            let waits = deleting.unwrap_or_else(|| "waiting for deletions to finish".to_owned());
+            self.progress(pruning > 0, false, Reason::Applied, &waits);
+            return;
+        };
+        if let Some((key, why)) = facts.summary.broken.first.first() {
+            let message = format!("{message}; {key} failed: {why}");
+            self.set(Type::Ready, "False", Reason::ObjectFailed, &message);
+            self.progress(true, false, Reason::ObjectFailed, &message);
+        } else if self.now.duration_since(since).unsigned_abs() > timeout {
+            let message = format!("{message}; not healthy within the timeout: {}", progressing(facts.summary));
+            self.set(Type::Ready, "False", Reason::HealthTimeout, &message);
+            self.progress(true, false, Reason::HealthTimeout, &message);
+        } else {
+            let message = format!("{message}; waiting for {}", progressing(facts.summary));
+            self.set(Type::Ready, "Unknown", Reason::Progressing, &message);
+            self.progress(true, false, Reason::Progressing, &message);
+        }
+    }
+}
+
+/// What was changed by somebody and cannot be put back; `None` when there is nothing.
+fn not_put_back(summary: &Summary) -> Option<String> {
+    let all = &summary.not_put_back;
+    let named = all.first.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
+    let more = and_more(all.count.saturating_sub(NAMED));
+    (all.count > 0).then(|| format!("{} of the objects cannot be put back: {}{more}", all.count, named.join("; ")))
+}
+
+/// What Ready says of drift that remains.
+fn drifted(facts: &Facts<'_>) -> Option<String> {
+    let count = facts.summary.drifted.count;
+    (count > 0 && facts.looks_for_drift()).then(|| differ(count))
+}
+
+fn differ(count: usize) -> String {
+    let (objects, differ) = if count == 1 { ("object", "differs") } else { ("objects", "differ") };
+    format!("{count} {objects} {differ} from the repository")
+}
+
+/// What differs in an object, and why it stays so.
+fn drift(drifted: &Drifted) -> String {
+    let Drifted { object, fields, reason, next_attempt, .. } = drifted;
+    let what = match fields.as_slice() {
+        _ if drifted.is_absent() => " does not exist".to_owned(),
+        [] => String::new(),
+        fields => format!(" in {}", fields.join(", ")),
+    };
+    let why = match reason {
+        DriftReason::Report => "spec.drift is Report",
+        DriftReason::Paused => "it is paused",
+        DriftReason::Backoff => "somebody keeps changing it",
+        DriftReason::RevertFailed => "it could not be put back",
+        DriftReason::Unread => "with it the repository could not be read",
+    };
+    let next = next_attempt.as_ref().map(|at| format!(", next attempt at {}", at.0.strftime("%Y-%m-%dT%H:%M:%SZ")));
+    format!("{object}{what} ({why}{})", next.unwrap_or_default())
+}
+
+fn progressing(summary: &Summary) -> String {
+    let named = summary.progressing.first.iter().take(NAMED);
+    let text = named.map(|(key, why)| format!("{key} ({why})")).collect::<Vec<_>>().join(", ");
+    format!("{text}{}", and_more(summary.progressing.count.saturating_sub(NAMED)))
+}
+
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" and {count} more") }
+}

@@ -1,0 +1,296 @@
+//! What all GitSyncs of an agent share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+use super::clusters::{Begun, Clusters, Engine, Home, PlaceId, SecretKey};
+use super::dependencies::Dependencies;
+use super::outcome::Refused;
+use super::placement::{Reach, label};
+use super::registry::{Elsewhere, Registry};
+use super::rights::Rights;
+use mainstay_api::GitSync;
+use mainstay_cluster::liveness::Component;
+use mainstay_cluster::secrets::Secrets;
+use mainstay_cluster::{Cluster, Kind, Kubeconfig, Regarding, ServiceAccount};
+use mainstay_engine::apply::{Announcement, Writer};
+use mainstay_engine::notification::Message;
+use mainstay_engine::prevention::Prevention;
+use mainstay_git::{Pushes, Repositories, SkippedTrees, Source, thread_time};
+use mainstay_manifest::render::{Helm, Kustomize};
+use mainstay_object::{Key, Owner};
+
+/// Inventories that are loaded at the same time.
+const LOADING: usize = 2;
+
+type Announce = dyn Fn(&Announcement<'_>) + Send + Sync;
+
+/// The newest state of one GitSync; `None` once it is gone.
+pub type Input = watch::Receiver<Option<Arc<GitSync>>>;
+
+/// What all GitSyncs of an agent share whose objects are in one cluster.
+pub struct Context {
+    /// The one writer of managed objects in that cluster.
+    pub writer: Writer,
+    /// The agent's own cluster: GitSyncs, their statuses and their Secrets.
+    pub home: Cluster,
+    /// Which cluster it is; `None`: the agent's own, by the agent's own rights.
+    pub(super) place: Option<PlaceId>,
+    /// The other clusters.
+    pub(super) clusters: Arc<Clusters<Self>>,
+    /// Git.
+    pub source: Source,
+    /// The GitRepositories.
+    pub repositories: Arc<Repositories>,
+    /// The Secrets with credentials.
+    pub secrets: Arc<Secrets>,
+    /// Who is woken by a push.
+    pub pushes: Arc<Pushes>,
+    /// Who manages and wants what in that cluster.
+    pub registry: Arc<Registry>,
+    /// Who waits for whom, in whichever cluster its objects are.
+    pub(super) dependencies: Arc<Dependencies>,
+    /// What files decoded to.
+    pub memory: Arc<mainstay_manifest::DecodeCache>,
+    /// Directories without manifests.
+    pub skipped: Arc<SkippedTrees>,
+    /// Bounds of decoding.
+    pub limits: mainstay_manifest::Limits,
+    /// Builds kustomizations.
+    pub kustomize: Kustomize,
+    /// Renders charts.
+    pub helm: Helm,
+    /// Whose GitSyncs have whose rights.
+    pub rights: Rights,
+    /// Whose objects nobody changes by hand.
+    pub prevention: Arc<Prevention>,
+    /// Called with every message; must not block.
+    pub announce: Arc<Announce>,
+    /// Notifies when every remote is to be looked up now.
+    pub look_now: watch::Sender<u64>,
+    /// Moves with every reconcile of a GitSync.
+    pub(super) liveness: Component,
+    facts: Arc<Mutex<HashMap<Owner, (SyncFacts, Writer)>>>,
+    reconciles: Arc<AtomicU64>,
+    /// For inventories that are loaded: whoever can write ConfigMaps can make them large.
+    pub(super) loading: Semaphore,
+}
+
+/// What metrics say of a GitSync.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SyncFacts {
+    /// Since when a commit is known that is not applied in full.
+    pub lagging_since: Option<Instant>,
+    /// Objects whose last apply or deletion failed.
+    pub failed: usize,
+    /// Whether its condition Ready is True.
+    pub is_ready: bool,
+    /// Whether it is suspended.
+    pub is_suspended: bool,
+    /// When an attempt began last that found or made everything as the commit wants it, or left to its window.
+    pub last_success: Option<Timestamp>,
+}
+
+impl Context {
+    /// A context with nothing in it yet.
+    #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
+    pub fn new(
+        writer: Writer,
+        source: Source,
+        repositories: Arc<Repositories>,
+        secrets: Arc<Secrets>,
+        pushes: Arc<Pushes>,
+        rights: Rights,
+        (kustomize, helm): (Kustomize, Helm),
+        liveness: Component,
+        announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
+        begin: impl Fn(Cluster) -> Begun + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            home: writer.cluster().clone(),
+            place: None,
+            clusters: Arc::new(Clusters::new(begin)),
+            writer,
+            source,
+            repositories,
+            secrets,
+            pushes,
+            registry: Arc::default(),
+            dependencies: Arc::default(),
+            memory: Arc::default(),
+            skipped: Arc::new(SkippedTrees::new(mainstay_manifest::reads)),
+            limits: mainstay_manifest::Limits::new(thread_time),
+            rights,
+            prevention: Arc::default(),
+            kustomize,
+            helm,
+            announce: Arc::new(announce),
+            look_now: watch::Sender::new(0),
+            liveness,
+            facts: Arc::default(),
+            reconciles: Arc::default(),
+            loading: Semaphore::new(LOADING),
+        }
+    }
+
+    /// The same for another cluster, in which everything else is at its beginning.
+    pub(super) fn elsewhere(&self, writer: Writer, registry: Arc<Registry>, place: Option<PlaceId>) -> Self {
+        Self {
+            writer,
+            registry,
+            place,
+            home: self.home.clone(),
+            clusters: Arc::clone(&self.clusters),
+            source: self.source.clone(),
+            repositories: Arc::clone(&self.repositories),
+            secrets: Arc::clone(&self.secrets),
+            pushes: Arc::clone(&self.pushes),
+            dependencies: Arc::clone(&self.dependencies),
+            memory: Arc::clone(&self.memory),
+            skipped: Arc::clone(&self.skipped),
+            limits: self.limits.clone(),
+            kustomize: self.kustomize.clone(),
+            helm: self.helm.clone(),
+            rights: self.rights.clone(),
+            announce: Arc::clone(&self.announce),
+            look_now: self.look_now.clone(),
+            liveness: self.liveness.clone(),
+            facts: Arc::clone(&self.facts),
+            reconciles: Arc::clone(&self.reconciles),
+            prevention: Arc::clone(&self.prevention),
+            // Of its own: another cluster may never answer.
+            loading: Semaphore::new(1),
+        }
+    }
+
+    /// The cluster that a Secret leads to, by the kubeconfig that it holds now.
+    ///
+    /// # Errors
+    /// It does not answer, or not to these credentials; there is no memory for it.
+    pub(super) async fn engine(
+        &self,
+        owner: &Owner,
+        of: &SecretKey,
+        by: &Arc<Kubeconfig>,
+    ) -> Result<Arc<Engine<Self>>, Refused> {
+        let home = Home { cluster: &self.home, source: &self.source, writer: &self.writer, registry: &self.registry };
+        let shared = |writer, registry, place| self.elsewhere(writer, registry, Some(place));
+        self.clusters.engine(&home, shared, (owner, of, by)).await
+    }
+
+    /// Whether the objects are in another cluster, or are reached as if they were.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The ServiceAccount that a GitSync acts as in this cluster.
+    ///
+    /// # Errors
+    /// No ServiceAccount can have the name.
+    pub(super) fn account(&self, sync: &GitSync) -> Result<Option<ServiceAccount>, Refused> {
+        // The default one stands for the agent's own rights, which count in its own cluster only.
+        if self.is_elsewhere() && sync.spec.service_account_name.is_none() {
+            Ok(None)
+        } else {
+            self.rights.account(sync)
+        }
+    }
+
+    /// What a GitSync may touch in this cluster, as far as the agent says.
+    pub(super) fn reach(&self, sync: &GitSync) -> Reach {
+        if self.is_elsewhere() { Reach::Cluster } else { self.rights.reach(sync) }
+    }
+
+    /// Whether a GitSync of this namespace may touch only that, or what the rights of a ServiceAccount let it: it takes nothing
+    /// from one that may touch everything, and nobody else waits for it.
+    pub(super) fn is_confined(&self, namespace: &str) -> bool {
+        !self.rights.is_trusted(namespace)
+    }
+
+    /// A GitSync is there: what it manages and wants counts from now on.
+    pub fn enter(&self, owner: &Owner, namespace: &str, name: &str) {
+        self.enter_at(&self.registry, owner, namespace, name);
+        self.dependencies.enter(owner);
+        self.prevention.enter(owner);
+    }
+
+    /// What it manages and wants counts in this registry.
+    pub(super) fn enter_at(&self, registry: &Registry, owner: &Owner, namespace: &str, name: &str) {
+        let confined_to = self.is_confined(namespace).then(|| namespace.into());
+        registry.enter(owner, label(namespace, name), confined_to);
+    }
+
+    /// A GitSync is there that cannot be read: nobody knows what it wants.
+    pub fn refuse(&self, owner: &Owner, namespace: &str, name: &str) {
+        self.enter(owner, namespace, name);
+        self.dependencies.refuse(owner);
+    }
+
+    /// A GitSync is gone.
+    pub fn leave(&self, owner: &Owner) {
+        self.registry.remove(owner);
+        self.dependencies.remove(owner);
+        self.prevention.remove(owner);
+    }
+
+    /// Every GitSync that there is has entered.
+    pub fn set_complete(&self) {
+        self.registry.set_complete();
+        self.prevention.set_complete();
+    }
+
+    /// Whether another GitSync than `owner` wants an object now, or may want it: it goes to that one and is not deleted.
+    pub(super) fn is_wanted_elsewhere(&self, owner: &Owner, key: &Key) -> bool {
+        self.registry.with(owner, |view| view.desired_elsewhere(key) != Elsewhere::Nobody)
+    }
+
+    pub(super) fn emit(&self, owner: &Owner, message: &Message) {
+        (self.announce)(&Announcement { owner, object: None, message });
+    }
+
+    /// Emits a message about an object that is there or just was.
+    pub(super) fn emit_about(&self, owner: &Owner, object: Regarding, message: &Message) {
+        (self.announce)(&Announcement { owner, object: Some(object), message });
+    }
+
+    /// What metrics say of every GitSync, and the writer of its objects.
+    pub fn facts(&self) -> Vec<(Owner, SyncFacts, Writer)> {
+        let facts = self.facts.lock();
+        facts.iter().map(|(owner, (facts, writer))| (owner.clone(), *facts, writer.clone())).collect()
+    }
+
+    /// How often GitSyncs were reconciled so far, also where there was nothing to do.
+    pub fn reconciles(&self) -> u64 {
+        self.reconciles.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_reconcile(&self) {
+        self.reconciles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_facts(&self, owner: &Owner, facts: Option<SyncFacts>) {
+        let mut all = self.facts.lock();
+        match facts {
+            Some(facts) => all.insert(owner.clone(), (facts, self.writer.clone())),
+            None => all.remove(owner),
+        };
+    }
+}
+
+impl SyncFacts {
+    /// How long the newest known commit has been waiting to be applied in full.
+    pub fn lag(&self) -> Duration {
+        self.lagging_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+/// The kind of GitSyncs.
+pub(super) fn git_syncs() -> Kind {
+    Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
+}

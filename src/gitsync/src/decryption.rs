@@ -1,0 +1,178 @@
+//! `spec.decryption`: the keys come from a Secret that is followed, verify the files that SOPS has encrypted, and decrypt the
+//! objects that came out of them.
+//!
+//! Invariant: the keys are parsed once for each state of the Secret, and shown nowhere.
+//! Invariant: what was decrypted is in no file and leaves the process only as what is applied: it is the last step but for
+//! variables, and what is remembered of a commit to build it again is encrypted.
+//!
+//! Deliberately absent: how it is decrypted (`sops`), and what is refused (`manifest`).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use super::attempt::Attempt;
+use super::kustomizations::Verified;
+use super::outcome::{Refused, is_usable};
+use mainstay_api::GitSync;
+use mainstay_api::conditions::Reason;
+use mainstay_cluster::secrets::{Contents, Followed, Known, Secrets};
+use mainstay_git::{BlobId, Entry, Snapshot};
+use mainstay_manifest::sops::Keys;
+use mainstay_manifest::{Decoded, Decryption, Limits, Problem};
+use mainstay_object::Object;
+
+/// Keys, or why there are none, as the end of a sentence that begins with the name of the Secret.
+type Parsed = Result<Arc<Keys>, String>;
+
+/// The followed Secret of one GitSync; of none by default.
+#[derive(Default)]
+pub(super) struct DecryptionSecret {
+    followed: Option<Followed>,
+    /// What its keys were when they were parsed last.
+    parsed: Option<(Arc<Contents>, Parsed)>,
+}
+
+/// Files that are verified.
+pub(super) enum Which {
+    /// All that SOPS may have encrypted.
+    All,
+    /// Those with these MACs.
+    With(HashSet<String>),
+}
+
+impl DecryptionSecret {
+    /// From now on the Secret that a GitSync names is followed, and no other; what is decrypted with it.
+    ///
+    /// # Errors
+    /// It does not exist, cannot be read, or has no keys that can be used.
+    pub(super) async fn of(&mut self, secrets: &Secrets, sync: &GitSync) -> Result<Decryption, Refused> {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let wanted = sync.spec.decryption.as_ref().map(|decryption| (namespace, &*decryption.secret_ref.name));
+        if self.followed.as_ref().map(Followed::of) != wanted {
+            (self.followed, self.parsed) = (wanted.map(|(namespace, name)| secrets.follow(namespace, name)), None);
+        }
+        let (Some(followed), Some((_, name))) = (&mut self.followed, wanted) else { return Ok(Decryption::default()) };
+        let known = followed.known().await;
+        is_usable(name, "keys that decrypt", &known)?;
+        let Known::Data(contents) = known else { return Ok(Decryption::default()) };
+        let parsed = match self.parsed.take().filter(|(before, _)| *before == contents) {
+            Some((_, parsed)) => parsed,
+            None => parsed(&contents),
+        };
+        let (_, parsed) = self.parsed.insert((contents, parsed));
+        decryption(name, parsed.clone())
+    }
+
+    /// What is decrypted with a Secret of which this is known, without following it.
+    ///
+    /// # Errors
+    /// As of [`of`](Self::of).
+    pub(super) fn once(name: &str, known: &Known) -> Result<Decryption, Refused> {
+        is_usable(name, "keys that decrypt", known)?;
+        let Known::Data(contents) = known else { return Ok(Decryption::default()) };
+        decryption(name, parsed(contents))
+    }
+
+    /// It, to wait for changes.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
+        self.followed.iter_mut()
+    }
+}
+
+fn parsed(contents: &Contents) -> Parsed {
+    Keys::of(contents.data.iter().map(|(key, value)| (key.as_str(), value.0.as_slice()))).map(Arc::new)
+}
+
+fn decryption(name: &str, parsed: Parsed) -> Result<Decryption, Refused> {
+    let invalid = |why| Refused::invalid(Reason::SpecInvalid, format!("Secret {name} (spec.decryption) {why}"));
+    parsed.map(Decryption::Keys).map_err(invalid)
+}
+
+impl Which {
+    /// Those that encrypted objects are from and that are not verified yet.
+    pub(super) fn of(decoded: &Decoded, objects: &[Arc<Object>]) -> Self {
+        let known: HashSet<&str> = decoded.sealed.iter().map(|file| file.mac()).collect();
+        Self::With(
+            objects.iter().filter_map(|o| mainstay_manifest::mac(o)).filter(|mac| !known.contains(&**mac)).collect(),
+        )
+    }
+
+    fn is_of(&self, content: &[u8]) -> bool {
+        match (self, std::str::from_utf8(content)) {
+            (_, Err(_)) => false,
+            (Self::All, Ok(_)) => true,
+            (Self::With(macs), Ok(text)) => macs.iter().any(|mac| text.contains(&**mac)),
+        }
+    }
+}
+
+impl Attempt<'_> {
+    /// The encrypted files among those that something was made of; `was` is known of the same files.
+    pub(super) async fn verified(
+        &self,
+        snapshot: &Snapshot,
+        files: &BTreeMap<String, Entry>,
+        which: Which,
+        was: Option<Verified>,
+    ) -> Result<Result<Verified, Vec<Problem>>, mainstay_git::Error> {
+        let Some(keys) = self.state.decryption.keys().cloned() else { return Ok(Ok(Verified::default())) };
+        let id = Some(keys.id());
+        if let Some(was) = was.filter(|was| was.keys == id) {
+            return Ok(Ok(was));
+        }
+        if matches!(&which, Which::With(macs) if macs.is_empty()) {
+            return Ok(Ok(Verified { keys: id, sealed: Vec::new() }));
+        }
+        // What is ours among them is not in the commit, and not encrypted.
+        let files: Vec<Entry> = files.values().filter(|entry| entry.id != BlobId::NONE).cloned().collect();
+        let limits = self.context.limits.clone();
+        snapshot
+            .blocking(move |snapshot| {
+                let (mut sealed, mut problems) = (Vec::new(), Vec::new());
+                for entry in &files {
+                    let content = snapshot.read(entry)?;
+                    if !which.is_of(&content) {
+                        continue;
+                    }
+                    match mainstay_manifest::verified(&Arc::from(&*entry.path), &content, &keys, &limits) {
+                        Ok(more) => sealed.extend(more),
+                        Err(more) => problems.extend(more),
+                    }
+                }
+                Ok(if problems.is_empty() { Ok(Verified { keys: id, sealed }) } else { Err(problems) })
+            })
+            .await?
+    }
+
+    /// What is wrong with the encrypted files that something was to be made of, or else with what was made of them.
+    pub(super) async fn rather(
+        &self,
+        snapshot: &Snapshot,
+        files: &BTreeMap<String, Entry>,
+        problems: Vec<Problem>,
+    ) -> Result<Vec<Problem>, mainstay_git::Error> {
+        Ok(self.verified(snapshot, files, Which::All, None).await?.err().unwrap_or(problems))
+    }
+
+    /// Decrypts what was read, rendered and changed, if there are keys.
+    pub(super) async fn decrypt(
+        &mut self,
+        snapshot: &Snapshot,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<(), mainstay_git::Error> {
+        if limits.decryption.keys().is_none() {
+            self.state.encrypted = Vec::new();
+            return Ok(());
+        }
+        // Of what is wrong already nothing is decrypted.
+        if decoded.problems.is_empty() {
+            let (objects, files) = (std::mem::take(&mut decoded.objects), std::mem::take(&mut decoded.sealed));
+            let limits = limits.clone();
+            let found = snapshot.blocking(move |_| mainstay_manifest::decrypted(objects, &files, &limits)).await?;
+            (decoded.objects, decoded.problems, self.state.encrypted) =
+                (found.objects, found.problems, found.encrypted);
+        }
+        Ok(())
+    }
+}

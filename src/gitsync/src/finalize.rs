@@ -1,0 +1,279 @@
+//! The end of a GitSync: its objects stay and are nobody's, or go with it where that was asked for.
+//!
+//! Only a GitSync whose objects go with it has a finalizer, so that no namespace waits for an agent that is not there any
+//! more. Of the others the agent hears when they are gone, and takes label and ownership off the objects by what it
+//! knows. What no agent saw stays labelled, which is harmless: only what an inventory lists is managed, and inventories go
+//! with their GitSync (by their owner reference).
+//!
+//! Invariant: deleting the definition of GitSync never deletes a workload.
+//! Invariant: a GitSync that is listed in its own inventory waits for nothing that waits for it.
+//! Invariant: nothing is deleted or released because a GitSync could not be read: the server has said that it is deleted.
+//! Invariant: an inventory that was put together from labels deletes nothing: what it lists is released.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::attempt::Attempt;
+use super::context::git_syncs;
+use super::inventory::{self, Found};
+use super::outcome::Refused;
+use super::prune::{Permission, awaits, deletes_objects, holds_much};
+use mainstay_api::GitSync;
+use mainstay_api::conditions::Reason;
+use mainstay_api::names::{ALLOW_PRUNE, FINALIZER, GIT_SYNC_DEFINITION};
+use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, ServiceAccount};
+use mainstay_engine::apply::Pruned;
+use mainstay_engine::managed::inventory::Entry;
+use mainstay_engine::notification::WhyPruned;
+use mainstay_object::failure::Class;
+use mainstay_object::{Key, prune_order};
+
+/// How often it is tried to let go of the objects of a GitSync that is gone, and how long is waited in between.
+const TRIES: u32 = 4;
+const WAIT: Duration = Duration::from_secs(1);
+
+/// What became of a GitSync that is being deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Everything is settled, the finalizer is off.
+    Done,
+    /// Deletions are under way.
+    Waiting,
+}
+
+/// What is done with the objects of a GitSync that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Objects {
+    Delete,
+    Release,
+}
+
+/// What is done about objects whose deletion takes its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Terminating {
+    Await,
+    Leave,
+}
+
+/// Whether it has our finalizer.
+pub(super) fn has_finalizer(sync: &GitSync) -> bool {
+    sync.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+impl Attempt<'_> {
+    /// Sets our finalizer where the objects go with the GitSync, and takes it off everywhere else.
+    pub(super) async fn settle_finalizer(&self) -> Result<(), Error> {
+        let required = deletes_objects(&self.sync.metadata);
+        if required == has_finalizer(self.sync) { Ok(()) } else { self.set_finalizer(required).await }
+    }
+
+    /// Sets or, with `required` false, takes off our finalizer, if the GitSync is still as it was seen.
+    pub(super) async fn set_finalizer(&self, required: bool) -> Result<(), Error> {
+        let meta = &self.sync.metadata;
+        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != FINALIZER);
+        if required {
+            finalizers.push(FINALIZER.to_owned());
+        }
+        let patch = json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}});
+        let (cluster, owner) = (&self.context.home, self.inventory_owner());
+        cluster.patch_merge(&git_syncs(), Some(owner.namespace), owner.name, Part::Main, &patch).await.map(drop)
+    }
+
+    /// Settles what becomes of the objects, then lets the GitSync go.
+    pub(super) async fn finalize(&mut self) -> Result<End, Refused> {
+        self.load_inventory().await?;
+        let objects = if deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
+        if self.let_go_of(objects, Terminating::Await).await? == End::Waiting {
+            return Ok(End::Waiting);
+        }
+        match self.set_finalizer(false).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(End::Done),
+        }
+    }
+
+    /// Lets go of the objects of a GitSync that had no finalizer and is gone, as far as that can be done now. Where the
+    /// server said so itself (`deleted`), they go with it if that was asked for: perhaps just before, so that it came to
+    /// no finalizer.
+    ///
+    /// # Errors
+    /// Why some of them could not be let go of.
+    pub(super) async fn farewell(&mut self, deleted: bool) -> Result<(), Refused> {
+        let objects = if deleted && deletes_objects(&self.sync.metadata) { Objects::Delete } else { Objects::Release };
+        let mut left = Ok(());
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                tokio::time::sleep(WAIT * 2u32.pow(attempt - 1)).await;
+            }
+            let last = attempt + 1 == TRIES;
+            match self.say_farewell(if last { Objects::Release } else { objects }).await {
+                Ok(End::Done) => return Ok(()),
+                Ok(End::Waiting) => {}
+                Err(refused) => {
+                    tracing::warn!(
+                        sync = self.owner.resource().as_str(),
+                        why = refused.message,
+                        "objects could not be let go"
+                    );
+                    left = Err(refused);
+                }
+            }
+        }
+        left
+    }
+
+    async fn say_farewell(&mut self, objects: Objects) -> Result<End, Refused> {
+        if self.is_there().await? {
+            return Ok(End::Done);
+        }
+        if self.inventory().is_none()
+            && let Found::Whole(inventory) =
+                inventory::read(self.context.writer.cluster(), &self.inventory_owner()).await?
+        {
+            self.context.writer.store().set_inventory(self.owner, inventory);
+        }
+        self.let_go_of(objects, Terminating::Leave).await
+    }
+
+    /// Whether the GitSync exists after all, and is not being deleted.
+    async fn is_there(&self) -> Result<bool, Error> {
+        let owner = self.inventory_owner();
+        let meta = self.context.home.get_metadata(&git_syncs(), Some(owner.namespace), owner.name).await?;
+        Ok(meta.is_some_and(|m| m.uid == self.sync.metadata.uid && m.deletion_timestamp.is_none()))
+    }
+
+    /// Lets go of the objects in a cluster that the GitSync leaves for another one.
+    pub(super) async fn move_out(&mut self) -> Result<(), Refused> {
+        self.load_inventory().await?;
+        self.let_go_of(Objects::Release, Terminating::Leave).await.map(drop)
+    }
+
+    /// Deletes or releases what the inventory lists, and then the inventory.
+    async fn let_go_of(&mut self, objects: Objects, terminating: Terminating) -> Result<End, Refused> {
+        let inventory = self.inventory().unwrap_or_default();
+        let annotations = self.sync.metadata.annotations.clone().unwrap_or_default();
+        let wants_deletion = objects == Objects::Delete && !definition_is_going(&self.context.home).await?;
+        let deletes = wants_deletion && !self.state.rebuilt;
+        if wants_deletion && !deletes {
+            tracing::warn!(
+                sync = self.owner.resource().as_str(),
+                objects = inventory.0.len(),
+                "the inventory was missing or damaged and was put together from labels: the objects stay, without our label"
+            );
+        }
+        if deletes && self.context.registry.with(self.owner, |view| view.others_untried()) {
+            // Until then nobody knows whether another GitSync wants any of it.
+            return Ok(End::Waiting);
+        }
+        self.context.writer.accept(self.owner, &[], inventory.0.keys());
+        if let Some(account) = self.missing_account().await? {
+            return self.let_stay(&account).await;
+        }
+        let status = self.sync.status.as_ref();
+        let commits = status.iter().flat_map(|s| [s.applied_commit.as_deref(), s.attempted_commit.as_deref()]);
+        let allow = annotations.get(ALLOW_PRUNE).map(String::as_str);
+        let allowed = allow.is_some() && commits.into_iter().any(|commit| commit == allow);
+        let own = self.owner.key();
+        let leave = inventory.0.keys().filter(|key| key.is(&own.group, &own.kind)).chain([&own]).cloned().collect();
+        let (mut going, staying): (Vec<_>, Vec<_>) = inventory
+            .0
+            .iter()
+            .map(|(key, entry)| (key.clone(), entry.clone()))
+            // It goes by itself.
+            .filter(|(key, _)| *key != own && self.reaches(key))
+            .partition(|(key, _)| {
+                deletes
+                    && !self.context.is_wanted_elsewhere(self.owner, key)
+                    && (allowed || (holds_much(&own, key).is_none() && !self.is_read_by_others(key, &leave)))
+            });
+        going.sort_by(|(a, _), (b, _)| prune_order(a).cmp(&prune_order(b)).then_with(|| b.cmp(a)));
+        let permission = if allowed { Permission::Allowed } else { Permission::Unasked };
+        if self.delete_all(going, permission).await? == End::Waiting && terminating == Terminating::Await {
+            return Ok(End::Waiting);
+        }
+        self.release_all(staying).await?;
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
+        self.context.writer.forget_owner(self.owner);
+        Ok(End::Done)
+    }
+
+    /// Whether a GitSync that does not go with this one reads its repository with an object.
+    fn is_read_by_others(&self, key: &Key, going: &HashSet<Key>) -> bool {
+        self.context.registry.with(self.owner, |view| view.reader_of(key, going).is_some())
+    }
+
+    /// Nobody is left by whose rights the objects could be deleted or released: they stay as they are. It is the same with a
+    /// namespace that goes with its ServiceAccounts, which must not wait for that.
+    async fn let_stay(&mut self, account: &ServiceAccount) -> Result<End, Refused> {
+        let objects = self.inventory().map_or(0, |inventory| inventory.0.len());
+        let sync = self.owner.resource().as_str();
+        tracing::warn!(sync, objects, "{account} does not exist: the objects stay as they are, with our label");
+        inventory::delete(&self.context.writer, &self.inventory_owner(), &self.state.written).await?;
+        self.context.writer.forget_owner(self.owner);
+        Ok(End::Done)
+    }
+
+    async fn delete_all(&mut self, going: Vec<(Key, Entry)>, permission: Permission) -> Result<End, Refused> {
+        let mut terminating = Vec::new();
+        let mut kept = Vec::new();
+        let mut failed = None;
+        let entries = self.inventory().unwrap_or_default();
+        let own = self.owner.key();
+        let (context, owner) = (self.context, self.owner);
+        let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
+        self.acting()?
+            .prune(self.label, going, permission, is_wanted, |key, pruned| match pruned {
+                Pruned::Terminating { requested, awaits: found } => {
+                    if requested {
+                        self.emit_pruned(&key, &entries, &WhyPruned::WithItsGitSync);
+                    }
+                    if awaits(&own, &key) {
+                        terminating.push((key, found));
+                    }
+                }
+                Pruned::Gone { deleted: true } => self.emit_pruned(&key, &entries, &WhyPruned::WithItsGitSync),
+                Pruned::Gone { deleted: false } => {}
+                Pruned::Kept(_) | Pruned::Wanted => {
+                    kept.extend(entries.0.get(&key).map(|entry| (key.clone(), entry.clone())));
+                }
+                Pruned::Failed(error) => failed = Some((key, error)),
+            })
+            .await;
+        let end = if terminating.is_empty() { End::Done } else { End::Waiting };
+        self.state.terminating.get_or_insert_default().replace(terminating);
+        self.emit_stuck();
+        if let Some((key, error)) = failed {
+            return Err(refused(&key, "deleted", &error));
+        }
+        self.release_all(kept).await?;
+        Ok(end)
+    }
+
+    async fn release_all(&self, staying: Vec<(Key, Entry)>) -> Result<(), Refused> {
+        let mut first = Ok(());
+        let done = |key: &Key, released: Result<(), Error>| {
+            if first.is_ok() {
+                first = released.map_err(|error| refused(key, "released", &error));
+            }
+        };
+        self.acting()?.release(self.label, staying, done).await;
+        first
+    }
+}
+
+fn refused(key: &Key, what: &str, error: &Error) -> Refused {
+    let message = format!("{key} could not be {what}: {}", error.cause_text());
+    let class = if error.class() == Class::Invalid { Class::Unavailable } else { error.class() };
+    Refused { class, reason: Reason::PruneFailed, message, retry_after: error.retry_after() }
+}
+
+/// Whether the definition of GitSync itself is being deleted, which deletes every GitSync.
+async fn definition_is_going(cluster: &Cluster) -> Result<bool, Error> {
+    let kind =
+        Kind::fixed("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", Scope::Cluster);
+    let meta = cluster.get_metadata(&kind, None, GIT_SYNC_DEFINITION).await?;
+    Ok(meta.is_none_or(|meta| meta.deletion_timestamp.is_some()))
+}

@@ -1,0 +1,410 @@
+//! The inventory of a GitSync: read from its ConfigMaps, written to them, and shown to the other GitSyncs.
+//!
+//! Invariant: what is about to be created is written down before; an object leaves only when it is gone, or when another
+//! GitSync has written down that it took it.
+//! Invariant: an inventory that was written for another GitSync of the same name, or by somebody else, is not read.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::attempt::Attempt;
+use super::outcome::Refused;
+use super::registry::Elsewhere;
+use mainstay_api::conditions::Reason;
+use mainstay_api::names::{
+    AGENT_MANAGER, GIT_SYNC_UID, HOME_CLUSTER, INVENTORY_KEY, INVENTORY_LABEL, PLACES_KEY, SYNC_LABEL,
+};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Scope, Selection};
+use mainstay_engine::apply::Writer;
+use mainstay_engine::managed::Part;
+use mainstay_engine::managed::deletion::is_applied_by_us;
+use mainstay_engine::managed::inventory::{Entry, Inventory, Parts, Shard};
+use mainstay_engine::managed::places::Places;
+use mainstay_engine::managed::verdict::is_controlled;
+use mainstay_object::failure::Class;
+use mainstay_object::{Digest, Key, Place, printable};
+
+/// Longest name of a ConfigMap.
+const LONGEST_NAME: usize = 253;
+/// ConfigMaps of one inventory that are read, at most: what two commits may have at most, for an inventory lists the objects
+/// of both.
+pub(super) const MOST_SHARDS: usize = 12;
+/// Memory that an inventory may take without being counted, in bytes.
+const SMALL_INVENTORY: usize = 16 << 10;
+/// Lists under way at once.
+const AT_ONCE: usize = 8;
+
+/// Who has yet to take what was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Nobody,
+    /// GitSyncs that are confined, as ours is not: no commit of ours waits for them.
+    Tenants,
+    Peers,
+}
+
+impl Attempt<'_> {
+    pub(super) fn inventory_owner(&self) -> InventoryOwner<'_> {
+        InventoryOwner {
+            namespace: self.namespace(),
+            name: self.name(),
+            uid: self.sync.metadata.uid.as_deref().unwrap_or_default(),
+            label: self.label,
+            home: self.context.place.as_ref().and_then(|place| place.home.as_deref()),
+        }
+    }
+
+    /// Reads the inventory, once.
+    pub(super) async fn load_inventory(&mut self) -> Result<(), Refused> {
+        if self.inventory().is_some() {
+            return Ok(());
+        }
+        let cluster = self.context.writer.cluster();
+        let status = self.sync.status.as_ref();
+        // A commit without objects, or one that could not be decoded, leaves no inventory behind.
+        let applied_before = status.is_some_and(|s| s.objects > 0 || !s.held.is_empty());
+        // It is never closed.
+        let _permit = self.context.loading.acquire().await;
+        let inventory = match read(cluster, &self.inventory_owner()).await? {
+            Found::Whole(inventory) => {
+                self.state.written =
+                    inventory.encode().into_iter().map(|s| (s.index, Digest::of(&s.content))).collect();
+                inventory
+            }
+            Found::Foreign(home) => return Err(self.foreign(&home)),
+            Found::Missing if !applied_before => Inventory::default(),
+            Found::Missing | Found::Damaged => {
+                self.state.rebuilt = true;
+                labelled(cluster, self.label).await?
+            }
+        };
+        let bytes = inventory.memory();
+        if bytes > SMALL_INVENTORY && !self.context.writer.keep_in_memory(self.owner, Part::Inventory, bytes) {
+            return Err(too_large(self.name(), bytes));
+        }
+        self.publish_managed(self.managed(&inventory));
+        self.publish_taken(taken(&inventory));
+        self.context.writer.store().set_inventory(self.owner, inventory);
+        Ok(())
+    }
+
+    /// A GitSync of this name in another cluster applies to this one.
+    fn foreign(&self, home: &str) -> Refused {
+        let (namespace, label) = (self.namespace(), self.label);
+        let message = format!(
+            "another GitSync {namespace}/{} applies to the cluster, from {home}, and its objects could not be told from those of this \
+             one; give one of the two another name. If the other one does not exist any more, delete its inventory there: kubectl \
+             --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
+            self.name()
+        );
+        Refused { class: Class::NotReady, reason: Reason::OwnershipConflict, message, retry_after: None }
+    }
+
+    /// The inventory, once it was read.
+    pub(super) fn inventory(&self) -> Option<Arc<Inventory>> {
+        self.context.writer.store().inventory(self.owner)
+    }
+
+    /// What it lists, as far as this GitSync may touch it.
+    fn managed(&self, inventory: &Inventory) -> HashSet<Key> {
+        inventory.0.keys().filter(|key| self.reaches(key)).cloned().collect()
+    }
+
+    /// These objects count as ours for the other GitSyncs.
+    fn publish_managed(&self, managed: HashSet<Key>) {
+        self.context.registry.update(self.owner, |row| row.managed = Some(Arc::new(managed)));
+    }
+
+    /// The inventory says in the cluster that these were applied: what another GitSync handed over is ours now.
+    fn publish_taken(&self, taken: HashSet<Key>) {
+        self.context.registry.update(self.owner, |row| row.taken = Some(Arc::new(taken)));
+    }
+
+    /// Forgets what others have taken over by now. For whom the rest waits: until they take it, it stays in our inventory,
+    /// or it would be nobody's if they came to want it no longer.
+    pub(super) async fn hand_over(&mut self, acting: &Writer, leaving: Vec<Key>) -> Awaited {
+        let (taken, mut left): (Vec<_>, Vec<_>) = self
+            .context
+            .registry
+            .with(self.owner, |view| leaving.into_iter().partition(|key| view.taken_elsewhere(key)));
+        // Another inventory may list it from the time before it came to us, of which the last agent forgot nothing.
+        let ours = match self.inventory() {
+            Some(inventory) => acting.still_labelled(self.label, &inventory, &taken).await,
+            None => HashSet::new(),
+        };
+        self.state.still_labelled = !ours.is_empty();
+        for key in taken {
+            if ours.contains(&key) { left.push(key) } else { self.context.writer.remove(self.owner, &key) }
+        }
+        self.context.writer.store().give_up(self.owner, &left);
+        let goes_to_tenants = self
+            .context
+            .registry
+            .with(self.owner, |view| left.iter().all(|key| view.desired_elsewhere(key) == Elsewhere::Tenant));
+        match goes_to_tenants {
+            _ if left.is_empty() => Awaited::Nobody,
+            true => Awaited::Tenants,
+            false => Awaited::Peers,
+        }
+    }
+
+    /// Where the objects of a shard are in the repository; `None` if the commit is not known, or has no room.
+    fn places(&self, shard: &Shard) -> Option<Vec<u8>> {
+        let desired = self.state.desired.as_ref()?;
+        let of: HashMap<&Key, &Place> = desired.objects.iter().map(|one| (&one.key, &one.object.place)).collect();
+        Places::encode(&desired.commit.to_string(), shard.keys.iter().map(|key| (key, of.get(key).copied())))
+    }
+
+    /// Writes those ConfigMaps of the inventory that differ from what was written last. Where its objects are in the
+    /// repository is written with them, and alone is no reason to write.
+    pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
+        let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
+        let nothing = inventory.0.is_empty() && self.state.written.is_empty();
+        let shards = if nothing { Vec::new() } else { inventory.encode() };
+        let (managed, taken) = (self.managed(&inventory), taken(&inventory));
+        // Not held while it is written: until then it would be copied with the next change.
+        drop(inventory);
+        let mut saved = Ok(());
+        for shard in shards {
+            let digest = Digest::of(&shard.content);
+            if self.state.written.get(&shard.index) == Some(&digest) {
+                continue;
+            }
+            let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
+            let (name, body) = owner.document(&shard, self.places(&shard));
+            let how = Apply::forced(AGENT_MANAGER);
+            saved = cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, how).await.map(drop);
+            if owner.home.is_some() && saved.as_ref().is_err_and(Error::is_namespace_missing) {
+                saved = match create_namespace(cluster, owner.namespace).await {
+                    Ok(()) => cluster.apply(&config_maps(), Some(owner.namespace), &name, &body, how).await.map(drop),
+                    Err(error) => Err(error),
+                };
+            }
+            if saved.is_err() {
+                break;
+            }
+            self.state.written.insert(shard.index, digest);
+        }
+        self.publish_managed(managed);
+        if let Err(error) = saved {
+            self.context.writer.store().not_saved(self.owner);
+            return Err(error.into());
+        }
+        self.publish_taken(taken);
+        Ok(())
+    }
+}
+
+/// An inventory that does not fit into memory: the next attempt tries again.
+fn too_large(name: &str, bytes: usize) -> Refused {
+    let message = format!(
+        "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left for this \
+         namespace; give the agent more memory (limits.memory of its Deployment), or delete these ConfigMaps if Mainstay did \
+         not write them: they are put together anew from the labels of the objects",
+        bytes.div_ceil(1 << 20)
+    );
+    Refused { class: Class::NotReady, reason: Reason::ApplyFailed, message, retry_after: None }
+}
+
+/// What an inventory says was applied.
+fn taken(inventory: &Inventory) -> HashSet<Key> {
+    inventory.0.iter().filter(|(_, entry)| entry.uid.is_some()).map(|(key, _)| key.clone()).collect()
+}
+
+/// Whose inventory it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InventoryOwner<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) label: &'a str,
+    /// The cluster that it is in, if that is another one than the inventory's.
+    pub(super) home: Option<&'a str>,
+}
+
+impl InventoryOwner<'_> {
+    fn config_map(&self, index: usize) -> String {
+        // Those of several clusters are in one namespace.
+        let home = self.home.map(|home| format!("{:.8}-", Digest::of(home.as_bytes()).to_string())).unwrap_or_default();
+        let name = format!("mainstay-inventory-{home}{}-{index}", self.name);
+        if name.len() <= LONGEST_NAME {
+            return name;
+        }
+        format!("mainstay-inventory-{home}{}-{index}", Digest::of(self.name.as_bytes()))
+    }
+
+    /// Whose a ConfigMap with our label is.
+    fn judge<'m>(&self, meta: &'m ObjectMeta) -> Whose<'m> {
+        let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| Some(&**all.get(name)?));
+        let mut owners = meta.owner_references.iter().flatten();
+        let is_ours = match (self.home, annotation(HOME_CLUSTER)) {
+            (None, None) => owners.any(|one| one.uid == self.uid),
+            (Some(home), Some(theirs)) if home == theirs => annotation(GIT_SYNC_UID) == Some(self.uid),
+            (_, Some(theirs)) => return Whose::Foreign(theirs),
+            // Of the Mainstay that is in the cluster itself.
+            (Some(_), None) if owners.any(|one| one.kind == "GitSync") => return Whose::Foreign(ITSELF),
+            (Some(_), None) => false,
+        };
+        if is_ours { Whose::Ours } else { Whose::Nobodys }
+    }
+
+    /// The ConfigMap of a shard and of where its objects are, with its name.
+    fn document(&self, shard: &Shard, places: Option<Vec<u8>>) -> (String, Value) {
+        let name = self.config_map(shard.index);
+        let mut body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": self.namespace, "labels": {INVENTORY_LABEL: self.label}},
+            "binaryData": {INVENTORY_KEY: STANDARD.encode(&shard.content)},
+        });
+        match self.home {
+            // Another cluster would delete what belongs to an object that it does not have.
+            Some(home) => body["metadata"]["annotations"] = json!({HOME_CLUSTER: home, GIT_SYNC_UID: self.uid}),
+            None => {
+                body["metadata"]["ownerReferences"] = json!([{
+                    "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "name": self.name, "uid": self.uid,
+                }]);
+            }
+        }
+        if let Some(places) = places {
+            body["binaryData"][PLACES_KEY] = json!(STANDARD.encode(places));
+        }
+        (name, body)
+    }
+}
+
+/// The inventory as it was found.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// It is there.
+    Whole(Inventory),
+    /// There is none.
+    Missing,
+    /// There is one that cannot be read.
+    Damaged,
+    /// A GitSync of the same name in this other cluster has one here.
+    Foreign(String),
+}
+
+/// Whose a ConfigMap with the label of a GitSync is.
+enum Whose<'m> {
+    Ours,
+    /// Of one that was deleted since, or somebody wrote it for none.
+    Nobodys,
+    /// Of one in another cluster.
+    Foreign(&'m str),
+}
+
+/// What is said of the cluster that is applied to.
+const ITSELF: &str = "that cluster itself";
+/// Characters that are shown of what somebody wrote.
+const SHOWN: usize = 40;
+
+async fn create_namespace(cluster: &Cluster, name: &str) -> Result<(), Error> {
+    let namespaces = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    cluster.apply(&namespaces, None, name, &body, Apply::forced(AGENT_MANAGER)).await.map(drop)
+}
+
+/// The ConfigMap kind, which every API server has.
+fn config_maps() -> Arc<Kind> {
+    Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced))
+}
+
+/// Reads the inventory of a GitSync. One that was written for another GitSync of that name, which was deleted since,
+/// or by somebody else for none, says nothing about what this one manages.
+pub(super) async fn read(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Found, Error> {
+    let mut maps = config_maps_of(cluster, owner);
+    let mut parts = Parts::default();
+    // One is in memory at a time, beside what is remembered of the others.
+    while let Some(map) = maps.next().await {
+        let map = map?;
+        if let Whose::Foreign(home) = owner.judge(&meta_of(&map)) {
+            return Ok(Found::Foreign(printable(&home.chars().take(SHOWN).collect::<String>()).into_owned()));
+        }
+        if content(&map, INVENTORY_KEY).is_none_or(|content| parts.add(&content).is_err()) {
+            return Ok(Found::Damaged);
+        }
+    }
+    if parts.is_empty() {
+        return Ok(Found::Missing);
+    }
+    Ok(parts.join().map_or(Found::Damaged, Found::Whole))
+}
+
+/// The ConfigMaps of an inventory, and at most one more than are read; those of another cluster's GitSync are left out.
+pub(super) async fn read_config_maps(cluster: &Cluster, owner: &InventoryOwner<'_>) -> Result<Vec<Value>, Error> {
+    let own = config_maps_of(cluster, owner)
+        .try_filter(|map| std::future::ready(matches!(owner.judge(&meta_of(map)), Whose::Ours)));
+    own.take(MOST_SHARDS + 1).try_collect().await
+}
+
+fn config_maps_of<'a>(
+    cluster: &Cluster,
+    owner: &'a InventoryOwner<'_>,
+) -> impl Stream<Item = Result<Value, Error>> + Unpin + 'a {
+    let selection = Selection::labelled(INVENTORY_LABEL, owner.label).within(owner.namespace);
+    let list = cluster.list(&config_maps(), selection);
+    list.try_filter(|map| std::future::ready(!matches!(owner.judge(&meta_of(map)), Whose::Nobodys)))
+}
+
+fn meta_of(map: &Value) -> ObjectMeta {
+    let meta = map.get("metadata").cloned().unwrap_or_default();
+    serde_json::from_value(meta).unwrap_or_default()
+}
+
+/// One field of a ConfigMap's `binaryData`.
+pub(super) fn content(map: &Value, field: &str) -> Option<Vec<u8>> {
+    let text = map.pointer("/binaryData")?.get(field)?.as_str()?;
+    STANDARD.decode(text).ok()
+}
+
+/// Deletes the ConfigMaps of an inventory; what somebody has put in the place of one stays.
+pub(super) async fn delete(
+    writer: &Writer,
+    owner: &InventoryOwner<'_>,
+    written: &BTreeMap<usize, Digest>,
+) -> Result<(), Error> {
+    let judge = |meta: &ObjectMeta| {
+        if matches!(owner.judge(meta), Whose::Ours) { Ok(()) } else { Err(()) }
+    };
+    let last = written.keys().last().copied().unwrap_or(0);
+    for index in 0..=last {
+        let key = config_maps().key(Some(owner.namespace), &owner.config_map(index));
+        writer.delete_as_found(&config_maps(), &key, None, judge).await?;
+    }
+    Ok(())
+}
+
+/// What carries our label and our entry in its `managedFields`, in all kinds that can be listed: an inventory for want of
+/// the real one. Objects without that entry only copied the label (Endpoints from their Service, a Secret from another
+/// namespace), and so did those that a controller owns. No UID is noted: none was answered to an apply of ours.
+async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
+    let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
+    let lists = stream::iter(kinds).map(|kind| async move {
+        let list = cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label));
+        // Of each object only so much is kept: others may have written the label, and whatever else is there.
+        let entries = list.try_filter_map(|meta| std::future::ready(Ok(entry_of(&kind, &meta))));
+        entries.try_collect::<Vec<_>>().await
+    });
+    let mut lists = lists.buffer_unordered(AT_ONCE);
+    let mut inventory = Inventory::default();
+    while let Some(entries) = lists.next().await {
+        inventory.0.extend(entries?);
+    }
+    Ok(inventory)
+}
+
+/// What is remembered of an object that carries our label; `None` of one that only carries it.
+fn entry_of(kind: &Kind, meta: &ObjectMeta) -> Option<(Key, Entry)> {
+    if !is_applied_by_us(meta) || is_controlled(meta) {
+        return None;
+    }
+    let key = kind.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+    Some((key, Entry { version: Arc::clone(&kind.version), ..Entry::default() }))
+}

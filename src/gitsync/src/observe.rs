@@ -1,0 +1,523 @@
+//! What an attempt reads: the remote of the GitSync, the commit that its reference names, what that commit wants, and what
+//! is there of it in the cluster.
+//!
+//! Invariant: of the objects that are not kept yet there is one metadata LIST per kind (and namespace, where a ServiceAccount
+//! reads them: it may have rights in some only), and never a GET per object.
+//!
+//! Deliberately absent: the inventory (`inventory`).
+
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+
+use super::attempt::Attempt;
+use super::contents::Contents;
+use super::no_memory::{NoMemory, Request};
+use super::outcome::{Refused, is_usable};
+use super::placement::{self, Placing, Served};
+use super::plan::{self, DesiredState, Live, Observed};
+use super::prune;
+use super::reconcile::Task;
+use super::resolve::{Directory, ResolvedSync, SyncRequest};
+use super::terminating::TerminatingObjects;
+use super::values::Values;
+use mainstay_api::conditions::Reason;
+use mainstay_api::names;
+use mainstay_api::{GitRepository, GitSync};
+use mainstay_cluster::secrets::{Known, RepositoryData, SecretData};
+use mainstay_cluster::{Cluster, Error, Kind, Selection};
+use mainstay_engine::managed::inventory::Inventory;
+use mainstay_engine::managed::{Desired, Part};
+use mainstay_engine::notification::Message;
+use mainstay_git::{
+    Alone, Ancestry, BaseDir, Egress, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
+    Snapshot, Verification,
+};
+use mainstay_manifest::Problem;
+use mainstay_object::failure::{Class, chain};
+use mainstay_object::{Key, Object, Owner};
+
+/// Lists under way at once.
+const AT_ONCE: usize = 8;
+/// Problems that one message names.
+const SHOWN_PROBLEMS: usize = 20;
+
+/// What is there of the objects that were asked for.
+type Seen = HashMap<Key, Live>;
+/// What we are not let see, and why.
+type Unseen = Vec<(HashSet<Key>, Error)>;
+
+impl Task {
+    /// The remote of the GitRepository, and whether it is known what its commits must be signed by. From now on the Secrets
+    /// that it names are followed, and no others.
+    pub(super) async fn remote(
+        &mut self,
+        sync: &GitSync,
+        repository: Option<&GitRepository>,
+    ) -> Result<(Remote, Result<(), Refused>), Refused> {
+        let repository = repository.ok_or_else(|| self.without_repository(sync))?;
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec).await;
+        remote_of(repository, &known, self.context.source.egress(namespace))
+    }
+
+    /// What variables are substituted by. From now on the sources that the GitSync names are followed, and no others.
+    pub(super) async fn values(&mut self, sync: &GitSync) -> Result<(), Refused> {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let known = self.values.of(&self.context.secrets, namespace, &sync.spec.substitute_from).await;
+        let values = Values::of(&sync.spec, &known);
+        self.state.lacks_values = values.is_err();
+        self.state.values = values?.map(Arc::new);
+        Ok(())
+    }
+
+    /// What is decrypted, and by what. From now on the Secret that the GitSync names is followed, and no other.
+    pub(super) async fn keys(&mut self, sync: &GitSync) -> Result<(), Refused> {
+        let decryption = self.decryption.of(&self.context.secrets, sync).await;
+        self.state.lacks_keys = decryption.is_err();
+        self.state.decryption = decryption.as_ref().cloned().unwrap_or_default();
+        decryption.map(|_| ())
+    }
+
+    fn without_repository(&self, sync: &GitSync) -> Refused {
+        let (repositories, name) = (&self.context.repositories, &sync.spec.git_repository);
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let (reason, message) = match repositories.problem(namespace, name) {
+            Some(why) if repositories.unknown().is_none() => {
+                (Reason::SpecInvalid, format!("GitRepository {name} cannot be read; correct it: {why}"))
+            }
+            Some(why) => (Reason::ClusterUnavailable, format!("GitRepository {name} cannot be read: {why}")),
+            None => (Reason::SpecInvalid, format!("GitRepository {name} does not exist in this namespace")),
+        };
+        Refused { class: Class::NotReady, reason, message, retry_after: None }
+    }
+}
+
+/// How a repository is opened with what is known of its Secrets, and whether it is known what its commits must be signed by.
+pub(super) fn remote_of(
+    repository: &GitRepository,
+    known: &RepositoryData,
+    egress: Egress,
+) -> Result<(Remote, Result<(), Refused>), Refused> {
+    let spec = &repository.spec;
+    // Errors that no Secret can fix are reported first.
+    let url = RemoteUrl::parse(&spec.url)?;
+    mainstay_git::supported(&url, spec.auth.as_ref())?;
+    if let (Some(auth), Some(known)) = (&spec.auth, &known.auth) {
+        is_usable(&auth.secret_name, "credentials", known)?;
+    }
+    let access = mainstay_git::access(spec.auth.as_ref(), known.auth.as_ref().and_then(Known::data))?;
+    let mut access = access.with_pins(repository, &url);
+    if let (Some(proxy), Some(known)) = (&spec.proxy_secret_ref, &known.proxy) {
+        is_usable(&proxy.name, "proxy", known)?;
+        access = access.through_proxy(known.data().unwrap_or(&SecretData::new()))?;
+    }
+    let mainstay_git::Access { credentials, connection } = access;
+    let connection = connection.within(egress);
+    let mut remote =
+        Remote { url, credentials, connection, verification: None, submodules: spec.submodules, lfs: spec.lfs };
+    let verification = match (&spec.verify, &known.verify) {
+        (Some(verify), Some(known)) => is_usable(&verify.secret_ref.name, "keys that may sign", known)
+            .and_then(|()| Ok(Verification::new(Some(verify), known.data())?)),
+        _ => Ok(None),
+    };
+    let trusted = verification.map(|verification| remote.verification = verification);
+    Ok((remote, trusted))
+}
+
+impl Attempt<'_> {
+    /// Which commit the reference names now; it is signed as it must be.
+    pub(super) async fn look_up(
+        &mut self,
+        resolved: &ResolvedSync,
+        remote: &Remote,
+        max_age: Duration,
+    ) -> Result<ResolvedRef, Refused> {
+        if self.state.seen.is_none() {
+            let seen = self.sync.status.as_ref().and_then(|status| status.attempted_commit.as_deref()?.parse().ok());
+            if let Some(commit) = seen {
+                self.source().hint(remote, &resolved.reference, commit);
+            }
+        }
+        let found = self.source().lookup(remote, &resolved.reference, max_age).await?;
+        self.state.found_at = found.full_name().map(str::to_owned);
+        if self.state.seen.is_none_or(|(commit, _)| commit != found.commit) {
+            self.state.seen = Some((found.commit, Instant::now()));
+            let message = Message::CommitSeen { subject: self.owner.clone(), commit: found.commit.to_string() };
+            self.context.emit(self.owner, &message);
+            self.state.failed.clear();
+        }
+        self.source().verify(remote, &found).await?;
+        Ok(found)
+    }
+
+    /// What the commit wants: as it was decoded before, or decoded now.
+    pub(super) async fn desired(
+        &mut self,
+        remote: &Remote,
+        found: &ResolvedRef,
+        resolved: &ResolvedSync,
+        request: &SyncRequest,
+    ) -> Result<DesiredState, Refused> {
+        let (generation, base_dir) = (request.generation, &resolved.directory.base_dir);
+        let known = self.state.desired.as_ref().filter(|w| w.generation == generation && w.tree.is_some());
+        let is_same = |w: &&DesiredState| {
+            let is_same_remote = w.submodules.0 == remote.submodules && w.lfs == remote.lfs;
+            w.commit == found.commit
+                && is_same_remote
+                && w.capabilities == request.capabilities
+                && w.values == request.values
+                && w.keys == request.keys
+        };
+        if let Some(desired) = known.filter(is_same) {
+            return Ok(desired.clone());
+        }
+        // Held no longer than it is read: an open mirror is memory.
+        let snapshot = self.source().fetch(remote, found).await?;
+        self.emit_rewritten(remote, &snapshot, found).await;
+        let tree = match snapshot.tree(base_dir).await? {
+            Some(tree) => Some(tree),
+            None if request.allows_prune() => None,
+            None => {
+                let missing = snapshot.missing_directory(base_dir).await?;
+                let managed = self.inventory().map_or(0, |inventory| inventory.0.len());
+                return Err(Refused::invalid(
+                    Reason::SourceInvalid,
+                    without_directory(&missing, managed, self.owner, &found.commit.to_string()),
+                ));
+            }
+        };
+        let above = base_dir.clone();
+        let above = snapshot.blocking(move |snapshot| snapshot.above(&above, names::IGNORE_FILE)).await??;
+        let tree_id = tree;
+        let contents = |outside: Vec<Entry>, capabilities| {
+            tree_id.map(|tree| Contents::new(tree, &[&*above, &outside].concat(), capabilities, request.values))
+        };
+        let tree = contents(self.read_outside(&snapshot).await?, request.capabilities);
+        let submodules = (remote.submodules, snapshot.submodules_below(base_dir));
+        let is_same = |w: &&mut DesiredState| {
+            let is_same_remote = w.submodules == submodules && w.lfs == remote.lfs;
+            w.tree == tree && w.generation == generation && is_same_remote && w.keys == request.keys
+        };
+        if let Some(desired) = self.state.desired.as_mut().filter(is_same) {
+            desired.commit = found.commit;
+            return Ok(desired.clone());
+        }
+        let of = (tree, generation);
+        if let Some(refused) = self.still_without_memory(of) {
+            return Err(refused);
+        }
+        let objects =
+            if tree.is_none() { Vec::new() } else { self.decode(remote, snapshot, &resolved.directory, of).await? };
+        // Now it is known what its kustomizations and charts read.
+        let capabilities = self.asked_capabilities().await?;
+        let tree = contents(self.state.kustomizations.outside(), capabilities);
+        let (commit, lfs, values, keys) = (found.commit, remote.lfs, request.values, request.keys);
+        let desired = DesiredState { commit, tree, submodules, lfs, generation, capabilities, values, keys, objects };
+        self.state.desired = Some(desired.clone());
+        Ok(desired)
+    }
+
+    /// Emits that a branch was moved to a commit that does not descend from the one before, where the mirror shows that.
+    async fn emit_rewritten(&mut self, remote: &Remote, snapshot: &Snapshot, found: &ResolvedRef) {
+        let name = found.full_name().unwrap_or_default().to_owned();
+        let status = self.sync.status.as_ref();
+        let earlier = status.and_then(|s| {
+            Some((s.attempted_commit.as_deref()?.parse().ok()?, s.attempted_reference.clone()?, remote.url.clone()))
+        });
+        let now = (found.commit, name.clone(), remote.url.clone());
+        let Some((old, old_name, old_url)) = self.state.read.replace(now).or(earlier) else { return };
+        // A branch of another repository is another branch.
+        let is_same = name == old_name && remote.url == old_url;
+        let Some(branch) = name.strip_prefix("refs/heads/").filter(|_| is_same && old != found.commit) else { return };
+        if let Ok(Ok(Ancestry::Other)) = snapshot.blocking(move |snapshot| snapshot.ancestry(old)).await {
+            let message = Message::BranchRewritten {
+                subject: self.owner.clone(),
+                branch: branch.to_owned(),
+                old: old.to_string(),
+                new: found.commit.to_string(),
+            };
+            self.context.emit(self.owner, &message);
+        }
+    }
+
+    /// The refusal of what was refused for want of memory before, as long as there is none; nothing is read for that.
+    fn still_without_memory(&self, request: Request) -> Option<Refused> {
+        let known = self.state.no_memory.as_ref().filter(|known| known.request == request)?;
+        let may_fit = self.context.writer.may_keep_in_memory(self.owner, Part::Reading, known.bytes);
+        (!may_fit).then(|| known.refused())
+    }
+
+    /// The files of the snapshot as objects, placed in the cluster.
+    async fn decode(
+        &mut self,
+        remote: &Remote,
+        snapshot: Snapshot,
+        directory: &Directory,
+        request: Request,
+    ) -> Result<Vec<Arc<Desired>>, Refused> {
+        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        let refused = Arc::new(AtomicUsize::new(0));
+        let not_admitted = Arc::clone(&refused);
+        let admit = Arc::new(move |bytes| {
+            let is_admitted = writer.keep_in_memory(&owner, Part::Reading, bytes);
+            if !is_admitted {
+                not_admitted.store(bytes, Ordering::Relaxed);
+            }
+            is_admitted
+        });
+        let (form, decryption) = (self.form(), self.state.decryption.clone());
+        let limits = mainstay_manifest::Limits { admit, form, decryption, ..self.context.limits.clone() };
+        let decoded = self.read(remote, snapshot, directory, limits).await;
+        self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
+        let decoded = decoded?;
+        if !decoded.problems.is_empty() {
+            self.state.readable = self.readable(&decoded.objects, directory);
+            return Err(match (&*decoded.problems, refused.load(Ordering::Relaxed)) {
+                ([only], bytes @ 1..) => {
+                    self.state.no_memory.insert(NoMemory { request, bytes, message: only.to_string() }).refused()
+                }
+                (problems, _) => refused_for(problems),
+            });
+        }
+        self.state.no_memory = None;
+        // It was let in while it was read.
+        let as_read =
+            mainstay_manifest::memory(&self.state.with_expressions) + mainstay_manifest::memory(&self.state.encrypted);
+        let bytes = mainstay_manifest::memory(&decoded.objects) + as_read;
+        self.context.writer.keep_in_memory(self.owner, Part::Objects, bytes);
+        let mut served = Served::new();
+        for object in &decoded.objects {
+            let (api_version, kind) = (&object.api_version, &object.key.kind);
+            if let Slot::Vacant(slot) = served.entry((Arc::clone(api_version), Arc::clone(kind))) {
+                slot.insert(self.context.writer.cluster().kind(api_version, kind).await?);
+            }
+        }
+        let placing = Placing {
+            own_namespace: self.namespace(),
+            target_namespace: &directory.target_namespace,
+            label: self.label,
+            reach: self.context.reach(self.sync),
+            ignore: &directory.ignore,
+        };
+        let placed = placement::place(&decoded.objects, &served, &placing);
+        placed.map_err(|unplaced| {
+            self.state.readable = self.readable(&decoded.objects, directory);
+            let refused = refused_for(&unplaced.problems);
+            // Whoever defines a kind tells nobody here.
+            let class = if unplaced.lacks_kinds_only { Class::NotReady } else { refused.class };
+            Refused { class, ..refused }
+        })
+    }
+
+    /// What the files of the snapshot say.
+    async fn read(
+        &mut self,
+        remote: &Remote,
+        snapshot: Snapshot,
+        directory: &Directory,
+        limits: mainstay_manifest::Limits,
+    ) -> Result<mainstay_manifest::Decoded, Refused> {
+        let memory = Arc::clone(&self.context.memory);
+        let (base_dir, bounds) = (directory.base_dir.clone(), limits.clone());
+        let skipped = Arc::clone(&self.context.skipped);
+        let list = move |snapshot: &Snapshot| {
+            let (listing, _alone) = listing(snapshot, &base_dir, &skipped)?;
+            mainstay_manifest::not_ignored(listing, base_dir.path(), &mut |entry| snapshot.read_alone(entry), &bounds)
+        };
+        let snapshot = self.source().fetch_large_files(remote, snapshot, list).await?;
+        let (base_dir, skipped) = (directory.base_dir.clone(), Arc::clone(&self.context.skipped));
+        let (decoding, bounds) = (base_dir.clone(), limits.clone());
+        let mut decoded = snapshot
+            .blocking(move |snapshot| {
+                let (listing, _alone) = listing(snapshot, &decoding, &skipped)?;
+                let read = &mut |entry: &Entry| snapshot.read_alone(entry);
+                mainstay_manifest::decode(&listing, decoding.path(), read, &memory, &bounds)
+            })
+            .await??;
+        self.build_kustomizations(&snapshot, directory, &limits, &mut decoded).await?;
+        self.render_charts(&snapshot, directory, &limits, &mut decoded).await?;
+        if decoded.problems.is_empty() {
+            self.overlay(&snapshot, directory, &limits, &mut decoded).await?;
+        }
+        // From here on nothing is written out or handed to a tool any more.
+        self.decrypt(&snapshot, &limits, &mut decoded).await?;
+        let is_substituted = self.substitute(&snapshot, &limits, &mut decoded).await?;
+        let is_changed = is_substituted || directory.overlay.is_some();
+        let is_plain = decoded.kustomizations.is_empty() && decoded.charts.is_empty() && !is_changed;
+        if !is_plain && decoded.problems.is_empty() {
+            let objects = decoded.objects.iter().map(|object| (&object.key, &**object));
+            decoded.problems = mainstay_manifest::duplicates(objects);
+        }
+        let bytes = mainstay_manifest::memory(&decoded.objects);
+        if let Some(last) = decoded.objects.last().filter(|_| decoded.problems.is_empty() && !(limits.admit)(bytes)) {
+            decoded.problems.push(mainstay_manifest::too_many(&last.place.file, bytes));
+        }
+        Ok(decoded)
+    }
+
+    /// The objects of a commit that has problems, each also as it would be called if its kind had no namespaces. What this
+    /// GitSync may not touch it cannot keep for itself either.
+    fn readable(&self, objects: &[Arc<Object>], directory: &Directory) -> HashSet<Key> {
+        let placed = |object: &Arc<Object>| {
+            let namespace = object.key.namespace.clone().unwrap_or_else(|| Arc::from(&*directory.target_namespace));
+            [object.key.in_namespace(Some(namespace)), object.key.in_namespace(None)]
+        };
+        objects.iter().flat_map(placed).filter(|key| self.reaches(key)).collect()
+    }
+
+    /// A new agent that cannot use the newest commit goes on keeping what the last one applied.
+    pub(super) async fn keep_what_was_applied(&mut self, remote: &Remote, directory: &Directory) {
+        let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
+        let (None, Some(commit), false) = (self.state.begun, applied, self.state.looked_back) else { return };
+        if self.state.lacks_values || self.state.lacks_keys {
+            return;
+        }
+        // It was verified when it was applied. Keys that expire or leave the Secret since do not undo that.
+        let remote = &remote.without_verification();
+        let kept = async {
+            let reference = Reference::parse(&commit)?;
+            let found = self.source().lookup(remote, &reference, Duration::MAX).await?;
+            let snapshot = self.source().fetch(remote, &found).await?;
+            self.decode(remote, snapshot, directory, (None, None)).await
+        };
+        match kept.await {
+            Ok(objects) => {
+                self.state.looked_back = true;
+                self.context.writer.accept(self.owner, &objects, []);
+            }
+            Err(refused) => {
+                // What passes is tried again with the next attempt.
+                self.state.looked_back = refused.class == Class::Invalid;
+                tracing::warn!(
+                    sync = self.owner.resource().as_str(),
+                    why = refused.message,
+                    "what was applied before cannot be read"
+                );
+            }
+        }
+    }
+
+    /// What is there before a commit is applied.
+    pub(super) async fn observe(&mut self, desired: &DesiredState) -> Result<Observed, Refused> {
+        self.state.failed.forget_old(&desired.objects);
+        let kept = self.context.writer.store().applied(self.owner);
+        let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
+        inventory.0.retain(|key, _| self.reaches(key));
+        let mut waiting = self.state.failed.waiting(Instant::now());
+        let unknown = desired
+            .objects
+            .iter()
+            .filter(|d| !plan::is_unchanged(d, inventory.0.get(&d.key)))
+            .filter(|d| !kept.contains(&d.key) && !waiting.contains(&d.key))
+            .collect::<Vec<_>>();
+        let (live, unseen) = live(self.acting()?.cluster(), &unknown, self.label).await?;
+        for (keys, error) in unseen {
+            for key in keys {
+                let (class, message, after) = (error.class(), chain(&error), error.retry_after());
+                self.state.failed.add(&key, class, Reason::ApplyFailed, message, after);
+                waiting.insert(key);
+            }
+        }
+        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
+        Ok(Observed { inventory, kept, waiting, live, terminating })
+    }
+}
+
+/// The files that matter, and those with rules that are above them.
+fn listing(
+    snapshot: &Snapshot,
+    base_dir: &BaseDir,
+    skipped: &SkippedTrees,
+) -> Result<(Vec<Entry>, Alone), mainstay_git::Error> {
+    let (mut listing, alone) = snapshot.listing_alone(base_dir, skipped)?;
+    listing.extend(snapshot.above(base_dir, names::IGNORE_FILE)?);
+    Ok((listing, alone))
+}
+
+/// What is said of a commit without the directory, and of the objects that were applied from it.
+fn without_directory(missing: &MissingDirectory, managed: usize, sync: &Owner, commit: &str) -> String {
+    let kept = match managed {
+        0 => return missing.to_string(),
+        1 => "the object that came from it is kept".to_owned(),
+        managed => format!("the {managed} objects that came from it are kept"),
+    };
+    let allow = prune::allow_prune(sync, commit);
+    format!("{missing}; {kept}. Put it back, or delete what is kept with: {allow}")
+}
+
+fn refused_for(problems: &[Problem]) -> Refused {
+    let mut lines = problems.iter().take(SHOWN_PROBLEMS).map(ToString::to_string).collect::<Vec<_>>();
+    if problems.len() > SHOWN_PROBLEMS {
+        lines.push(format!("and {} more", problems.len() - SHOWN_PROBLEMS));
+    }
+    Refused::invalid(Reason::ManifestInvalid, lines.join("\n"))
+}
+
+/// What is there of these objects, and those of a kind that we may not list, with the refusal. Of what is not seen
+/// nobody knows whose it is: it cannot be applied.
+async fn live(cluster: &Cluster, desired: &[&Arc<Desired>], label: &str) -> Result<(Seen, Unseen), Error> {
+    let mut kinds = BTreeMap::new();
+    for object in desired {
+        let kind = &object.kind;
+        // A ServiceAccount may have rights in some namespaces only.
+        let namespace = cluster.acts_as().and(object.key.namespace.as_ref());
+        let id = (&kind.group, &kind.version, &kind.kind, namespace);
+        kinds.entry(id).or_insert_with(|| (Arc::clone(kind), HashSet::new())).1.insert(object.key.clone());
+    }
+    let lists = stream::iter(kinds.into_values()).map(|(kind, keys)| async move {
+        let found = of_kind(cluster, &kind, &keys, label).await;
+        (keys, found)
+    });
+    let mut lists = lists.buffer_unordered(AT_ONCE);
+    let (mut seen, mut unseen) = (Seen::new(), Unseen::new());
+    while let Some((keys, found)) = lists.next().await {
+        match found {
+            Ok(found) => seen.extend(found),
+            Err(error) if error.is_forbidden() => unseen.push((keys, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((seen, unseen))
+}
+
+async fn of_kind(
+    cluster: &Cluster,
+    kind: &Arc<Kind>,
+    keys: &HashSet<Key>,
+    label: &str,
+) -> Result<HashMap<Key, Live>, Error> {
+    let mut found = HashMap::new();
+    let mut list = cluster.list_metadata(kind, narrowest(kind, keys));
+    while let Some(meta) = list.next().await {
+        let meta = match meta {
+            Ok(meta) => meta,
+            // A kind that a definition of this very commit brings is not served yet.
+            Err(error) if error.is_not_found() => break,
+            Err(error) => return Err(error),
+        };
+        let key = kind.key(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
+        if keys.contains(&key) {
+            found.insert(key, Live::of(&meta, label, Timestamp::now()));
+        }
+    }
+    Ok(found)
+}
+
+/// The smallest list that shows all of these objects.
+fn narrowest(kind: &Kind, keys: &HashSet<Key>) -> Selection {
+    let mut namespaces = keys.iter().map(|key| key.namespace.as_deref());
+    let first = namespaces.next().flatten();
+    if let [only] = keys.iter().collect::<Vec<_>>().as_slice() {
+        return Selection::named(only.namespace.as_deref(), &only.name).metadata_only();
+    }
+    match first.filter(|first| kind.namespaced && namespaces.all(|other| other == Some(first))) {
+        Some(namespace) => Selection::default().within(namespace),
+        None => Selection::default(),
+    }
+}

@@ -1,0 +1,322 @@
+//! Carries a plan out: intentions are written down, objects applied, what left deleted or handed over.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+
+use super::attempt::Attempt;
+use super::conditions;
+use super::inventory::Awaited;
+use super::outcome::{Outcome, Refused};
+use super::plan::{DesiredState, Plan, Why};
+use super::prune::{self, Held, Permission};
+use super::resolve::SyncRequest;
+use super::tally::Tally;
+use mainstay_api::conditions::Reason;
+use mainstay_cluster::Regarding;
+use mainstay_engine::apply::{Applied, Change, Pruned, Writer};
+use mainstay_engine::managed::Desired;
+use mainstay_engine::managed::inventory::{Inventory, uid_text};
+use mainstay_engine::notification::{Message, WhyPruned, waits_for};
+use mainstay_object::Key;
+use mainstay_object::failure::Class;
+
+impl Attempt<'_> {
+    /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
+    /// deleted or handed over.
+    pub(super) async fn perform(
+        &mut self,
+        request: &SyncRequest,
+        desired: &DesiredState,
+        plan: &Plan,
+    ) -> Result<Outcome, Refused> {
+        let acting = self.acting()?;
+        let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
+        // What is about to be created is written down before. A write that failed before may have been the one that lists
+        // what is about to be applied.
+        let steps = plan.stages.values().flatten();
+        let grew = self.context.writer.store().intend(self.owner, steps.map(|step| &step.desired));
+        let is_unwritten = self.state.written.is_empty() || self.context.writer.store().is_unsaved(self.owner);
+        if grew || (is_unwritten && !plan.stages.is_empty()) {
+            self.save_inventory().await?;
+        }
+        self.give_up_lost(plan);
+        // The commit counts from now on: what left it is never brought back.
+        self.context.writer.accept(self.owner, &desired.objects, plan.leaving.keys());
+        let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
+        let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
+        self.state.paused.clear();
+        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        for steps in plan.stages.values() {
+            let mut puts = pin!(writer.put_stage(&owner, steps));
+            while let Some((desired, applied)) = puts.next().await {
+                self.applied(&desired, applied, &mut tally);
+            }
+        }
+        if tally.has_definitions {
+            self.context.registry.notify();
+        }
+        let failed = &self.state.failed;
+        self.state.replacing.retain(|key| failed.awaits_deletion(key));
+        self.state.failed.add_refused(plan);
+        self.await_break_glass(plan);
+        self.state.failed.forget_settled(plan);
+        let left = self.let_leave(&acting, plan, request, &mut tally).await;
+        let handed_over = plan.leaving.handed_over.iter().chain(&left.wanted).cloned().collect::<Vec<_>>();
+        let awaited = self.hand_over(&acting, handed_over).await;
+        self.context.writer.end_idle_watches();
+        self.save_inventory().await?;
+        let awaits_peers = awaited == Awaited::Peers
+            || plan.refused.iter().any(|r| matches!(r.why, Why::AwaitsHandover(_)))
+            || plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Awaits(_)));
+        // Whoever reads with it may do so no longer.
+        let awaits_readers = plan.leaving.held.iter().any(|(_, why)| matches!(why, Held::Read(_)));
+        self.state.awaits_others = awaits_peers || awaits_readers || awaited == Awaited::Tenants;
+        let complete = self.state.failed.is_empty() && plan.leaving.guard.is_none() && left.is_complete;
+        if complete && !awaits_peers {
+            self.complete(desired, &tally, began);
+        } else {
+            self.state.tally = Some((desired.commit, tally));
+        }
+        self.emit_stuck();
+        let note = self.state.rebuilt.then(|| {
+            "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
+                .to_owned()
+        });
+        let since = match &self.state.since {
+            Some((of, since)) if *of == request.commit => *since,
+            _ => Timestamp::now(),
+        };
+        self.state.since = Some((request.commit, since));
+        let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
+        let failures = self.state.failed.shown();
+        Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
+    }
+
+    /// What another GitSync has taken from us is not as we applied it.
+    fn give_up_lost(&self, plan: &Plan) {
+        let lost = plan.refused.iter().filter(|refused| matches!(refused.why, Why::Claimed(_)));
+        let lost = lost.map(|refused| refused.key.clone()).collect::<Vec<_>>();
+        self.context.writer.store().give_up(self.owner, &lost);
+    }
+
+    /// Deletes what left, where that may be done now.
+    async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
+        let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
+        let commit = request.commit.to_string();
+        let text = |(key, why): &(Key, Held)| format!("{key}: {}", why.text(self.owner, &commit));
+        let mut held = plan.leaving.held.iter().map(text).collect::<Vec<_>>();
+        let inventory = self.inventory().unwrap_or_default();
+        let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
+        held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        drop(inventory);
+        held.extend(self.context.registry.with(self.owner, |view| {
+            let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));
+            let waits =
+                |(key, taker)| format!("{key}: waits for GitSync {taker}, which cannot read the commit, to take it");
+            plan.leaving.handed_over.iter().filter_map(taker).map(waits).collect::<Vec<_>>()
+        }));
+        if !may_prune {
+            // Not tried in this round: it is held, and has not failed again.
+            self.state.failed.forget_deletions();
+            let kept = plan.leaving.prune.iter();
+            held.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
+            return Left { held, pruning: 0, wanted: Vec::new(), is_complete: false };
+        }
+        let waiting = self.state.failed.waiting(Instant::now());
+        let due = plan.leaving.prune.iter().filter(|key| !waiting.contains(*key)).cloned().collect::<Vec<_>>();
+        let (pruning, wanted) = self.prune(acting, &due, request, &mut held, tally).await;
+        // What is still being deleted holds no commit up: its finalizers may never come off.
+        Left { held, pruning, wanted, is_complete: true }
+    }
+
+    /// Tells of each object that takes longer to go than the timeout.
+    pub(super) fn emit_stuck(&mut self) {
+        let (timeout, now) = (self.sync.spec.timeout.0, Timestamp::now());
+        let left = self.state.terminating.iter_mut();
+        let all = left.chain([&mut self.state.replacing]).flat_map(|objects| objects.take_stuck(timeout, now));
+        for (key, terminating) in all.collect::<Vec<_>>() {
+            let message = Message::DeletionStuck {
+                subject: self.owner.clone(),
+                object: key.to_string(),
+                finalizers: terminating.finalizers,
+                since: terminating.since.to_string(),
+            };
+            self.context.emit(self.owner, &message);
+        }
+    }
+
+    /// What is under break glass is applied when that ends.
+    fn await_break_glass(&mut self, plan: &Plan) {
+        for desired in &plan.paused {
+            self.context.writer.insert_paused(self.owner, desired);
+            self.state.paused.insert(desired.key.clone());
+        }
+    }
+
+    fn applied(&mut self, desired: &Desired, applied: Applied, tally: &mut Tally) {
+        let key = &desired.key;
+        let put = match applied {
+            Applied::Done(put) => put,
+            Applied::Failed(error) => {
+                let (message, after) = (error.cause_at(&desired.object.place), error.retry_after());
+                self.state.failed.add(key, error.class(), Reason::ApplyFailed, message, after);
+                return;
+            }
+            Applied::Immutable(error, why) => {
+                let message = format!(
+                    "a field differs that cannot be changed; {}: {}",
+                    why.text(key),
+                    error.cause_at(&desired.object.place)
+                );
+                self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
+                if self.context.writer.has_successor(key) {
+                    self.state.failed.await_deletion(key);
+                }
+                return;
+            }
+        };
+        match put.change {
+            Change::Paused => {
+                self.state.failed.remove(key);
+                self.state.paused.insert(key.clone());
+                return;
+            }
+            Change::Terminating => {
+                let mut message = "it is being deleted; it is created again when it is gone".to_owned();
+                let awaits = put.awaits.filter(|_| self.context.writer.has_successor(key));
+                if let Some(awaits) = &awaits {
+                    let (since, waits) = (awaits.since, waits_for(&awaits.finalizers));
+                    message =
+                        format!("it is being deleted, since {since}, and {waits}; it is created anew when it is gone");
+                }
+                self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
+                if let Some(awaits) = awaits {
+                    self.state.failed.await_deletion(key);
+                    tally.changed += usize::from(self.state.replacing.insert(key.clone(), awaits));
+                }
+                return;
+            }
+            Change::Anothers => {
+                // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
+                let message = "somebody else has just created it";
+                self.state.failed.add(key, Class::Conflict, Reason::ApplyFailed, message.to_owned(), None);
+                return;
+            }
+            Change::Created => tally.created += 1,
+            Change::Changed => tally.changed += 1,
+            Change::Unchanged => tally.unchanged += 1,
+        }
+        // Other GitSyncs are woken only if a Namespace or CustomResourceDefinition changed.
+        let is_definition = matches!(&*key.kind, "Namespace" | "CustomResourceDefinition");
+        tally.has_definitions |= is_definition && put.change != Change::Unchanged;
+        self.state.failed.remove(key);
+    }
+
+    /// Deletes what left. How many deletions are under way, and what another GitSync has come to want.
+    async fn prune(
+        &mut self,
+        acting: &Writer,
+        leaving: &[Key],
+        request: &SyncRequest,
+        held: &mut Vec<String>,
+        tally: &mut Tally,
+    ) -> (usize, Vec<Key>) {
+        let Some(inventory) = self.inventory() else { return (0, Vec::new()) };
+        let leaving = leaving.iter().filter_map(|key| Some((key.clone(), inventory.0.get(key)?.clone()))).collect();
+        let commit = request.commit.to_string();
+        let (permission, why) = if request.allows_prune() {
+            (Permission::Allowed, WhyPruned::LeftAndAllowed(commit.clone()))
+        } else {
+            (Permission::Unasked, WhyPruned::Left(commit.clone()))
+        };
+        let label = Arc::clone(self.label);
+        let mut terminating = Vec::new();
+        let (context, owner) = (self.context, self.owner);
+        let is_wanted = |key: &Key| context.is_wanted_elsewhere(owner, key);
+        let mut wanted = Vec::new();
+        acting
+            .prune(&label, leaving, permission, is_wanted, |key, pruned| match pruned {
+                Pruned::Gone { deleted } => {
+                    if deleted {
+                        tally.pruned += 1;
+                        self.emit_pruned(&key, &inventory, &why);
+                    }
+                    self.state.failed.remove(&key);
+                    self.context.writer.remove(self.owner, &key);
+                }
+                Pruned::Terminating { requested, awaits } => {
+                    if requested {
+                        tally.pruned += 1;
+                        self.emit_pruned(&key, &inventory, &why);
+                    }
+                    self.state.failed.remove(&key);
+                    terminating.push((key, awaits));
+                }
+                Pruned::Wanted => {
+                    self.state.failed.remove(&key);
+                    wanted.push(key);
+                }
+                Pruned::Kept(why) => held.push(format!("{key}: {}", prune::kept(why, &key, self.owner, &commit))),
+                Pruned::Failed(error) => {
+                    let after = error.retry_after();
+                    self.state.failed.add(&key, error.class(), Reason::PruneFailed, error.cause_text(), after);
+                }
+            })
+            .await;
+        let pruning = terminating.len();
+        self.state.terminating.get_or_insert_default().replace(terminating);
+        (pruning, wanted)
+    }
+
+    /// Tells of the deletion of an object that the inventory lists.
+    pub(super) fn emit_pruned(&self, key: &Key, inventory: &Inventory, why: &WhyPruned) {
+        let Some(entry) = inventory.0.get(key) else { return };
+        let version = &entry.version;
+        let api_version = if key.group.is_empty() { version.to_string() } else { format!("{}/{version}", key.group) };
+        let regarding = Regarding { key: key.clone(), api_version, uid: entry.uid.map(uid_text) };
+        let message = Message::Pruned { subject: self.owner.clone(), object: key.to_string(), why: why.clone() };
+        self.context.emit_about(self.owner, regarding, &message);
+    }
+
+    fn complete(&mut self, desired: &DesiredState, tally: &Tally, began: Instant) {
+        let commit = desired.commit;
+        let new = self.state.applied.is_none_or(|(applied, _)| applied != commit);
+        let becomes_empty = desired.objects.is_empty() && !self.is_applied(desired);
+        self.state.applied = Some((commit, desired.tree));
+        let said = self.sync.status.as_ref().and_then(|s| s.applied_commit.clone());
+        let restarted = said.as_deref() == Some(&commit.to_string()) && tally.affected() == 0;
+        if (new && !restarted) || tally.affected() > 0 {
+            let message = Message::CommitApplied {
+                subject: self.owner.clone(),
+                commit: commit.to_string(),
+                created: tally.created,
+                changed: tally.changed,
+                unchanged: tally.unchanged,
+                pruned: tally.pruned,
+                millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            };
+            self.context.emit(self.owner, &message);
+        }
+        if becomes_empty {
+            let why = conditions::no_manifests(&self.sync.spec.base_dir);
+            let message = Message::NoManifests { subject: self.owner.clone(), commit: commit.to_string(), why };
+            self.context.emit(self.owner, &message);
+        }
+    }
+}
+
+/// What became of the objects that left.
+struct Left {
+    /// Those that are kept, with the reason.
+    held: Vec<String>,
+    /// Deletions that are under way.
+    pruning: usize,
+    /// What another GitSync has come to want since the plan was made.
+    wanted: Vec<Key>,
+    /// Whether nothing is left to delete, as far as it may be deleted.
+    is_complete: bool,
+}

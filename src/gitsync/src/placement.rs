@@ -1,0 +1,177 @@
+//! Decoded documents are placed in the cluster: each gets its kind, its namespace and the label of its GitSync.
+//!
+//! Everything that keeps a commit from being applied and that the documents alone do not show is found here, all at
+//! once: unknown kinds, the same object twice, and objects that this GitSync may not touch.
+//!
+//! Deliberately absent: asking the cluster what it serves; the answers come in as a table.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use mainstay_api::conditions::cut;
+use mainstay_cluster::Kind;
+use mainstay_engine::managed::{Desired, IgnoreRules, Ignored, Mark};
+use mainstay_manifest::Problem;
+use mainstay_object::{Digest, Key, Object};
+
+/// Longest value of a label.
+const LONGEST: usize = 63;
+
+/// Value of the label on everything that a GitSync manages: `<namespace>.<name>`, or, when that is too long, the
+/// beginning of the name and a hash. No name contains the `_` between the two, so no GitSync has another one's label.
+pub fn label(namespace: &str, name: &str) -> Arc<str> {
+    let plain = format!("{namespace}.{name}");
+    if plain.len() <= LONGEST {
+        return plain.into();
+    }
+    format!("{}_{}", cut(name, 30), Digest::of(plain.as_bytes())).into()
+}
+
+/// What is served, by `apiVersion` and kind.
+pub type Served = BTreeMap<(Arc<str>, Arc<str>), Option<Arc<Kind>>>;
+
+/// What a GitSync may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Everything: it lives in the agent's own namespace, or in one that was allowed.
+    Cluster,
+    /// Its own namespace, and no cluster-scoped kind.
+    OwnNamespace,
+}
+
+impl Reach {
+    /// Whether a GitSync of this namespace may touch the object.
+    pub fn covers(self, own_namespace: &str, key: &Key) -> bool {
+        self == Self::Cluster || key.namespace.as_deref() == Some(own_namespace)
+    }
+}
+
+/// Where and as whose the objects are placed.
+#[derive(Clone, Debug)]
+pub struct Placing<'a> {
+    /// Namespace of the GitSync.
+    pub own_namespace: &'a str,
+    /// Namespace for objects that name none.
+    pub target_namespace: &'a str,
+    /// Value of the label.
+    pub label: &'a Arc<str>,
+    /// What it may touch.
+    pub reach: Reach,
+    /// What is left to others of them.
+    pub ignore: &'a IgnoreRules,
+}
+
+/// Why a commit cannot be applied.
+#[derive(Clone, Debug)]
+pub struct Unplaced {
+    /// Every reason.
+    pub problems: Vec<Problem>,
+    /// All of them are kinds that the cluster does not serve, and may serve at any time: somebody else may define them.
+    pub lacks_kinds_only: bool,
+}
+
+/// The placed objects, or every reason why the commit cannot be applied.
+///
+/// # Errors
+/// Anything of it cannot be applied.
+pub fn place(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) -> Result<Vec<Arc<Desired>>, Unplaced> {
+    let defined = defined_by(objects);
+    let mut problems = Vec::new();
+    let mut lacking = 0;
+    let mut first: HashMap<Key, &Arc<Object>> = HashMap::new();
+    let mut placed = Vec::with_capacity(objects.len());
+    for object in objects {
+        let word = (Arc::clone(&object.api_version), Arc::clone(&object.key.kind));
+        let Some(kind) = served.get(&word).cloned().flatten().or_else(|| defined.get(&word).cloned()) else {
+            lacking += 1;
+            problems.push(problem(
+                object,
+                format!("neither the cluster nor a CustomResourceDefinition of this commit has {} {}", word.0, word.1),
+                "check apiVersion and kind, or add the CustomResourceDefinition to the repository",
+            ));
+            continue;
+        };
+        if !kind.patchable {
+            problems.push(problem(object, format!("{} {} cannot be applied", word.0, word.1), "leave it out"));
+            continue;
+        }
+        let namespace = kind
+            .namespaced
+            .then(|| object.key.namespace.clone().unwrap_or_else(|| Arc::from(placing.target_namespace)));
+        let key = object.key.in_namespace(namespace);
+        if !placing.reach.covers(placing.own_namespace, &key) {
+            problems.push(problem(
+                object,
+                format!("a GitSync in namespace {} may touch objects of that namespace only", placing.own_namespace),
+                "name a ServiceAccount that may touch it in spec.serviceAccountName, or move the GitSync to the agent's namespace",
+            ));
+            continue;
+        }
+        if let Some(other) = first.insert(key.clone(), object) {
+            problems.push(problem(
+                object,
+                format!("{key} is defined twice; first at {}", other.place),
+                "remove one of the two",
+            ));
+            continue;
+        }
+        let ignored = Ignored::of(placing.ignore, &key, object).map(Box::new);
+        let mark = Mark::Label(Arc::clone(placing.label));
+        placed.push(Arc::new(Desired { key, kind, object: Arc::clone(object), mark, ignored }));
+    }
+    if problems.is_empty() {
+        return Ok(placed);
+    }
+    Err(Unplaced { lacks_kinds_only: lacking == problems.len(), problems })
+}
+
+fn problem(object: &Object, what: String, hint: &str) -> Problem {
+    Problem { place: object.place.clone(), what, hint: Some(hint.to_owned()) }
+}
+
+/// The kinds that CustomResourceDefinitions among the documents define.
+fn defined_by(objects: &[Arc<Object>]) -> HashMap<(Arc<str>, Arc<str>), Arc<Kind>> {
+    let mut kinds = HashMap::new();
+    for object in objects.iter().filter(|o| o.key.is("apiextensions.k8s.io", "CustomResourceDefinition")) {
+        let value = object.value();
+        for version in value.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
+            if let Some(kind) = defined_kind(&value, version) {
+                kinds.insert((Arc::from(kind.api_version()), Arc::clone(&kind.kind)), Arc::new(kind));
+            }
+        }
+    }
+    kinds
+}
+
+fn defined_kind(definition: &Value, version: &Value) -> Option<Kind> {
+    let text = |path: &str| definition.pointer(path).and_then(Value::as_str);
+    if version.get("served") != Some(&Value::Bool(true)) {
+        return None;
+    }
+    let has_status = version.pointer("/subresources/status").is_some_and(|v| !v.is_null());
+    Some(Kind::custom(
+        text("/spec/group")?,
+        version.get("name")?.as_str()?,
+        text("/spec/names/kind")?,
+        text("/spec/names/plural")?,
+        text("/spec/scope")? == "Namespaced",
+        has_status,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_git_syncs_have_one_label() {
+        assert_eq!(&*label("shop", "web"), "shop.web");
+        let long = label("shop", &"a".repeat(60));
+        assert!(long.len() <= LONGEST && long.ends_with(char::is_alphanumeric), "{long}");
+        let (beginning, hash) = long.split_once('_').unwrap();
+        assert_ne!(label(beginning, hash), long, "a name that is made up to be the same");
+        assert_ne!(label("other", &"a".repeat(60)), long);
+    }
+}

@@ -1,0 +1,244 @@
+//! What to do for a commit: which objects to apply, in which order, which to delete, and which to leave for a reason.
+//!
+//! Invariant: an object that is already as the commit says costs nothing.
+//!
+//! Deliberately absent: reading and writing. What is known of the cluster comes in; what is to be done goes out. What is
+//! deleted is decided in `prune`. The one thing that changes here is the registry, in which the objects of the plan are
+//! reserved in the same step in which it is checked that no other GitSync has them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::contents::Contents;
+use super::prune::{self, Leaving, Prune};
+use super::registry::{Claim, View};
+use mainstay_api::names::SYNC_LABEL;
+pub use mainstay_engine::apply::{Expect, Step};
+use mainstay_engine::managed::inventory::{Entry, Inventory};
+use mainstay_engine::managed::verdict::is_controlled;
+use mainstay_engine::managed::{Desired, is_paused, take_over};
+use mainstay_git::Commit;
+use mainstay_manifest::sops::KeyId;
+use mainstay_object::{Digest, Key, Stage, stage};
+
+/// What is known of a live object that is not kept yet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Live {
+    /// UID.
+    pub uid: String,
+    /// Resource version.
+    pub resource_version: String,
+    /// Label that says whose it is.
+    pub label: Option<String>,
+    /// `metadata.managedFields`, for an object that is not ours yet.
+    pub managed_fields: Value,
+    /// Break glass.
+    pub paused: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// A controller owns it.
+    pub controlled: bool,
+}
+
+impl Live {
+    /// What the metadata of an object say at `now` to the GitSync whose objects carry `label`.
+    pub fn of(meta: &ObjectMeta, label: &str, now: Timestamp) -> Self {
+        let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL)).cloned();
+        let managed_fields = match &meta.managed_fields {
+            Some(entries) if own.as_deref() != Some(label) => serde_json::to_value(entries).unwrap_or_default(),
+            _ => Value::Null,
+        };
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            label: own,
+            managed_fields,
+            paused: is_paused(meta, now),
+            terminating: meta.deletion_timestamp.is_some(),
+            controlled: is_controlled(meta),
+        }
+    }
+
+    /// Whether it carries the label of the GitSync that wants it.
+    fn is_ours(&self, desired: &Desired) -> bool {
+        self.label.is_some() && self.label.as_deref() == desired.label()
+    }
+}
+
+/// What is there before a commit is applied.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// What is managed so far, as far as the GitSync may touch it.
+    pub inventory: Inventory,
+    /// Objects that the drift loop already keeps for this GitSync.
+    pub kept: HashSet<Key>,
+    /// Objects whose last apply failed and whose next try is not due.
+    pub waiting: HashSet<Key>,
+    /// What is there of the objects that are neither unchanged nor in one of the two.
+    pub live: HashMap<Key, Live>,
+    /// Objects that left and were still being deleted when they were last looked at.
+    pub terminating: HashSet<Key>,
+}
+
+/// The desired state of a commit.
+#[derive(Clone)]
+pub(super) struct DesiredState {
+    pub(super) commit: Commit,
+    /// What is read; `None` when the directory is gone and its deletion was allowed.
+    pub(super) tree: Option<Contents>,
+    /// Whether submodules are fetched, and which of them are below `baseDir`.
+    pub(super) submodules: (bool, Option<String>),
+    /// Whether files in Git LFS are fetched.
+    pub(super) lfs: bool,
+    pub(super) generation: Option<i64>,
+    /// What the cluster is, if a chart asks for that.
+    pub(super) capabilities: Option<Digest>,
+    /// The values of variables, if any are substituted.
+    pub(super) values: Option<Digest>,
+    /// The keys that decrypt it, if there are any.
+    pub(super) keys: Option<KeyId>,
+    pub(super) objects: Vec<Arc<Desired>>,
+}
+
+/// What the plan is made from.
+pub struct Facts<'a> {
+    /// The commit.
+    pub commit: &'a str,
+    /// What the GitSync follows, as one text.
+    pub branch: &'a str,
+    /// What the commit wants.
+    pub desired: &'a [Arc<Desired>],
+    /// What is there.
+    pub observed: &'a Observed,
+    /// Whether objects that left are deleted.
+    pub prune: bool,
+    /// Whether somebody allowed to delete whatever leaves with this commit.
+    pub allows_prune: bool,
+    /// When `managedFields` are rewritten.
+    pub now: Timestamp,
+}
+
+/// An object that is not applied, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The object.
+    pub key: Key,
+    /// What keeps it from being applied.
+    pub why: Why,
+}
+
+/// Why an object is not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Another GitSync manages it.
+    Claimed(String),
+    /// Another GitSync of the same branch has yet to give it up.
+    AwaitsHandover(String),
+    /// It is being deleted.
+    Terminating,
+    /// A controller owns it.
+    Controlled,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Objects to apply, stage by stage.
+    pub stages: BTreeMap<Stage, Vec<Step>>,
+    /// Objects that are as the commit says.
+    pub unchanged: Vec<Arc<Desired>>,
+    /// Objects that are not ours yet and under break glass.
+    pub paused: Vec<Arc<Desired>>,
+    /// Objects that cannot be applied now.
+    pub refused: Vec<Refused>,
+    /// What becomes of the objects that left.
+    pub leaving: Leaving,
+    /// Something of it is taken from a GitSync that is confined, which has to plan anew.
+    pub outranks: bool,
+}
+
+impl Plan {
+    /// Whether anything is deleted after an apply: not where something of the same commit `failed` or was refused, and
+    /// not by an inventory that was `rebuilt` from labels.
+    pub fn may_prune(&self, failed: bool, rebuilt: bool) -> bool {
+        !failed && self.refused.is_empty() && !rebuilt
+    }
+}
+
+/// Whether an object has to be applied for a commit: it is new, changed, or not known to be as it was applied.
+pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
+    entry.is_some_and(|entry| entry.is_for(desired))
+}
+
+/// The plan for a commit. From now on its objects count as those of the GitSync whose view of the registry this is, before
+/// another one can plan to apply them.
+pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
+    let Facts { commit, branch, desired, observed, .. } = *facts;
+    let now = facts.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut plan = Plan::default();
+    let mut sorted = desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
+    sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
+    let mut regained = Vec::new();
+    for (stage, desired) in sorted {
+        let key = &desired.key;
+        let live = observed.live.get(key);
+        // What was taken from us is not as we left it.
+        let is_outranked = registry.is_outranked(key);
+        if !is_outranked && is_unchanged(desired, observed.inventory.0.get(key)) && live.is_none() {
+            plan.unchanged.push(Arc::clone(desired));
+            continue;
+        }
+        if observed.waiting.contains(key) && !is_outranked {
+            continue;
+        }
+        let why = match registry.claim(key, live.and_then(|l| l.label.as_deref()), branch, commit) {
+            Claim::Held(other) => Some(Why::Claimed(other)),
+            Claim::Undecided(other) => Some(Why::AwaitsHandover(other)),
+            Claim::Free if live.is_some_and(|live| live.controlled) => Some(Why::Controlled),
+            Claim::Free if live.is_some_and(|live| live.terminating) => Some(Why::Terminating),
+            Claim::Free => None,
+        };
+        if let Some(why) = why {
+            plan.refused.push(Refused { key: key.clone(), why });
+            continue;
+        }
+        if is_outranked {
+            regained.push(key.clone());
+        }
+        let expect = match live {
+            Some(live) if live.paused => {
+                plan.paused.push(Arc::clone(desired));
+                continue;
+            }
+            None if observed.kept.contains(key) => Expect::Ours,
+            None => Expect::Absent,
+            Some(live) if live.is_ours(desired) && observed.inventory.0.contains_key(key) => Expect::Ours,
+            Some(live) => Expect::Version {
+                version: live.resource_version.clone(),
+                take_over: take_over(&live.managed_fields, &desired.object.api_version, &now, |taken| {
+                    desired.leave_ignored(taken);
+                }),
+            },
+        };
+        plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
+    }
+    let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
+    // Nobody is waited for where nothing left.
+    let leaves = observed.inventory.0.keys().any(|key| !desired.contains(key));
+    let pending = leaves.then(|| registry.sibling_pending(branch, commit)).flatten();
+    let prune = Prune::of(facts.prune, pending, facts.allows_prune);
+    let elsewhere = |key: &Key| registry.desired_elsewhere(key);
+    let read_by = |key: &Key, going: &HashSet<Key>| registry.reader_of(key, going);
+    let (own, inventory) = (registry.key(), &observed.inventory);
+    plan.leaving = prune::decide(&own, &desired, inventory, &observed.terminating, &elsewhere, &read_by, prune);
+    registry.regain(&regained);
+    plan.outranks = registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
+    plan
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Plans among random claims of other GitSyncs: what a confined one can change in the plan of another.
+
+use serde_json::json;
+
+use super::*;
+use crate::registry::{CannotRead, Registry, Row};
+use mainstay_cluster::Scope;
+use mainstay_engine::managed::Mark;
+use mainstay_engine::managed::inventory::uid_bytes;
+use mainstay_object::{Object, Owner, Place};
+
+const LABEL: &str = "platform.own";
+const COMMITS: [&str; 2] = ["c1", "c2"];
+const BRANCHES: [&str; 2] = ["main", "release"];
+const NAMESPACES: [Option<&str>; 4] = [None, Some("a"), Some("b"), Some("c")];
+/// Random cases of each property.
+const CASES: u64 = 1000;
+
+/// What there may be: a few ConfigMaps in each namespace, and ClusterRoles.
+fn objects() -> Vec<Arc<Desired>> {
+    let object = |namespace: Option<&str>, number: usize| {
+        let (version, kind, plural, scope) = match namespace {
+            Some(_) => ("v1", "ConfigMap", "configmaps", Scope::Namespaced),
+            None => ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", Scope::Cluster),
+        };
+        let kind = Arc::new(mainstay_cluster::Kind::fixed(version, kind, plural, scope));
+        let name = format!("o{number}");
+        let document = json!({"apiVersion": version, "kind": &*kind.kind, "metadata": {"name": name}});
+        let object = Arc::new(Object::from_value(&document, Place::file("a.yaml")).unwrap());
+        Arc::new(Desired {
+            key: kind.key(namespace, &name),
+            kind,
+            object,
+            mark: Mark::Label(LABEL.into()),
+            ignored: None,
+        })
+    };
+    NAMESPACES.iter().flat_map(|namespace| (0..5).map(|number| object(*namespace, number))).collect()
+}
+
+/// A case: a plan of GitSync `own`, and all others.
+struct Case {
+    own: Owner,
+    rows: Vec<(Owner, Row)>,
+    desired: Vec<Arc<Desired>>,
+    observed: Observed,
+    prune: bool,
+    allows_prune: bool,
+}
+
+struct Chance {
+    random: fastrand::Rng,
+    all: Vec<Arc<Desired>>,
+}
+
+impl Chance {
+    fn one_in(&mut self, times: u8) -> bool {
+        self.random.u8(..times) == 0
+    }
+
+    fn some(&mut self) -> Vec<Arc<Desired>> {
+        let share = self.random.u8(1..5);
+        let all = self.all.clone();
+        all.into_iter().filter(|_| self.one_in(share)).collect()
+    }
+
+    fn keys(&mut self) -> HashSet<Key> {
+        self.some().into_iter().map(|one| one.key.clone()).collect()
+    }
+
+    fn text(&mut self, texts: [&str; 2]) -> String {
+        texts[self.random.usize(..2)].to_owned()
+    }
+
+    fn row(&mut self, label: &str, confined_to: Option<&str>) -> Row {
+        let mut maybe = |one_in| (!self.one_in(one_in)).then(|| Arc::new(self.keys()));
+        let (managed, taken, desired, readable) = (maybe(5), maybe(3), maybe(4), maybe(2));
+        let cannot_read = readable.filter(|_| self.one_in(2)).map(|readable| {
+            let commit = self.one_in(2).then(|| self.text(COMMITS));
+            CannotRead { commit, readable }
+        });
+        Row {
+            label: label.into(),
+            branch: (!self.one_in(5)).then(|| self.text(BRANCHES)),
+            managed,
+            taken,
+            planned: desired.is_some().then(|| self.text(COMMITS)),
+            desired,
+            confined_to: confined_to.map(Into::into),
+            by_account: confined_to.is_some() && self.one_in(2),
+            suspended: self.one_in(5),
+            tried: !self.one_in(5),
+            cannot_read,
+            outranked: self.keys(),
+            has_lost: self.one_in(2),
+            reads_by: self.keys().into_iter().collect(),
+            takes_objects: self.one_in(2),
+        }
+    }
+
+    fn observed(&mut self, labels: &[String]) -> Observed {
+        let mut observed = Observed::default();
+        for one in self.some() {
+            let mut entry = Entry { version: Arc::clone(&one.kind.version), ..Entry::default() };
+            if !self.one_in(3) {
+                entry.uid = Some(uid_bytes("u"));
+                entry.digest = Some(one.source());
+                entry.source = (!self.one_in(3)).then(|| one.source().as_bytes()[..8].try_into().unwrap());
+            }
+            observed.inventory.0.insert(one.key.clone(), entry);
+        }
+        (observed.kept, observed.waiting, observed.terminating) = (self.keys(), HashSet::new(), HashSet::new());
+        if self.one_in(3) {
+            observed.terminating = self.keys();
+        }
+        for one in self.some() {
+            let label = self.random.choice(labels).filter(|label| !label.is_empty()).cloned();
+            let live = Live { label, terminating: self.one_in(9), controlled: self.one_in(9), ..Live::default() };
+            observed.live.insert(one.key.clone(), live);
+        }
+        observed
+    }
+
+    /// GitSync `own`, others that may touch everything, and tenants of two namespaces.
+    fn case(&mut self, own_confined_to: Option<&str>) -> Case {
+        let own = Owner::git_sync("platform", "own");
+        let mut own_row = self.row(LABEL, own_confined_to);
+        own_row.outranked.clear();
+        let mut rows = vec![(own.clone(), own_row)];
+        for number in 0..self.random.usize(..3) {
+            let row = self.row(&format!("platform.peer-{number}"), None);
+            rows.push((Owner::git_sync("platform", &format!("peer-{number}")), row));
+        }
+        for number in 0..self.random.usize(1..4) {
+            let namespace = if self.one_in(2) { "a" } else { "b" };
+            let row = self.row(&format!("{namespace}.tenant-{number}"), Some(namespace));
+            rows.push((Owner::git_sync(namespace, &format!("tenant-{number}")), row));
+        }
+        let labels = rows.iter().map(|(_, row)| row.label.to_string()).chain([String::new()]).collect::<Vec<_>>();
+        let mut observed = self.observed(&labels);
+        // What an inventory lists out of reach is taken out before.
+        let in_reach = |key: &Key| own_confined_to.is_none() || key.namespace.as_deref() == own_confined_to;
+        observed.inventory.0.retain(|key, _| in_reach(key));
+        let desired = self.some().into_iter().filter(|one| in_reach(&one.key)).collect();
+        Case { own, rows, desired, observed, prune: !self.one_in(5), allows_prune: self.one_in(5) }
+    }
+}
+
+impl Case {
+    /// The plan, among those of the others that are `there`.
+    fn plan(&self, there: impl Fn(&Row) -> bool) -> Plan {
+        let registry = Registry::default();
+        for (owner, row) in self.rows.iter().filter(|(owner, row)| *owner == self.own || there(row)) {
+            registry.update(owner, |own| *own = row.clone());
+        }
+        let facts = Facts {
+            commit: "c2",
+            branch: "main",
+            desired: &self.desired,
+            observed: &self.observed,
+            prune: self.prune,
+            allows_prune: self.allows_prune,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        registry.with(&self.own, |view| plan(view, &facts))
+    }
+
+    /// Whether a tenant of the object's own namespace wants it.
+    fn is_wanted_by_tenant(&self, key: &Key) -> bool {
+        let of_namespace = |row: &&Row| row.confined_to.is_some() && row.confined_to == key.namespace;
+        let mut tenants = self.rows.iter().map(|(_, row)| row).filter(of_namespace);
+        tenants.any(|row| row.desired.as_ref().is_some_and(|desired| desired.contains(key)))
+    }
+}
+
+/// What a plan applies, as one text.
+fn applies(plan: &Plan) -> String {
+    let steps = plan.stages.values().flatten().map(|step| format!("apply {}: {:?}", step.desired.key, step.expect));
+    let unchanged = plan.unchanged.iter().map(|one| format!("unchanged {}", one.key));
+    let paused = plan.paused.iter().map(|one| format!("paused {}", one.key));
+    let refused = plan.refused.iter().map(|one| format!("refused {}: {:?}", one.key, one.why));
+    steps.chain(unchanged).chain(paused).chain(refused).collect::<Vec<_>>().join("\n")
+}
+
+fn check_seeds(check: impl Fn(&mut Chance, u64)) {
+    let first = fastrand::u64(..u64::MAX - CASES);
+    let all = objects();
+    for seed in first..first + CASES {
+        check(&mut Chance { random: fastrand::Rng::with_seed(seed), all: all.clone() }, seed);
+    }
+}
+
+#[test]
+fn no_confined_git_sync_changes_the_plan_of_one_that_is_not_but_by_taking_what_that_one_gives_up() {
+    check_seeds(|chance, seed| {
+        let case = chance.case(None);
+        let (among, alone) = (case.plan(|_| true), case.plan(|row| row.confined_to.is_none()));
+        assert_eq!(applies(&among), applies(&alone), "seed {seed}");
+        let handed = |key: &&Key| !alone.leaving.handed_over.contains(key);
+        let handed = among.leaving.handed_over.iter().filter(handed).collect::<HashSet<_>>();
+        assert!(handed.iter().all(|key| case.is_wanted_by_tenant(key)), "seed {seed}: {handed:?}");
+        let kept = alone.leaving.handed_over.iter().all(|key| among.leaving.handed_over.contains(key));
+        assert!(kept, "seed {seed}: what goes to another one is not kept back");
+        let mut prune = alone.leaving.prune.clone();
+        prune.retain(|key| !handed.contains(key));
+        assert_eq!(among.leaving.prune, prune, "seed {seed}");
+        let mut held = alone.leaving.held.clone();
+        held.retain(|(key, _)| !handed.contains(key));
+        assert_eq!(among.leaving.held, held, "seed {seed}");
+        if !held.is_empty() || !prune.is_empty() {
+            assert_eq!(among.leaving.guard, alone.leaving.guard, "seed {seed}");
+        }
+        for failed in [false, true] {
+            assert_eq!(among.may_prune(failed, false), alone.may_prune(failed, false), "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn git_syncs_of_different_namespaces_change_nothing_in_each_others_plans_but_by_a_label_that_needs_rights() {
+    check_seeds(|chance, seed| {
+        let mut case = chance.case(Some("a"));
+        for live in case.observed.live.values_mut() {
+            live.label.take_if(|label| label.starts_with("b."));
+        }
+        let (among, alone) = (case.plan(|_| true), case.plan(|row| row.confined_to.as_deref() != Some("b")));
+        assert_eq!(applies(&among), applies(&alone), "seed {seed}");
+        let leaving = |plan: &Plan| format!("{:?}", plan.leaving);
+        assert_eq!(leaving(&among), leaving(&alone), "seed {seed}");
+    });
+}
+
+#[test]
+fn what_an_account_has_labelled_in_another_namespace_is_its_own_for_tenants_and_not_for_the_platform() {
+    let one = objects().into_iter().find(|one| one.key.namespace.as_deref() == Some("a")).unwrap();
+    let check = |by_account: bool, label: Option<&str>, own_confined_to: Option<&str>, is_free: bool| {
+        let registry = Registry::default();
+        registry.update(&Owner::git_sync("b", "tenant"), |row| {
+            *row = Row {
+                label: "b.tenant".into(),
+                confined_to: Some("b".into()),
+                by_account,
+                managed: Some(Arc::new(HashSet::from([one.key.clone()]))),
+                ..Row::default()
+            };
+        });
+        let own = Owner::git_sync("x", "own");
+        registry.update(&own, |row| row.confined_to = own_confined_to.map(Into::into));
+        let claim = registry.with(&own, |view| view.claim(&one.key, label, "main", "c2"));
+        assert_eq!(claim == Claim::Free, is_free, "{by_account} {label:?} {own_confined_to:?}: {claim:?}");
+    };
+    check(true, Some("b.tenant"), Some("a"), false);
+    // A claim by an inventory alone is none: whoever can write ConfigMaps can write one.
+    check(true, None, Some("a"), true);
+    check(true, Some("a.other"), Some("a"), true);
+    check(false, Some("b.tenant"), Some("a"), true);
+    check(true, Some("b.tenant"), None, true);
+}

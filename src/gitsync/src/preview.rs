@@ -1,0 +1,546 @@
+//! What a sync would do, without doing it: the attempt of the agent up to its plan, and then each step as a dry run.
+//!
+//! Invariant: nothing is written: no object, no status, no Event, no inventory. What changes anything asks for a dry run.
+//! Invariant: everything is read and tried by the rights of whoever asks, never by those of a ServiceAccount.
+//!
+//! Deliberately absent: GitSyncs that this one waits for, and what the flags of an agent let it touch: those are the agent's to
+//! know.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::abroad::{Abroad, abroad, unfollowed};
+use super::attempt::{Attempt, SyncState};
+use super::context::{Context, git_syncs};
+use super::decryption::DecryptionSecret;
+use super::listing::{Listing, listing_in};
+use super::observe::remote_of;
+use super::outcome::Refused;
+use super::placement::label;
+use super::plan::{self, Expect, Live, Observed, Plan, Step, Why};
+use super::previewed::{Fate, Previewed, between, changed};
+use super::prune::{Deletion, Permission, kept};
+use super::registry;
+use super::resolve::{ResolvedSync, SyncRequest};
+use super::rights::Rights;
+use super::unread;
+use super::values::Values;
+use super::whereabouts::as_known_in;
+use mainstay_api::git_sync::{AllowedBy, SubstituteSourceKind};
+use mainstay_api::{GitRepository, GitSync};
+use mainstay_cluster::liveness::Liveness;
+use mainstay_cluster::secrets::{Known, RepositoryData, Secrets, ValueSources};
+use mainstay_cluster::{Cluster, Error, Selection};
+use mainstay_engine::apply::{DryRun, Writer};
+use mainstay_engine::managed::installation::{self, Installation};
+use mainstay_engine::managed::inventory::Inventory;
+use mainstay_engine::managed::{Desired, History, Policy};
+use mainstay_git::{Pushes, Reference, Remote, Repositories, Source};
+use mainstay_manifest::Decryption;
+use mainstay_manifest::render::{Helm, Kustomize};
+use mainstay_object::failure::chain;
+use mainstay_object::{Key, Owner};
+
+/// Objects that are read or tried at once.
+const AT_ONCE: usize = 16;
+
+/// A preview of one GitSync.
+pub struct Preview {
+    context: Arc<Context>,
+    sync: GitSync,
+    owner: Owner,
+    label: Arc<str>,
+    resolved: ResolvedSync,
+    state: SyncState,
+    /// Of what is applied now nothing may be shown.
+    applied: Confidential,
+}
+
+/// Which of the objects that are applied now have values of Secrets in them, also where the revision has none.
+#[derive(Clone, Debug, Default)]
+struct Confidential {
+    keys: HashSet<Key>,
+    /// That is not known, and any of them may.
+    is_any: bool,
+}
+
+/// A commit, as far as it was read.
+#[derive(Clone)]
+pub struct Revision {
+    /// Its id.
+    pub commit: String,
+    /// The reference at which it was found, in short, or its id.
+    pub reference: String,
+    /// What of it the agent would object to.
+    pub notes: Vec<String>,
+    objects: Vec<Arc<Desired>>,
+    request: SyncRequest,
+    branch: String,
+}
+
+/// What a revision would change.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// All objects: those of the revision in the order in which they would be applied, then those that left.
+    pub objects: Vec<Previewed>,
+    /// What is worth saying about all of them.
+    pub notes: Vec<String>,
+}
+
+/// Why there is no preview, with what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoPreview(String);
+
+impl From<Refused> for NoPreview {
+    fn from(refused: Refused) -> Self {
+        Self(refused.message)
+    }
+}
+
+impl From<Error> for NoPreview {
+    fn from(error: Error) -> Self {
+        Self(chain(&error))
+    }
+}
+
+impl From<mainstay_git::Error> for NoPreview {
+    fn from(error: mainstay_git::Error) -> Self {
+        Self(chain(&error))
+    }
+}
+
+impl Preview {
+    /// Of a GitSync. The values of its variables are read now.
+    ///
+    /// # Errors
+    /// A field of it, or a source of values, is wrong.
+    pub async fn of(
+        cluster: Cluster,
+        source: Source,
+        renderers: (Kustomize, Helm),
+        sync: GitSync,
+    ) -> Result<Self, NoPreview> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (namespace, name) = (text(&sync.metadata.namespace), text(&sync.metadata.name));
+        let owner = Owner::git_sync(&namespace, &name);
+        let resolved = ResolvedSync::of(&sync)?;
+        let known = ValueSources::read(&cluster, &namespace, &sync.spec.substitute_from).await;
+        let values = Values::of(&sync.spec, &known)?.map(Arc::new);
+        let decryption = match &sync.spec.decryption {
+            Some(by) => {
+                let name = &by.secret_ref.name;
+                DecryptionSecret::once(name, &Known::secret(&cluster, &namespace, name).await)?
+            }
+            None => Decryption::default(),
+        };
+        let liveness = Liveness::default();
+        // Nobody follows up on what is not written.
+        let (writer, _) = Writer::new(cluster, liveness.component("dry runs"), |_| {});
+        // Where the agent is is not known here; who syncs it is mostly beside it.
+        writer.set_installation(Installation::in_namespace(&namespace));
+        // What the flags of the agent confine is not known here.
+        let rights = Rights { trusted: vec![namespace.clone()], default_service_account: None };
+        let context = Context::new(
+            writer,
+            source,
+            Arc::new(Repositories::default()),
+            Arc::new(Secrets::new([])),
+            Arc::new(Pushes::default()),
+            rights,
+            renderers,
+            liveness.component("the preview"),
+            |_| {},
+            unfollowed,
+        );
+        let context = match abroad(&context, &sync).await? {
+            Some(other) => other,
+            None => Arc::new(context),
+        };
+        let policy = Policy {
+            drift: sync.spec.drift,
+            additions: sync.spec.additions,
+            suspended: false,
+            confined: false,
+            acts_as: None,
+        };
+        context.writer.set_policy(&owner, policy, History::default());
+        context.writer.set_replaced_kinds(&owner, resolved.replaced_kinds.clone());
+        context.enter(&owner, &namespace, &name);
+        let sync = as_known_in(&sync, context.place.as_ref().map(|place| &*place.id)).into_owned();
+        let state = SyncState { values, decryption, ..SyncState::default() };
+        let label = label(&namespace, &name);
+        Ok(Self { context, owner, label, sync, resolved, state, applied: Confidential::default() })
+    }
+
+    /// What renders kustomizations and charts on this machine, with the programs on `path`, in `scratch`.
+    pub fn renderers(path: Option<&std::ffi::OsStr>, scratch: &Path) -> (Kustomize, Helm) {
+        let kustomize = Kustomize::new(path, scratch.to_owned());
+        let helm = Helm::beside(&kustomize, path);
+        (kustomize, helm)
+    }
+
+    /// The reference that the GitSync follows.
+    pub fn followed(&self) -> &Reference {
+        &self.resolved.reference
+    }
+
+    /// How the repository of the GitSync is opened, with the Secrets that it names, and what keeps the agent from using it.
+    ///
+    /// # Errors
+    /// It cannot be opened so.
+    pub async fn remote(&self, repository: &GitRepository) -> Result<(Remote, Option<String>), NoPreview> {
+        let (cluster, namespace) = (&self.context.home, self.owner.resource().namespace());
+        let known = RepositoryData::read(cluster, namespace, &repository.spec).await;
+        let (remote, trusted) = remote_of(repository, &known, self.context.source.egress(namespace))?;
+        let reads_by = unread::reads_by(&self.owner, &self.sync, Some(repository)).into();
+        if !self.context.is_elsewhere() {
+            self.context.registry.update(&self.owner, |row| row.reads_by = reads_by);
+        }
+        Ok((remote, trusted.err().map(|refused| refused.message)))
+    }
+
+    fn attempt(&mut self) -> Attempt<'_> {
+        let Self { context, sync, owner, label, state, .. } = self;
+        Attempt { context, owner, sync, label, state }
+    }
+
+    /// Reads what a reference of a repository names, as the agent would read it.
+    ///
+    /// # Errors
+    /// It cannot be read, or something in it is wrong: all problems at once.
+    pub async fn read(&mut self, remote: &Remote, reference: &Reference) -> Result<Revision, NoPreview> {
+        let resolved = self.resolved.clone();
+        let attempt = &mut self.attempt();
+        let source = attempt.source();
+        let found = source.lookup(remote, reference, Duration::ZERO).await?;
+        let signature = source.verify(remote, &found).await;
+        let notes = signature.err().map(|error| format!("the agent would refuse this commit: {}", chain(&error)));
+        let remote = &remote.without_verification();
+        let mut request = resolved.request(found.commit, remote);
+        request.values = attempt.state.values.as_ref().map(|values| values.digest);
+        request.keys = attempt.state.decryption.key_id();
+        request.capabilities = attempt.asked_capabilities().await?;
+        let desired = attempt.desired(remote, &found, &resolved, &request).await?;
+        Ok(Revision {
+            commit: found.commit.to_string(),
+            reference: found.short().to_owned(),
+            notes: notes.into_iter().collect(),
+            objects: desired.objects,
+            request,
+            branch: registry::branch(&remote.url, &attempt.sync.spec.followed_reference()),
+        })
+    }
+
+    /// Learns which objects have values of Secrets now, from the commit that is applied, if the repository has it; what that
+    /// means for what is shown. Those values may be others than the Secrets have by now.
+    pub async fn look_at_applied(&mut self, remote: &Remote, revision: &Revision) -> Option<String> {
+        let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.clone());
+        if applied.as_ref() == Some(&revision.commit) {
+            return None;
+        }
+        let before = match applied.as_deref().map(Reference::parse) {
+            Some(Ok(reference)) => self.read(remote, &reference).await.ok(),
+            _ => None,
+        };
+        let Some(before) = before else {
+            let from = &self.sync.spec.substitute_from;
+            let has_secrets = from.iter().any(|source| source.kind == SubstituteSourceKind::Secret);
+            self.applied.is_any = has_secrets || self.sync.spec.decryption.is_some();
+            let words = "values are masked: some are of Secrets or decrypted, and the commit that is applied, which says where, is not \
+                in the repository (is it a shallow clone?)";
+            return self.applied.is_any.then(|| words.to_owned());
+        };
+        let confidential = before.objects.iter().filter(|desired| desired.object.is_confidential());
+        self.applied.keys = confidential.map(|desired| desired.key.clone()).collect();
+        None
+    }
+
+    /// What one revision changes of another one. No object of the cluster is read.
+    pub fn between(before: &Revision, after: &Revision) -> Changes {
+        let of = |revision: &Revision| revision.objects.clone();
+        let (before, after) = (of(before), of(after));
+        Changes { objects: between(before.iter().map(|d| &**d), after.iter().map(|d| &**d)), notes: Vec::new() }
+    }
+
+    /// Texts of this preview without values of Secrets that variables have.
+    pub fn secret_values(&self) -> Vec<String> {
+        self.state.values.as_ref().map(|values| values.secrets()).unwrap_or_default()
+    }
+
+    /// What keeps the agent from applying a new commit now: the GitSync itself says so.
+    pub fn held_back(&self) -> Vec<String> {
+        let now = Timestamp::now();
+        let until = |until: Option<Timestamp>| until.map(|until| format!(" until {until}")).unwrap_or_default();
+        let suspended = self.sync.spec.suspended(now).map(|end| format!("it is suspended{}", until(end)));
+        let freeze = self.resolved.windows.freeze(now);
+        let frozen = freeze.map(|freeze| format!("new commits are held back by {}{}", freeze.by, until(freeze.until)));
+        suspended.into_iter().chain(frozen).collect()
+    }
+
+    /// What a revision would change in the cluster.
+    ///
+    /// # Errors
+    /// The cluster cannot be asked at all, or the inventory cannot be read. What is refused for one object is said of that.
+    pub async fn against_cluster(&mut self, revision: &Revision) -> Result<Changes, NoPreview> {
+        let mut notes = Vec::new();
+        let acting = self.attempt().acting()?;
+        self.attempt().load_inventory().await?;
+        if std::mem::take(&mut self.state.rebuilt) {
+            notes.push("the inventory is missing or damaged: what left the repository is told from labels".to_owned());
+        }
+        if revision.objects.iter().any(|desired| desired.sets_replicas(&desired.body()))
+            && let Err(error) = acting.look_at_autoscalers().await
+        {
+            notes.push(format!("replica counts are compared as if nothing scaled them: {}", chain(&error)));
+        }
+        let (seen, mut unseen) = look(acting.cluster(), &revision.objects).await;
+        notes.extend(self.know_others(acting.cluster(), seen.values()).await);
+        let plan = self.plan(revision, &seen, unseen.keys().cloned().collect());
+        let mut objects = Vec::with_capacity(revision.objects.len());
+        let is_seen = |desired: &&Arc<Desired>| !unseen.contains_key(&desired.key);
+        // What is as it was applied, by the inventory, and is not there, would be created again.
+        let gone = plan.unchanged.iter().filter(is_seen);
+        let gone = gone.map(|one| Step { desired: Arc::clone(one), expect: Expect::Absent });
+        let steps = plan.stages.values().flatten().cloned().chain(gone).collect();
+        objects.extend(self.dry_runs(&acting, steps, &seen).await);
+        objects.extend(plan.paused.iter().map(|desired| {
+            Previewed::of(
+                desired,
+                Fate::LeftAlone("it is under break glass (mainstay.dev/reconcile: disabled)".to_owned()),
+            )
+        }));
+        let by_key: HashMap<&Key, &Arc<Desired>> = revision.objects.iter().map(|one| (&one.key, one)).collect();
+        objects.extend(
+            plan.refused
+                .iter()
+                .filter_map(|refused| Some(Previewed::of(by_key.get(&refused.key)?, refused_as(&refused.why)))),
+        );
+        objects.extend(
+            revision
+                .objects
+                .iter()
+                .filter_map(|desired| Some(Previewed::of(desired, Fate::Failed(unseen.remove(&desired.key)?)))),
+        );
+        let has_failed = objects.iter().any(|one| matches!(one.fate, Fate::Failed(_)));
+        let left = self.left(&acting, &plan, revision).await?;
+        if has_failed && left.iter().any(|one| one.fate == Fate::Pruned) {
+            notes.push("nothing is deleted before everything else is applied".to_owned());
+        }
+        objects.extend(left);
+        for object in &mut objects {
+            object.is_confidential |= self.applied.is_any || self.applied.keys.contains(&object.key);
+        }
+        notes.extend(plan.leaving.guard_text(&self.owner, &revision.commit));
+        Ok(Changes { objects, notes })
+    }
+
+    /// The plan of the agent for what was seen.
+    fn plan(&mut self, revision: &Revision, seen: &HashMap<Key, Value>, waiting: HashSet<Key>) -> Plan {
+        let attempt = self.attempt();
+        let now = Timestamp::now();
+        let label = Arc::clone(attempt.label);
+        let live = seen.iter().map(|(key, live)| (key.clone(), Live::of(&metadata(live), &label, now))).collect();
+        let mut inventory = attempt.inventory().map_or_else(Inventory::default, |one| Inventory::clone(&one));
+        inventory.0.retain(|key, _| attempt.reaches(key));
+        let observed = Observed { inventory, waiting, live, ..Observed::default() };
+        let facts = plan::Facts {
+            commit: &revision.commit,
+            branch: &revision.branch,
+            desired: &revision.objects,
+            observed: &observed,
+            prune: self.resolved.prune,
+            allows_prune: revision.request.allows_prune(),
+            now,
+        };
+        self.context.registry.with(&self.owner, |view| plan::plan(view, &facts))
+    }
+
+    /// What becomes of each step, in their order.
+    async fn dry_runs(&self, acting: &Writer, steps: Vec<Step>, seen: &HashMap<Key, Value>) -> Vec<Previewed> {
+        let runs = steps.into_iter().map(async |step| {
+            let desired = &step.desired;
+            let live = seen.get(&desired.key);
+            let outcome = acting.dry_run(&self.owner, desired, live).await;
+            Previewed::of(desired, fate(&step, live, outcome))
+        });
+        stream::iter(runs).buffered(AT_ONCE).collect().await
+    }
+
+    /// What becomes of the objects that left.
+    async fn left(&self, acting: &Writer, plan: &Plan, revision: &Revision) -> Result<Vec<Previewed>, NoPreview> {
+        let Some(inventory) = self.context.writer.store().inventory(&self.owner) else { return Ok(Vec::new()) };
+        let version = |key: &Key| inventory.0.get(key).map(|entry| &*entry.version).unwrap_or_default();
+        let pruned = plan.leaving.prune.iter().map(async |key| {
+            let fate = self.pruned(acting, key, &inventory, revision).await;
+            Some(Previewed::left(key, version(key), fate.unwrap_or_else(|error| Some(Fate::Failed(chain(&error))))?))
+        });
+        let mut all: Vec<Previewed> =
+            stream::iter(pruned).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
+        let (owner, commit) = (&self.owner, &revision.commit);
+        all.extend(
+            plan.leaving
+                .held
+                .iter()
+                .map(|(key, held)| Previewed::left(key, version(key), Fate::LeftAlone(held.text(owner, commit)))),
+        );
+        all.extend(plan.leaving.handed_over.iter().map(|key| {
+            let words = "it left this GitSync and goes to another one that wants it";
+            Previewed::left(key, version(key), Fate::LeftAlone(words.to_owned()))
+        }));
+        Ok(all)
+    }
+
+    /// What becomes of an object that left and that no guard holds; `None` if it is not there any more.
+    async fn pruned(
+        &self,
+        acting: &Writer,
+        key: &Key,
+        inventory: &Inventory,
+        revision: &Revision,
+    ) -> Result<Option<Fate>, Error> {
+        let Some(entry) = inventory.0.get(key) else { return Ok(None) };
+        let Some(kind) = acting.listed_kind(key, entry).await? else { return Ok(None) };
+        let meta = acting.cluster().get_metadata(&kind, key.namespace.as_deref(), &key.name).await?;
+        let Some(meta) = meta else { return Ok(None) };
+        let permission = if revision.request.allows_prune() { Permission::Allowed } else { Permission::Unasked };
+        // What binds rights to the agent is known only by its label here.
+        Ok(Some(match acting.may_delete(key, installation::Live::Metadata(&meta), &self.label, entry, permission) {
+            Deletion::Allowed => Fate::Pruned,
+            Deletion::UnderWay(_) => Fate::LeftAlone("it is being deleted already".to_owned()),
+            Deletion::NotOurs => Fate::LeftAlone("it is somebody else's by now, and is let go".to_owned()),
+            Deletion::Kept(why) => Fate::LeftAlone(kept(why, key, &self.owner, &revision.commit)),
+        }))
+    }
+
+    /// Whether the objects of another GitSync are in the same cluster, as far as that is written in it.
+    fn is_beside(&self, other: &GitSync) -> bool {
+        match &self.context.place {
+            None => other.spec.kube_config.is_none(),
+            Some(place) => other.status.as_ref().and_then(|status| status.cluster.as_ref()) == Some(&place.id),
+        }
+    }
+
+    /// Learns what the other GitSyncs manage whose labels are on what was seen; what cannot be known of them.
+    async fn know_others(&self, cluster: &Cluster, seen: impl Iterator<Item = &Value>) -> Option<String> {
+        let now = Timestamp::now();
+        let mut labels: HashSet<String> =
+            seen.filter_map(|live| Live::of(&metadata(live), &self.label, now).label).collect();
+        labels.remove(&*self.label);
+        if labels.is_empty() {
+            return None;
+        }
+        let mut list = self.context.home.list(&Arc::new(git_syncs()), Selection::default());
+        while let Some(other) = list.next().await {
+            let listed = async {
+                let Ok(other) = serde_json::from_value::<GitSync>(other?) else { return Ok(None) };
+                let text = |text: &Option<String>| text.clone().unwrap_or_default();
+                let (namespace, name) = (text(&other.metadata.namespace), text(&other.metadata.name));
+                if !labels.contains(&*label(&namespace, &name)) || !self.is_beside(&other) {
+                    return Ok(None);
+                }
+                let abroad = Abroad {
+                    cluster: cluster.clone(),
+                    home: self.context.place.as_ref().and_then(|place| place.home.clone()),
+                };
+                let Listing::Whole(listed) = listing_in(&abroad, &other).await? else { return Ok(None) };
+                Ok::<_, Error>(Some((namespace, name, listed)))
+            };
+            match listed.await {
+                Ok(None) => {}
+                Ok(Some((namespace, name, listed))) => {
+                    let owner = Owner::git_sync(&namespace, &name);
+                    self.context.registry.enter(&owner, label(&namespace, &name), None);
+                    let managed: Arc<HashSet<Key>> = Arc::new(listed.objects.into_keys().collect());
+                    self.context.registry.update(&owner, |row| {
+                        (row.managed, row.desired, row.tried) = (Some(Arc::clone(&managed)), Some(managed), true);
+                    });
+                }
+                Err(error) => {
+                    return Some(format!("whether other GitSyncs manage some of it is not known: {}", chain(&error)));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// What there is of the objects now, and of which nobody may know, and why.
+async fn look(cluster: &Cluster, objects: &[Arc<Desired>]) -> (HashMap<Key, Value>, HashMap<Key, String>) {
+    let looks = objects.iter().map(async |desired| {
+        let found = cluster.get(&desired.kind, desired.key.namespace.as_deref(), &desired.key.name).await;
+        (desired, found)
+    });
+    let (mut seen, mut unseen) = (HashMap::new(), HashMap::new());
+    let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+    while let Some((desired, found)) = looks.next().await {
+        match found {
+            Ok(Some(live)) => drop(seen.insert(desired.key.clone(), live)),
+            Ok(None) => {}
+            // A kind that this very commit defines.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => drop(unseen.insert(desired.key.clone(), error.about(&desired.object).cause_text())),
+        }
+    }
+    (seen, unseen)
+}
+
+fn metadata(live: &Value) -> ObjectMeta {
+    live.get("metadata").and_then(|metadata| serde_json::from_value(metadata.clone()).ok()).unwrap_or_default()
+}
+
+fn refused_as(why: &Why) -> Fate {
+    match why {
+        Why::Claimed(other) => Fate::Failed(format!("GitSync {other} manages it")),
+        Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has yet to give it up")),
+        Why::Terminating => Fate::Waits("it is being deleted; it is created again when it is gone".to_owned()),
+        Why::Controlled => Fate::Failed("a controller owns it".to_owned()),
+    }
+}
+
+/// What becomes of an object by what the dry run of its step said.
+fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
+    let desired = &step.desired;
+    let place = &desired.object.place;
+    match outcome {
+        DryRun::Created => Fate::Created { after: desired.whole_body(), note: None },
+        DryRun::CreatedLater(error) => {
+            let what = if error.is_namespace_missing() { "namespace" } else { "kind" };
+            let note = format!("its {what} is not there yet, so nothing has checked it");
+            Fate::Created { after: desired.whole_body(), note: Some(note) }
+        }
+        DryRun::Applied { before, after } => {
+            let note = match &step.expect {
+                Expect::Version { take_over: Some(_), .. } => Some(
+                    "it is taken over: labels, annotations, data and environment variables that people's tools wrote and Git lacks go, too",
+                ),
+                Expect::Version { .. } => Some("it is not managed by this GitSync yet"),
+                Expect::Ours | Expect::Absent => None,
+            };
+            let [before, after] = [before, after].map(|state| desired.view(&state).into_owned());
+            changed(&desired.kind, before, after, note.map(str::to_owned))
+        }
+        DryRun::Replaced(allowed_by) => {
+            let by = match allowed_by {
+                AllowedBy::Annotation => "its annotation mainstay.dev/replace",
+                AllowedBy::Spec => "spec.replace",
+            };
+            let before = super::previewed::comparable(&desired.kind, live.cloned().unwrap_or_default());
+            let note = format!("a field differs that cannot be changed; {by} lets it be deleted and created anew");
+            Fate::Replaced { after: desired.body_in_place_of(&before), before, note }
+        }
+        DryRun::Immutable(error, why) => Fate::Failed(format!(
+            "a field differs that cannot be changed; {}: {}",
+            why.text(&desired.key),
+            error.cause_at(place)
+        )),
+        DryRun::Failed(error) => Fate::Failed(error.cause_at(place)),
+    }
+}

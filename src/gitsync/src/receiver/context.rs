@@ -1,0 +1,190 @@
+//! What all Receivers of an agent share: those that are served, by path.
+//!
+//! Invariant: a path is looked up by its digest, so how long that takes says nothing of how much of a path was right.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use super::resolve::Resolved;
+use mainstay_cluster::Cluster;
+use mainstay_cluster::liveness::Component;
+use mainstay_cluster::secrets::{NamedSecrets, Secrets};
+use mainstay_engine::notification::Message;
+use mainstay_git::Pushes;
+use mainstay_object::Owner;
+
+/// Minimum time between two messages about refused deliveries of one Receiver.
+const EMIT_EVERY: Duration = Duration::from_secs(5);
+
+type Emit = dyn Fn(&Owner, &Message) + Send + Sync;
+
+/// What all Receivers of an agent share.
+pub struct Context {
+    /// The cluster, for statuses.
+    pub(super) cluster: Cluster,
+    /// Their Secrets.
+    pub(super) secrets: Arc<Secrets>,
+    /// Whom they wake.
+    pub(super) pushes: Arc<Pushes>,
+    /// Where deliveries come in; `None` if nowhere.
+    pub(super) served_at: Option<BaseUrl>,
+    /// Whether reconciles end.
+    pub(super) liveness: Component,
+    emit: Box<Emit>,
+    served: Mutex<HashMap<[u8; 32], Arc<Served>>>,
+    starting: Mutex<Starting>,
+}
+
+/// How far a term has begun.
+#[derive(Default)]
+struct Starting {
+    is_listed: bool,
+    /// Receivers that have not been set yet.
+    waiting: HashSet<Owner>,
+}
+
+/// The address under which others reach the listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BaseUrl {
+    /// It is not known.
+    Unknown,
+    /// `https://host`, without a slash at its end.
+    Known(String),
+}
+
+impl BaseUrl {
+    /// The address, if it is known.
+    pub fn known(&self) -> Option<&str> {
+        match self {
+            Self::Unknown => None,
+            Self::Known(url) => Some(url),
+        }
+    }
+}
+
+impl FromStr for BaseUrl {
+    type Err = String;
+
+    /// Reads `https://host/path` or `http://host/path`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "an address has the form https://host or https://host/path, without user, `?` and `#`";
+        let url = reqwest::Url::parse(text).map_err(|_| FORM.to_owned())?;
+        let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none();
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !is_plain || url.fragment().is_some() {
+            return Err(FORM.to_owned());
+        }
+        Ok(Self::Known(url.as_str().trim_end_matches('/').to_owned()))
+    }
+}
+
+/// A Receiver that is served.
+pub(super) struct Served {
+    pub(super) owner: Owner,
+    pub(super) receiver: Resolved,
+    /// When a refused delivery was reported last.
+    reported: Mutex<Option<Instant>>,
+}
+
+impl Context {
+    /// A context in which nothing is served yet. `emit` must not block.
+    pub fn new(
+        cluster: Cluster,
+        secrets: Arc<Secrets>,
+        pushes: Arc<Pushes>,
+        served_at: Option<BaseUrl>,
+        liveness: Component,
+        emit: impl Fn(&Owner, &Message) + Send + Sync + 'static,
+    ) -> Self {
+        let (served, starting) = (Mutex::default(), Mutex::default());
+        Self { cluster, secrets, pushes, served_at, liveness, emit: Box::new(emit), served, starting }
+    }
+
+    /// The Secrets that Receivers name.
+    pub fn of_receivers(&self) -> &NamedSecrets {
+        self.secrets.of_receivers()
+    }
+
+    /// The Receiver at a path.
+    pub(super) fn find(&self, path: &str) -> Option<Arc<Served>> {
+        self.served.lock().get(&digest(path)).cloned()
+    }
+
+    /// Serves a Receiver, or (`None`) does not serve it any more, under no other path than its present one.
+    pub(super) fn set(&self, owner: &Owner, receiver: Option<Resolved>) {
+        let mut served = self.served.lock();
+        let old = served.extract_if(|_, served| served.owner == *owner).next();
+        let Some(receiver) = receiver else { return };
+        let reported = old.and_then(|(_, old)| *old.reported.lock());
+        let path = digest(&receiver.path());
+        let (owner, reported) = (owner.clone(), Mutex::new(reported));
+        served.insert(path, Arc::new(Served { owner, receiver, reported }));
+    }
+
+    /// A Receiver is there, and a task will set it.
+    pub fn register(&self, owner: &Owner) {
+        let mut starting = self.starting.lock();
+        if !starting.is_listed {
+            starting.waiting.insert(owner.clone());
+        }
+    }
+
+    /// All Receivers that exist at the start are registered.
+    pub fn all_registered(&self) {
+        self.starting.lock().is_listed = true;
+    }
+
+    /// A Receiver has been set, or is gone.
+    pub(super) fn resolved(&self, owner: &Owner) {
+        self.starting.lock().waiting.remove(owner);
+    }
+
+    /// Whether there may be paths that are not known yet.
+    pub(super) fn is_starting(&self) -> bool {
+        let starting = self.starting.lock();
+        !starting.is_listed || !starting.waiting.is_empty()
+    }
+
+    /// Reports that a delivery was refused, unless that was reported just now.
+    pub(super) fn report_refused(&self, served: &Served, why: String, now: Instant) {
+        let mut reported = served.reported.lock();
+        if reported.is_some_and(|at| now.saturating_duration_since(at) < EMIT_EVERY) {
+            return;
+        }
+        *reported = Some(now);
+        (self.emit)(&served.owner, &Message::DeliveryRefused { subject: served.owner.clone(), why });
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("served_at", &self.served_at).finish_non_exhaustive()
+    }
+}
+
+fn digest(path: &str) -> [u8; 32] {
+    Sha256::digest(path.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_address_under_which_others_reach_the_agent() {
+        let check = |text: &str, expected: Option<&str>| {
+            let got = text.parse::<BaseUrl>().ok();
+            assert_eq!(got, expected.map(|url| BaseUrl::Known(url.to_owned())), "{text}");
+        };
+        check("https://hooks.example.com", Some("https://hooks.example.com"));
+        check("http://Hooks.example.com:8080/a/", Some("http://hooks.example.com:8080/a"));
+        for bad in ["hooks.example.com", "ftp://a", "https://u:p@a", "https://a?b", "https://a#b", "https://"] {
+            check(bad, None);
+        }
+    }
+}

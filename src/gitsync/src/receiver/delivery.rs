@@ -1,0 +1,187 @@
+//! What a delivery to a Receiver is: whom it means, or why it is refused or passed over.
+//!
+//! Invariant: nothing of a body is read before the delivery is authentic, but that a signed field is taken out of a form.
+
+use http::HeaderMap;
+
+use super::matching::Meant;
+use super::payload::{self, Malformed, Push};
+use super::resolve::Resolved;
+use super::signature::{self, Refusal};
+use mainstay_api::ReceiverType;
+
+/// What a delivery is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// Consumers are to be woken.
+    Push(Meant),
+    /// The host tries whether somebody answers.
+    Ping,
+    /// An event that does not count.
+    PassedOver,
+    /// It is not authentic.
+    Refused(Refusal),
+    /// It cannot be read.
+    Malformed(Malformed),
+}
+
+/// Judges a delivery.
+pub(super) fn judge(receiver: &Resolved, headers: &HeaderMap, body: &[u8]) -> Delivery {
+    let is_form = signature::is_form(headers);
+    if is_form && receiver.kind == ReceiverType::Gitea {
+        // Gitea and Forgejo sign the field of the form, so it is taken out of it first.
+        return payload::of_form(body)
+            .map_or_else(Delivery::Malformed, |body| judge_signed(receiver, headers, &body, false));
+    }
+    judge_signed(receiver, headers, body, is_form && receiver.kind == ReceiverType::Github)
+}
+
+/// Judges a delivery by what the host signs; `is_form` if that is still to be taken out of a form.
+fn judge_signed(receiver: &Resolved, headers: &HeaderMap, body: &[u8], is_form: bool) -> Delivery {
+    if let Err(refusal) = signature::check(receiver.kind, &receiver.token, headers, body) {
+        return Delivery::Refused(refusal);
+    }
+    let event = signature::event(receiver.kind, headers);
+    if event.is_some_and(|event| is_ping(receiver.kind, event)) {
+        return Delivery::Ping;
+    }
+    // An event that does not count need not have a body that can be read.
+    if event.is_some_and(|event| !counts(receiver, event)) {
+        return Delivery::PassedOver;
+    }
+    let push = if is_form {
+        payload::of_form(body).and_then(|body| payload::read(receiver.kind, &body))
+    } else {
+        payload::read(receiver.kind, body)
+    };
+    match push {
+        Err(malformed) => Delivery::Malformed(malformed),
+        Ok(Some(push)) if !body_counts(receiver, &push) => Delivery::PassedOver,
+        Ok(push) => Delivery::Push(Meant::new(&receiver.namespace, receiver.repositories.as_deref(), push)),
+    }
+}
+
+fn is_ping(kind: ReceiverType, event: &str) -> bool {
+    match kind {
+        ReceiverType::Github | ReceiverType::Gitea => event == "ping",
+        ReceiverType::Bitbucket => event == "diagnostics:ping",
+        ReceiverType::Gitlab | ReceiverType::AzureDevops | ReceiverType::Generic | ReceiverType::GenericHmac => false,
+    }
+}
+
+/// The events that report a push, in lower case; none for hosts that name no events.
+const fn pushes(kind: ReceiverType) -> &'static [&'static str] {
+    match kind {
+        ReceiverType::Github | ReceiverType::Gitea => &["push"],
+        ReceiverType::Gitlab => &["push hook", "tag push hook", "system hook"],
+        ReceiverType::Bitbucket => &["repo:push", "repo:refs_changed"],
+        ReceiverType::AzureDevops => &["git.push"],
+        ReceiverType::Generic | ReceiverType::GenericHmac => &[],
+    }
+}
+
+fn counts(receiver: &Resolved, event: &str) -> bool {
+    let event = event.to_lowercase();
+    if receiver.events.is_empty() {
+        return pushes(receiver.kind).contains(&event.as_str());
+    }
+    receiver.events.contains(&event)
+}
+
+/// Whether the event counts that the body names.
+fn body_counts(receiver: &Resolved, push: &Push) -> bool {
+    let Some(event) = &push.event else { return true };
+    match receiver.kind {
+        ReceiverType::AzureDevops => counts(receiver, event),
+        // A hook of the whole system sends everything under one name.
+        ReceiverType::Gitlab if receiver.events.is_empty() => {
+            matches!(event.as_str(), "push" | "tag_push" | "repository_update")
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_object::Secret;
+
+    fn receiver(kind: ReceiverType, events: &[&str]) -> Resolved {
+        Resolved {
+            namespace: "shop".into(),
+            name: "web".into(),
+            kind,
+            token: Secret::new(b"token".to_vec()),
+            events: events.iter().map(|&event| event.to_owned()).collect(),
+            repositories: None,
+            is_suspended: false,
+        }
+    }
+
+    /// What a GitLab hook of an event is, whose token is right.
+    fn gitlab(events: &[&str], event: &'static str, body: &str) -> &'static str {
+        let headers = [("X-Gitlab-Token", "token"), ("X-Gitlab-Event", event)];
+        kind(&receiver(ReceiverType::Gitlab, events), &headers, body)
+    }
+
+    fn kind(receiver: &Resolved, headers: &[(&'static str, &str)], body: &str) -> &'static str {
+        let mut all = HeaderMap::new();
+        for (name, value) in headers {
+            all.insert(*name, value.parse().unwrap());
+        }
+        match judge(receiver, &all, body.as_bytes()) {
+            Delivery::Push(_) => "push",
+            Delivery::Ping => "ping",
+            Delivery::PassedOver => "passed over",
+            Delivery::Refused(_) => "refused",
+            Delivery::Malformed(_) => "malformed",
+        }
+    }
+
+    #[test]
+    fn events_that_report_no_push_are_passed_over_unless_they_are_asked_for() {
+        assert_eq!(gitlab(&[], "Push Hook", r#"{"event_name": "push"}"#), "push");
+        assert_eq!(gitlab(&[], "Tag Push Hook", r#"{"event_name": "tag_push"}"#), "push");
+        assert_eq!(gitlab(&[], "System Hook", r#"{"event_name": "repository_update"}"#), "push");
+        assert_eq!(gitlab(&[], "System Hook", r#"{"event_name": "user_create"}"#), "passed over");
+        assert_eq!(gitlab(&[], "Issue Hook", "not read"), "passed over");
+        assert_eq!(gitlab(&["issue hook"], "Issue Hook", "{}"), "push");
+        assert_eq!(gitlab(&["issue hook"], "Push Hook", "{}"), "passed over");
+        assert_eq!(gitlab(&[], "Push Hook", "{"), "malformed");
+        let azure = |body| kind(&receiver(ReceiverType::AzureDevops, &[]), &[("Authorization", "Bearer token")], body);
+        assert_eq!(azure(r#"{"eventType": "git.push"}"#), "push");
+        assert_eq!(azure(r#"{"eventType": "build.complete"}"#), "passed over");
+    }
+
+    #[test]
+    fn of_a_form_gitea_signs_the_field_and_github_the_form() {
+        let payload = r#"{"ref": "refs/heads/main"}"#;
+        let form: String = form_urlencoded::Serializer::new(String::new()).append_pair("payload", payload).finish();
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"token");
+        let signed = |body: &str| hex::encode(ring::hmac::sign(&key, body.as_bytes()));
+        let check = |of: ReceiverType, header, signature: String, body: &str, expected| {
+            let headers = [("Content-Type", "application/x-www-form-urlencoded"), (header, signature.as_str())];
+            assert_eq!(kind(&receiver(of, &[]), &headers, body), expected, "{of:?} {body}");
+        };
+        check(ReceiverType::Gitea, "X-Gitea-Signature", signed(payload), &form, "push");
+        check(ReceiverType::Gitea, "X-Gitea-Signature", signed(&form), &form, "refused");
+        check(ReceiverType::Gitea, "X-Gitea-Signature", signed("a=b"), "a=b", "malformed");
+        check(ReceiverType::Github, "X-Hub-Signature-256", format!("sha256={}", signed(&form)), &form, "push");
+        check(ReceiverType::Github, "X-Hub-Signature-256", format!("sha256={}", signed(payload)), &form, "refused");
+    }
+
+    #[test]
+    fn a_ping_is_answered_when_it_is_authentic() {
+        let github = receiver(ReceiverType::Github, &["issues"]);
+        let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"token");
+        let right = format!("sha256={}", hex::encode(ring::hmac::sign(&key, b"{}")));
+        let check = |event, signature: &str, expected| {
+            let headers = [("X-GitHub-Event", event), ("X-Hub-Signature-256", signature)];
+            assert_eq!(kind(&github, &headers, "{}"), expected, "{event}");
+        };
+        check("ping", "sha256=00", "refused");
+        check("ping", &right, "ping");
+        check("push", &right, "passed over");
+        check("issues", &right, "push");
+    }
+}

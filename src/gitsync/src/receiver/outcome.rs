@@ -1,0 +1,147 @@
+//! What came of a delivery: the status and text of the answer, and the label in metrics.
+//!
+//! Invariant: an answer quotes nothing of the request, and a path of nobody has one answer.
+
+use std::collections::BTreeSet;
+
+use super::payload::Malformed;
+use super::signature::Refusal;
+use mainstay_git::{Consumer, ConsumerKind};
+
+/// Names in one answer.
+const SHOWN: usize = 20;
+
+/// What came of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// These consumers look their remote up.
+    Woken(Vec<Consumer>),
+    /// Nobody follows what it names.
+    NobodyWoken {
+        /// How many follow the repository at a commit id.
+        fixed: usize,
+    },
+    /// It names no repository.
+    NoRepository,
+    /// The host tries whether somebody answers.
+    Ping,
+    /// Its event does not count.
+    PassedOver,
+    /// It is not authentic.
+    Refused(Refusal),
+    /// It cannot be read.
+    Malformed(Malformed),
+    /// It is too large.
+    TooLarge,
+    /// It does not come.
+    TooSlow,
+    /// The client went away.
+    Broken,
+    /// It is not a POST.
+    WrongMethod,
+    /// Nobody receives there.
+    NotFound,
+    /// The Receiver is suspended.
+    Suspended,
+    /// Too many bodies are held.
+    NoRoom,
+    /// Another agent leads.
+    NotLeading,
+}
+
+impl Outcome {
+    /// The status of the answer.
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            // An event that does not count is no fault of the host, which would give up sending after some of them.
+            Self::Woken(_) | Self::NobodyWoken { .. } | Self::NoRepository | Self::Ping | Self::PassedOver => 200,
+            Self::Refused(_) | Self::Malformed(_) | Self::Broken => 400,
+            Self::NotFound => 404,
+            Self::WrongMethod => 405,
+            Self::TooSlow => 408,
+            Self::TooLarge => 413,
+            Self::Suspended | Self::NoRoom | Self::NotLeading => 503,
+        }
+    }
+
+    /// The label in metrics.
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::Woken(_) => "woken",
+            Self::NobodyWoken { .. } | Self::NoRepository => "nobody",
+            Self::Ping => "ping",
+            Self::PassedOver => "passed_over",
+            Self::Refused(_) => "refused",
+            Self::Malformed(_) => "malformed",
+            Self::TooLarge => "too_large",
+            Self::TooSlow | Self::Broken => "incomplete",
+            Self::WrongMethod => "wrong_method",
+            Self::NotFound => "not_found",
+            Self::Suspended => "suspended",
+            Self::NoRoom => "no_room",
+            Self::NotLeading => "not_leading",
+        }
+    }
+
+    /// The text of the answer.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Woken(woken) => {
+                let names: BTreeSet<String> = woken.iter().map(shown).collect();
+                let more = names.len().saturating_sub(SHOWN);
+                let mut names: Vec<String> = names.into_iter().take(SHOWN).collect();
+                names.extend((more > 0).then(|| format!("and {more} more")));
+                format!("looking up the remote for {}", names.join(", "))
+            }
+            Self::NobodyWoken { fixed: 0 } => {
+                "nothing to do: no GitSync or Function of this Receiver follows the repository and reference that the \
+                 delivery names"
+                    .to_owned()
+            }
+            Self::NobodyWoken { fixed } => {
+                let number = if *fixed == 1 { "one follows".to_owned() } else { format!("{fixed} follow") };
+                format!(
+                    "nothing to do: no GitSync or Function of this Receiver follows the reference that the delivery names; \
+                     {number} the repository at a commit id, which no push moves"
+                )
+            }
+            Self::NoRepository => {
+                "nothing to do: the delivery names no repository (Azure DevOps names it if `All` resource details are sent)"
+                    .to_owned()
+            }
+            Self::Ping => "pong".to_owned(),
+            Self::PassedOver => "nothing to do: this event is not one of those that this Receiver counts".to_owned(),
+            Self::Refused(refusal) => refusal.to_string(),
+            Self::Malformed(malformed) => malformed.to_string(),
+            Self::TooLarge => "the body is larger than 3 MiB".to_owned(),
+            Self::TooSlow => "the body did not come within 10 s".to_owned(),
+            Self::Broken => "the body is incomplete".to_owned(),
+            Self::WrongMethod => "deliveries are sent with POST".to_owned(),
+            Self::NotFound => "not found".to_owned(),
+            Self::Suspended => "this Receiver is suspended".to_owned(),
+            Self::NoRoom => "too many deliveries are coming in: send it again".to_owned(),
+            Self::NotLeading => "this agent does not lead: send it again".to_owned(),
+        }
+    }
+}
+
+fn shown(consumer: &Consumer) -> String {
+    let kind = match consumer.kind {
+        ConsumerKind::GitSync => "GitSync",
+        ConsumerKind::Function => "Function",
+    };
+    format!("{kind} {}", consumer.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_whom_it_woke_but_not_thousands() {
+        let woken = (0..30).map(|number| Consumer::new(ConsumerKind::Function, "shop", &format!("f{number:02}")));
+        let text = Outcome::Woken(woken.collect()).text();
+        assert!(text.starts_with("looking up the remote for Function f00, Function f01"), "{text}");
+        assert!(text.ends_with("Function f19, and 10 more"), "{text}");
+    }
+}

@@ -1,0 +1,300 @@
+//! The body of a delivery becomes a [`Push`]: which repositories it names, and which of their references have moved. One
+//! function for each host.
+//!
+//! Invariant: reading a body of N bytes takes a small multiple of N bytes: what is not needed is skipped, and of lists only
+//! the beginning is kept.
+//! Deliberately not here: whether the body is authentic, and what the addresses mean.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::bounded::Bounded;
+use mainstay_api::ReceiverType;
+
+/// What a delivery says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Push {
+    /// Addresses of the repository, as the host writes them; and as `project/name` where it writes none.
+    pub(super) named: Vec<String>,
+    /// What moved.
+    pub(super) moved: Moved,
+    /// Full name of the default branch, if the host says it.
+    pub(super) default_branch: Option<String>,
+    /// The event, if the body names it.
+    pub(super) event: Option<String>,
+}
+
+/// The references that have moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// Any of them.
+    #[default]
+    Any,
+    /// These full names.
+    Named(Vec<String>),
+}
+
+/// Why a body cannot be read. The text quotes nothing of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Malformed {
+    /// It is not JSON, or not of the form that the host documents.
+    #[error("the body is not a payload of this type of host: line {line}, column {column}")]
+    Json {
+        /// Line.
+        line: usize,
+        /// Column.
+        column: usize,
+    },
+    /// A form without the field `payload`.
+    #[error("the form has no field `payload`; let the host send JSON")]
+    Form,
+}
+
+impl From<serde_json::Error> for Malformed {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json { line: error.line(), column: error.column() }
+    }
+}
+
+/// Reads a body. `None` for a type of host that names no repositories: all of them may have changed.
+pub(super) fn read(kind: ReceiverType, body: &[u8]) -> Result<Option<Push>, Malformed> {
+    match kind {
+        ReceiverType::Github | ReceiverType::Gitea => github(body).map(Some),
+        ReceiverType::Gitlab => gitlab(body).map(Some),
+        ReceiverType::Bitbucket => bitbucket(body).map(Some),
+        ReceiverType::AzureDevops => azure_devops(body).map(Some),
+        ReceiverType::Generic => Ok(None),
+        ReceiverType::GenericHmac => Ok(generic(body)),
+    }
+}
+
+/// The body in the field `payload` of a form.
+pub(super) fn of_form(form: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let field = form_urlencoded::parse(form).find_map(|(key, value)| (key == "payload").then_some(value));
+    field.map(|text| text.into_owned().into_bytes()).ok_or(Malformed::Form)
+}
+
+fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
+    Ok(serde_json::from_slice(body)?)
+}
+
+/// GitHub, Gitea and Forgejo.
+fn github(body: &[u8]) -> Result<Push, Malformed> {
+    #[derive(Deserialize)]
+    struct Body {
+        r#ref: Option<String>,
+        ref_type: Option<String>,
+        repository: Option<Repository>,
+    }
+    #[derive(Deserialize)]
+    struct Repository {
+        clone_url: Option<String>,
+        ssh_url: Option<String>,
+        git_url: Option<String>,
+        html_url: Option<String>,
+        default_branch: Option<String>,
+    }
+    let Body { r#ref, ref_type, repository } = json(body)?;
+    // The events `create` and `delete` name a branch or a tag, the event `push` a full reference.
+    let moved = match (r#ref, ref_type.as_deref()) {
+        (Some(name), _) if name.starts_with("refs/") => Moved::Named(vec![name]),
+        (Some(name), Some("branch")) => Moved::Named(vec![branch(&name)]),
+        (Some(name), Some("tag")) => Moved::Named(vec![tag(&name)]),
+        _ => Moved::Any,
+    };
+    let Some(repository) = repository else { return Ok(Push { moved, ..Push::default() }) };
+    let named = [repository.clone_url, repository.ssh_url, repository.git_url, repository.html_url];
+    let default_branch = repository.default_branch.as_deref().map(branch);
+    Ok(Push { named: named.into_iter().flatten().collect(), moved, default_branch, event: None })
+}
+
+/// GitLab: hooks of projects, groups and the whole system.
+fn gitlab(body: &[u8]) -> Result<Push, Malformed> {
+    #[derive(Deserialize)]
+    struct Body {
+        event_name: Option<String>,
+        r#ref: Option<String>,
+        refs: Option<Bounded<String>>,
+        project: Option<Project>,
+        repository: Option<Repository>,
+    }
+    #[derive(Deserialize)]
+    struct Project {
+        git_http_url: Option<String>,
+        git_ssh_url: Option<String>,
+        web_url: Option<String>,
+        default_branch: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Repository {
+        git_http_url: Option<String>,
+        git_ssh_url: Option<String>,
+        homepage: Option<String>,
+    }
+    let Body { event_name, r#ref, refs, project, repository } = json(body)?;
+    let moved = match (r#ref.filter(|name| name.starts_with("refs/")), refs) {
+        (Some(name), _) => Moved::Named(vec![name]),
+        (None, Some(refs)) => named(refs, Some),
+        (None, None) => Moved::Any,
+    };
+    let mut push = Push { moved, event: event_name, ..Push::default() };
+    if let Some(project) = project {
+        push.default_branch = project.default_branch.as_deref().map(branch);
+        push.named.extend([project.git_http_url, project.git_ssh_url, project.web_url].into_iter().flatten());
+    }
+    if let Some(repository) = repository {
+        let addresses = [repository.git_http_url, repository.git_ssh_url, repository.homepage];
+        push.named.extend(addresses.into_iter().flatten());
+    }
+    Ok(push)
+}
+
+/// Bitbucket: Cloud (`repo:push`) and Data Center (`repo:refs_changed`).
+fn bitbucket(body: &[u8]) -> Result<Push, Malformed> {
+    #[derive(Deserialize)]
+    struct Body {
+        push: Option<Changes>,
+        #[serde(default)]
+        changes: Option<Bounded<Change>>,
+        repository: Option<Repository>,
+    }
+    #[derive(Deserialize)]
+    struct Changes {
+        changes: Option<Bounded<CloudChange>>,
+    }
+    #[derive(Deserialize)]
+    struct CloudChange {
+        new: Option<CloudReference>,
+        old: Option<CloudReference>,
+    }
+    #[derive(Deserialize)]
+    struct CloudReference {
+        r#type: Option<String>,
+        name: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Change {
+        r#ref: Option<DataCenterReference>,
+    }
+    #[derive(Deserialize)]
+    struct DataCenterReference {
+        id: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Repository {
+        links: Option<Links>,
+        slug: Option<String>,
+        project: Option<Project>,
+    }
+    #[derive(Deserialize)]
+    struct Links {
+        html: Option<Link>,
+        clone: Option<Bounded<Link>>,
+    }
+    #[derive(Deserialize)]
+    struct Link {
+        href: Option<String>,
+    }
+    #[derive(Deserialize)]
+    struct Project {
+        key: Option<String>,
+    }
+    let Body { push, changes, repository } = json(body)?;
+    let moved = match (push.and_then(|push| push.changes), changes) {
+        (Some(changes), _) => {
+            let full = |reference: CloudReference| {
+                let name = reference.name?;
+                let is_tag = reference.r#type.is_some_and(|kind| kind == "tag" || kind == "annotated_tag");
+                Some(if is_tag { tag(&name) } else { branch(&name) })
+            };
+            named(changes, |change| full(change.new.or(change.old)?))
+        }
+        (None, Some(changes)) => named(changes, |change| change.r#ref?.id),
+        (None, None) => Moved::Any,
+    };
+    let mut push = Push { moved, ..Push::default() };
+    let Some(Repository { links, slug, project }) = repository else { return Ok(push) };
+    if let Some(Links { html, clone }) = links {
+        let links = html.into_iter().chain(clone.unwrap_or_default().items);
+        push.named.extend(links.filter_map(|link| link.href));
+    }
+    // Data Center writes no address unless it is told to.
+    if let (true, Some(slug), Some(key)) = (push.named.is_empty(), slug, project.and_then(|project| project.key)) {
+        push.named.push(format!("{key}/{slug}"));
+    }
+    Ok(push)
+}
+
+/// Azure DevOps: service hooks of the event `git.push`.
+fn azure_devops(body: &[u8]) -> Result<Push, Malformed> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Body {
+        event_type: Option<String>,
+        resource: Option<Resource>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Resource {
+        ref_updates: Option<Bounded<Update>>,
+        repository: Option<Repository>,
+    }
+    #[derive(Deserialize)]
+    struct Update {
+        name: Option<String>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Repository {
+        remote_url: Option<String>,
+        ssh_url: Option<String>,
+        web_url: Option<String>,
+        default_branch: Option<String>,
+    }
+    let Body { event_type, resource } = json(body)?;
+    let mut push = Push { event: event_type, ..Push::default() };
+    let Some(Resource { ref_updates, repository }) = resource else { return Ok(push) };
+    if let Some(updates) = ref_updates {
+        push.moved = named(updates, |update| update.name);
+    }
+    if let Some(repository) = repository {
+        push.default_branch = repository.default_branch;
+        push.named.extend([repository.remote_url, repository.ssh_url, repository.web_url].into_iter().flatten());
+    }
+    Ok(push)
+}
+
+/// Whoever signs may say `{"repository": "https://…", "ref": "refs/heads/main"}`; every other body says that something has
+/// changed.
+fn generic(body: &[u8]) -> Option<Push> {
+    #[derive(Deserialize)]
+    struct Body {
+        repository: String,
+        r#ref: Option<String>,
+    }
+    let Body { repository, r#ref } = serde_json::from_slice(body).ok()?;
+    let moved = match r#ref {
+        Some(name) if name.starts_with("refs/") => Moved::Named(vec![name]),
+        Some(name) => Moved::Named(vec![branch(&name), tag(&name)]),
+        None => Moved::Any,
+    };
+    Some(Push { named: vec![repository], moved, ..Push::default() })
+}
+
+/// What moved. It is unknown of a list that is too long, that is empty, or that has an item without a name.
+fn named<T>(items: Bounded<T>, name: impl Fn(T) -> Option<String>) -> Moved {
+    let is_cut = items.is_cut;
+    let names: Option<Vec<String>> = items.items.into_iter().map(name).collect();
+    names.filter(|names| !is_cut && !names.is_empty()).map_or(Moved::Any, Moved::Named)
+}
+
+fn branch(name: &str) -> String {
+    if name.starts_with("refs/") { name.to_owned() } else { format!("refs/heads/{name}") }
+}
+
+fn tag(name: &str) -> String {
+    format!("refs/tags/{name}")
+}
+
+#[cfg(test)]
+mod tests;

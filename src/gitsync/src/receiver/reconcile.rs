@@ -1,0 +1,126 @@
+//! The task of one Receiver: follows its Secret, serves it or does not, and says so in its status.
+//!
+//! Invariant: a changed or deleted token acts before the status says so.
+//! Invariant: a status is written only when it changes, and one that the server refuses less and less often.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::context::{BaseUrl, Context};
+use super::resolve::{Problem, Resolved, resolve};
+use super::status;
+use mainstay_api::Receiver;
+use mainstay_api::conditions::Reason;
+use mainstay_api::receiver::ReceiverStatus;
+use mainstay_cluster::secrets::{Followed, Known};
+use mainstay_cluster::{Error, Kind, Part};
+use mainstay_object::Owner;
+use mainstay_object::failure::{Class, caught};
+
+const FAR: Duration = Duration::from_secs(86_400);
+
+/// The newest state of one Receiver; `None` once it is gone.
+pub type Input = watch::Receiver<Option<Arc<Receiver>>>;
+
+/// The kind of Receivers.
+pub fn receivers() -> Kind {
+    Kind::custom("mainstay.dev", "v1alpha1", "Receiver", "receivers", true, true)
+}
+
+/// Serves one Receiver until it is gone or `stop` is cancelled.
+pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+    let owner = Owner::receiver(&namespace, &name);
+    let mut secret: Option<Followed> = None;
+    let mut written: Option<ReceiverStatus> = None;
+    let mut failed_writes = 0;
+    loop {
+        let Some(receiver) = input.borrow_and_update().clone() else { break };
+        let named = receiver.spec.secret_ref.name.as_str();
+        if secret.as_ref().map(Followed::of) != Some((&namespace, named)) {
+            secret = Some(context.secrets.follow(&namespace, named));
+        }
+        let turn = async {
+            let known = match &mut secret {
+                Some(secret) => secret.known().await,
+                None => Known::Nothing,
+            };
+            let resolved = resolve(&receiver, &known);
+            context.set(&owner, resolved.clone().ok().filter(|_| context.served_at.is_some()));
+            context.resolved(&owner);
+            report(&context, &receiver, resolved, &mut written).await
+        };
+        let again = tokio::select! {
+            () = stop.cancelled() => return,
+            reported = caught(context.liveness.track(turn)) => match reported {
+                Err(panicked) => {
+                    tracing::error!(receiver = owner.resource().as_str(), why = panicked.to_string(), "not reconciled");
+                    failed_writes += 1;
+                    Instant::now() + Class::Bug.status_delay(failed_writes, None, fastrand::f64())
+                }
+                Ok(Ok(())) => {
+                    failed_writes = 0;
+                    Instant::now() + FAR
+                }
+                Ok(Err(error)) => {
+                    failed_writes += 1;
+                    let delay = error.class().status_delay(failed_writes, error.retry_after(), fastrand::f64());
+                    Instant::now() + delay
+                }
+            },
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+            () = Followed::any_changed(secret.iter_mut()) => {}
+            () = sleep_until(again.into()) => {}
+        }
+    }
+    context.set(&owner, None);
+    context.resolved(&owner);
+}
+
+/// Writes the status if it changed.
+async fn report(
+    context: &Context,
+    receiver: &Receiver,
+    resolved: Result<Resolved, Problem>,
+    written: &mut Option<ReceiverStatus>,
+) -> Result<(), Error> {
+    let resolved = match (resolved, &context.served_at) {
+        (Ok(_), None) => {
+            let message = "this agent receives no deliveries: start it with --receive ADDR".to_owned();
+            Err(Problem { reason: Reason::NotServed, message, is_stalled: false })
+        }
+        (resolved, _) => resolved,
+    };
+    let base = context.served_at.as_ref().and_then(BaseUrl::known);
+    let old = written.clone().or_else(|| receiver.status.clone()).unwrap_or_default();
+    let new = status::after(&old, resolved.as_ref(), base, receiver.metadata.generation, Timestamp::now());
+    if new == old {
+        *written = Some(old);
+        return Ok(());
+    }
+    let metadata = &receiver.metadata;
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref().unwrap_or_default());
+    let patch = json!({"status": {
+        "observedGeneration": new.observed_generation, "webhookPath": new.webhook_path, "url": new.url,
+        "conditions": new.conditions,
+    }});
+    match context.cluster.patch_merge(&receivers(), namespace, name, Part::Status, &patch).await {
+        Ok(_) => {
+            *written = Some(new);
+            Ok(())
+        }
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => {
+            tracing::warn!(receiver = name, why = mainstay_object::failure::chain(&error), "status not written");
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! How many bodies of deliveries are held at the same time, of how many bytes, and for whom.
+//!
+//! Invariant: a namespace never holds more than is still free, and a Receiver at most [`OF_ONE`]: whoever knows paths of one
+//! namespace takes half of the room at most, and leaves the other half to all others.
+//! Invariant: nobody waits for room: there is some, or there is none.
+//! Invariant: what holding a body costs beside its bytes does not depend on the pieces in which it comes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use mainstay_object::Owner;
+
+/// Of all Receivers.
+const OF_ALL: Amount = Amount { bodies: 64, bytes: 24 << 20 };
+/// Of one Receiver.
+const OF_ONE: Amount = Amount { bodies: 16, bytes: 6 << 20 };
+
+/// Bodies, and bytes of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    bodies: usize,
+    bytes: usize,
+}
+
+/// What is held.
+#[derive(Debug, Default)]
+struct Used {
+    all: Amount,
+    namespaces: BTreeMap<String, Amount>,
+    receivers: BTreeMap<Owner, Amount>,
+}
+
+/// The room for bodies.
+#[derive(Debug, Default)]
+pub(super) struct Room(Mutex<Used>);
+
+/// The room that one body has, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    room: Arc<Room>,
+    owner: Owner,
+    amount: Amount,
+}
+
+impl Amount {
+    fn plus(self, more: Self) -> Self {
+        Self { bodies: self.bodies + more.bodies, bytes: self.bytes + more.bytes }
+    }
+
+    fn minus(self, less: Self) -> Self {
+        Self { bodies: self.bodies - less.bodies, bytes: self.bytes - less.bytes }
+    }
+
+    fn fits(self, most: Self) -> bool {
+        self.bodies <= most.bodies && self.bytes <= most.bytes
+    }
+}
+
+impl Used {
+    /// Takes more for a Receiver, unless that is too much.
+    fn take(&mut self, owner: &Owner, more: Amount) -> bool {
+        let namespace = owner.resource().namespace();
+        let free = OF_ALL.minus(self.all);
+        let of_namespace = self.namespaces.get(namespace).copied().unwrap_or_default().plus(more);
+        let of_receiver = self.receivers.get(owner).copied().unwrap_or_default().plus(more);
+        let is_room = more.fits(free) && of_namespace.fits(free) && of_receiver.fits(OF_ONE);
+        if is_room {
+            self.all = self.all.plus(more);
+            self.namespaces.insert(namespace.to_owned(), of_namespace);
+            self.receivers.insert(owner.clone(), of_receiver);
+        }
+        is_room
+    }
+
+    /// Gives back what was taken.
+    fn give_back(&mut self, owner: &Owner, amount: Amount) {
+        let namespace = owner.resource().namespace();
+        self.all = self.all.minus(amount);
+        if let Some(used) = self.namespaces.get_mut(namespace) {
+            *used = used.minus(amount);
+        }
+        if let Some(used) = self.receivers.get_mut(owner) {
+            *used = used.minus(amount);
+        }
+        self.namespaces.retain(|_, used| used.bodies > 0);
+        self.receivers.retain(|_, used| used.bodies > 0);
+    }
+}
+
+impl Room {
+    /// Room for one more body for a Receiver, of no bytes yet.
+    pub(super) fn enter(self: &Arc<Self>, owner: &Owner) -> Option<Held> {
+        let amount = Amount { bodies: 1, bytes: 0 };
+        let is_room = self.0.lock().take(owner, amount);
+        is_room.then(|| Held { room: Arc::clone(self), owner: owner.clone(), amount })
+    }
+}
+
+impl Held {
+    /// Takes room for more bytes of the body. Returns false if there is none.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        let more = Amount { bodies: 0, bytes };
+        let is_room = self.room.0.lock().take(&self.owner, more);
+        if is_room {
+            self.amount = self.amount.plus(more);
+        }
+        is_room
+    }
+
+    /// The bytes that there is room for.
+    pub(super) fn bytes(&self) -> usize {
+        self.amount.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.0.lock().give_back(&self.owner, self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE: usize = 3 << 20;
+
+    /// As many bodies of a size for a Receiver as there is room for.
+    fn fill(room: &Arc<Room>, namespace: &str, name: &str, bytes: usize) -> Vec<Held> {
+        let owner = Owner::receiver(namespace, name);
+        let one = || room.enter(&owner).and_then(|mut held| held.grow(bytes).then_some(held));
+        std::iter::from_fn(one).take(1000).collect()
+    }
+
+    #[test]
+    fn neither_a_receiver_nor_a_namespace_takes_all_the_room() {
+        for (bytes, of_one, of_namespace) in [(LARGE, 2, 4), (0, 16, 32)] {
+            let room = Arc::new(Room::default());
+            let first = fill(&room, "shop", "a", bytes);
+            assert_eq!(first.len(), of_one);
+            let names = ["b", "c", "d"].map(|name| fill(&room, "shop", name, bytes));
+            let held = first.len() + names.iter().map(Vec::len).sum::<usize>();
+            assert_eq!(held, of_namespace, "of one namespace");
+            assert_eq!(fill(&room, "bank", "a", bytes).len(), of_one, "another namespace has its own");
+            assert!(!fill(&room, "bank", "a", 100 << 10).is_empty());
+            drop((first, names));
+            assert_eq!(fill(&room, "shop", "a", bytes).len(), of_one, "room that is free again is used again");
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_body_that_is_gone() {
+        let room = Arc::new(Room::default());
+        for number in 0..100 {
+            let held = fill(&room, &format!("n{number}"), "a", LARGE);
+            assert_eq!(held.len(), 2);
+        }
+        let used = room.0.lock();
+        assert_eq!((used.all, used.namespaces.len(), used.receivers.len()), (Amount::default(), 0, 0));
+    }
+}

@@ -1,0 +1,230 @@
+//! Receives deliveries over HTTP.
+//!
+//! Invariant: the answer to a path of nobody is the same whatever the path; nothing but the path is looked at before.
+//! Invariant: a body is read only for a path that is known, to at most [`MAX_BODY`] bytes and [`BODY_WITHIN`], and only if
+//! there is [`Room`] for it; who finds none is told so at once.
+//! Invariant: a delivery leads to lookups of remotes and nothing else, so a repeated one is harmless.
+//! Invariant: only the leader receives; another agent answers 503.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::context::{Context, Served};
+use super::delivery::{Delivery, judge};
+use super::outcome::Outcome;
+use super::room::{Held, Room};
+use mainstay_api::ReceiverType;
+use mainstay_cluster::listener::{self, Limits};
+
+/// Maximum size of a body.
+pub const MAX_BODY: usize = 3 << 20;
+/// Until a body is there.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+/// By how much the room of a body grows whose length the client does not say.
+const STEP: usize = 256 << 10;
+
+/// How much of a body is read that nobody needs, and for how long; and the same if there is no room, or the path is nobody's.
+const DRAINED: (usize, Duration) = (8 << 20, Duration::from_secs(1));
+const DRAINED_OF_NOBODY: (usize, Duration) = (256 << 10, Duration::from_millis(100));
+
+/// Where deliveries come in, for as long as the process runs; whether they are acted on changes with the Lease.
+#[derive(Debug, Default)]
+pub struct Deliveries {
+    /// The Receivers of this term.
+    leading: Mutex<Option<Arc<Context>>>,
+    counts: Mutex<BTreeMap<(Option<ReceiverType>, &'static str), u64>>,
+    room: Arc<Room>,
+}
+
+/// How often something came of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// `spec.type` of the Receiver; `unknown` if there is none.
+    pub kind: &'static str,
+    /// What came of it.
+    pub outcome: &'static str,
+    /// How often.
+    pub count: u64,
+}
+
+impl Deliveries {
+    /// From now on deliveries are for these Receivers; `None` when a term has ended.
+    pub fn set(&self, context: Option<Arc<Context>>) {
+        *self.leading.lock() = context;
+    }
+
+    /// What came of the deliveries since the start.
+    pub fn counts(&self) -> Vec<Count> {
+        let kind = |kind: Option<ReceiverType>| kind.map_or("unknown", ReceiverType::as_str);
+        let counts = self.counts.lock();
+        counts.iter().map(|((of, outcome), count)| Count { kind: kind(*of), outcome, count: *count }).collect()
+    }
+
+    /// Receives deliveries until `stop`.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, limits: Limits, stop: CancellationToken) {
+        let answer = move |request| Arc::clone(&self).answer(request);
+        listener::serve(listener, limits, answer, stop).await;
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let context = self.leading.lock().clone();
+        let (head, mut body) = request.into_parts();
+        let served = context.as_ref().filter(|_| head.uri.query().is_none()).map(|c| (c, c.find(head.uri.path())));
+        // What a client of a known path keeps busy is counted until the answer.
+        let mut held = None;
+        let (kind, outcome) = match (&context, served) {
+            (None, _) => (None, Outcome::NotLeading),
+            (Some(_), Some((context, Some(served)))) => {
+                held = self.room.enter(&served.owner);
+                let outcome = match &mut held {
+                    Some(held) => receive(context, &served, &head, &mut body, held).await,
+                    None => Outcome::NoRoom,
+                };
+                (Some(served.receiver.kind), outcome)
+            }
+            (Some(context), _) if context.is_starting() => (None, Outcome::NotLeading),
+            (Some(_), _) => (None, Outcome::NotFound),
+        };
+        *self.counts.lock().entry((kind, outcome.label())).or_default() += 1;
+        drain(&mut body, if held.is_some() && outcome != Outcome::TooSlow { DRAINED } else { DRAINED_OF_NOBODY }).await;
+        response(&outcome)
+    }
+}
+
+async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut Incoming, held: &mut Held) -> Outcome {
+    if head.method != Method::POST {
+        return Outcome::WrongMethod;
+    }
+    if served.receiver.is_suspended {
+        return Outcome::Suspended;
+    }
+    let body = match timeout(BODY_WITHIN, read(held, body)).await {
+        Err(_) => return Outcome::TooSlow,
+        Ok(Err(outcome)) => return outcome,
+        Ok(Ok(body)) => body,
+    };
+    match judge(&served.receiver, &head.headers, &body) {
+        Delivery::Ping => Outcome::Ping,
+        Delivery::PassedOver => Outcome::PassedOver,
+        Delivery::Malformed(malformed) => Outcome::Malformed(malformed),
+        Delivery::Refused(refusal) => {
+            context.report_refused(served, refusal.to_string(), Instant::now());
+            Outcome::Refused(refusal)
+        }
+        Delivery::Push(meant) if meant.names_no_repository() => Outcome::NoRepository,
+        Delivery::Push(meant) => {
+            let is_meant = |consumer: &_, followed: &_| meant.includes(consumer, followed);
+            match context.pushes.wake(is_meant, Instant::now()) {
+                woken if woken.is_empty() => {
+                    let is_fixed = |consumer: &_, followed: &_| meant.passes_over_fixed(consumer, followed);
+                    Outcome::NobodyWoken { fixed: context.pushes.count(is_fixed) }
+                }
+                woken => Outcome::Woken(woken),
+            }
+        }
+    }
+}
+
+/// A body, for all bytes of which there is room.
+async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> Result<Vec<u8>, Outcome> {
+    let size = body.size_hint();
+    if size.lower() > MAX_BODY as u64 {
+        return Err(Outcome::TooLarge);
+    }
+    let mut bytes = Vec::new();
+    // A length that is said has its room before the first byte, so that bodies that come together do not keep each other
+    // from coming to their ends.
+    let said = size.exact().and_then(|size| usize::try_from(size).ok()).unwrap_or_default();
+    reserve(held, &mut bytes, said)?;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Outcome::Broken)?.into_data() else { continue };
+        let length = bytes.len() + data.len();
+        if length > MAX_BODY {
+            return Err(Outcome::TooLarge);
+        }
+        if length > held.bytes() {
+            reserve(held, &mut bytes, length.next_multiple_of(STEP))?;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+/// Room for this many bytes of a body.
+fn reserve(held: &mut Held, bytes: &mut Vec<u8>, length: usize) -> Result<(), Outcome> {
+    if !held.grow(length.saturating_sub(held.bytes())) {
+        return Err(Outcome::NoRoom);
+    }
+    bytes.reserve_exact(length - bytes.len());
+    Ok(())
+}
+
+/// Reads the rest of a body and drops it: a client that is still sending when the connection ends misses the answer.
+async fn drain(body: &mut Incoming, (most, within): (usize, Duration)) {
+    let read = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > most {
+                break;
+            }
+        }
+    };
+    let _ = timeout(within, read).await;
+}
+
+fn response(outcome: &Outcome) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(format!("{}\n", outcome.text())));
+    *response.status_mut() = StatusCode::from_u16(outcome.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if matches!(outcome, Outcome::WrongMethod) {
+        headers.insert(header::ALLOW, HeaderValue::from_static("POST"));
+    }
+    if matches!(outcome, Outcome::NotLeading | Outcome::NoRoom) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+    use mainstay_object::Owner;
+
+    /// Reads a body that comes in pieces; its bytes, and those that there was room for.
+    async fn read_in_pieces(room: &Arc<Room>, length: usize, piece: usize) -> Result<(Vec<u8>, usize), Outcome> {
+        let pieces = (0..length / piece).map(|_| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; piece]))));
+        let mut held = room.enter(&Owner::receiver("shop", "web")).ok_or(Outcome::NoRoom)?;
+        let body = read(&mut held, &mut StreamBody::new(stream::iter(pieces))).await?;
+        Ok((body, held.bytes()))
+    }
+
+    #[tokio::test]
+    async fn a_body_in_single_bytes_takes_no_more_room_than_one_in_large_pieces() {
+        let room = Arc::default();
+        for piece in [1, 16 << 10] {
+            let (body, held) = read_in_pieces(&room, MAX_BODY, piece).await.unwrap();
+            assert_eq!((body.len(), held), (MAX_BODY, MAX_BODY), "in pieces of {piece}");
+            assert!(body.capacity() <= held, "{} bytes in pieces of {piece}", body.capacity());
+        }
+        assert_eq!(read_in_pieces(&room, MAX_BODY + 1, 1).await, Err(Outcome::TooLarge));
+    }
+}

@@ -1,0 +1,486 @@
+//! The task of one GitSync: waits until something may have changed, makes an attempt, and reports it.
+//!
+//! Invariant: every attempt ends in a status, on success and on failure alike, written as soon as `urgency` says.
+//! Invariant: waiting costs nothing: no request is made because time passed, but for the ref lookup at the remote.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{Attempt, SyncState};
+use super::context::{Context, Input, SyncFacts};
+use super::decryption::DecryptionSecret;
+use super::outcome::{Outcome, Refused};
+use super::placement::label;
+use super::prevented;
+use super::prune::deletes_objects;
+use super::registry;
+use super::resolve::{Directory, ResolvedSync, confine, depends_on};
+use super::unread;
+use super::urgency::WriteBudget;
+use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
+use mainstay_api::conditions::Reason;
+use mainstay_api::git_sync::GitSyncStatus;
+use mainstay_api::{GitRepository, GitSync};
+use mainstay_cluster::secrets::{Followed, RepositorySecrets, ValueSources};
+use mainstay_engine::managed::{History, Policy};
+use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
+use mainstay_object::Owner;
+use mainstay_object::failure::{Class, caught};
+
+/// Conflicts in a row that are nobody's concern.
+const CONFLICTS: u32 = 5;
+/// Failed attempts after which a message says what is awaited.
+const AWAITED: u32 = 3;
+
+/// Keeps the cluster on one GitSync until it is gone or `stop` is cancelled.
+pub async fn run(context: Arc<Context>, namespace: String, name: String, mut input: Input, stop: CancellationToken) {
+    let owner = Owner::git_sync(&namespace, &name);
+    context.dependencies.enter(&owner);
+    let (place, at) = first_place(&context, &input);
+    let mut task = Task {
+        consumer: Consumer::new(ConsumerKind::GitSync, &namespace, &name),
+        label: label(&namespace, &name),
+        home: Arc::clone(&context),
+        context: Arc::clone(&at),
+        place,
+        kubeconfig: Box::default(),
+        owner,
+        state: SyncState::default(),
+        secrets: RepositorySecrets::default(),
+        values: ValueSources::default(),
+        decryption: DecryptionSecret::default(),
+        outcome: None,
+        failures_in_a_row: 0,
+        rounds: 0,
+        status: None,
+        writes: WriteBudget::default(),
+        grace: None,
+        next_save: None,
+        owed_save: None,
+        failed_writes: 0,
+        facts: SyncFacts::default(),
+        last_seen: None,
+        resolved: None,
+        last_try: None,
+        request: None,
+        next_look: Instant::now(),
+        pushed: None,
+        expired: None,
+        not_before: None,
+        settling: None,
+    };
+    context.enter_at(&at.registry, &task.owner, &namespace, &name);
+    if !Arc::ptr_eq(&at.registry, &context.registry) {
+        // The others of this cluster need not wait for it.
+        context.registry.remove(&task.owner);
+    }
+    if stop.run_until_cancelled(context.registry.completed()).await.is_none() {
+        return;
+    }
+    let mut repositories = context.repositories.listen();
+    let mut host_keys = context.source.host_keys();
+    let (mut at, mut registry, mut drifted) = (Arc::clone(&at), at.registry.listen(), at.writer.notifier(&task.owner));
+    let mut outranked = at.registry.listen_outranked();
+    let mut look_now = context.look_now.subscribe();
+    let mut pushed = context.pushes.subscribe(&task.consumer);
+    let dependencies = context.dependencies.listen(&task.owner);
+    let prevention = context.prevention.listen(&task.owner);
+    let mut last: Option<Arc<GitSync>> = None;
+    loop {
+        let Some(sync) = input.borrow_and_update().clone() else {
+            // It went while nobody could tell when.
+            if let (Some(sync), false) = (last, matches!(task.place, Place::Nowhere))
+                && stop.run_until_cancelled(Box::pin(task.attempt(&sync).farewell(false))).await.is_none()
+            {
+                return;
+            }
+            break;
+        };
+        last = Some(Arc::clone(&sync));
+        context.dependencies.read(&task.owner, &sync, depends_on(&sync));
+        // Whatever woke us, what came at the same time counts too.
+        if registry.has_changed().unwrap_or(false) {
+            registry.mark_unchanged();
+            task.others_changed();
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
+        }
+        if !Arc::ptr_eq(&at, &task.context) {
+            at = Arc::clone(&task.context);
+            (registry, drifted) = (at.registry.listen(), at.writer.notifier(&task.owner));
+            outranked = at.registry.listen_outranked();
+            // The attempt may have gone on while the others there said what it waits for.
+            outranked.mark_changed();
+        }
+        let due = task.due();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = input.changed() => if changed.is_err() { return },
+            // `reconcile` sees whether it was this one's.
+            _ = repositories.changed() => {}
+            _ = registry.changed(), if task.awaits_others() => registry.mark_changed(),
+            _ = outranked.changed() => registry.mark_changed(),
+            _ = look_now.changed() => task.last_seen = None,
+            _ = pushed.changed() => task.pushed = *pushed.borrow_and_update(),
+            _ = host_keys.changed() => task.host_keys_changed(),
+            () = drifted.notified() => task.objects_changed(),
+            () = dependencies.notified() => task.dependencies_changed(),
+            // The status says so.
+            () = prevention.notified() => {}
+            () = Followed::any_changed(task.secrets.iter_mut().chain(task.kubeconfig.iter_mut())) => task.next_look = Instant::now(),
+            () = Followed::any_changed(task.values.iter_mut().chain(task.decryption.iter_mut())) => task.next_look = Instant::now(),
+            () = sleep_until(due.into()) => {}
+        }
+    }
+    task.context.writer.forget_owner(&task.owner);
+    task.context.registry.remove(&task.owner);
+    context.leave(&task.owner);
+    context.set_facts(&task.owner, None);
+    context.source.set_remote(&task.consumer, None);
+    context.pushes.remove(&task.consumer);
+}
+
+/// The task of one GitSync.
+pub(super) struct Task {
+    /// The agent's own cluster.
+    pub(super) home: Arc<Context>,
+    /// The cluster that the objects are in.
+    pub(super) context: Arc<Context>,
+    pub(super) place: Place,
+    /// The Secret that leads to it.
+    pub(super) kubeconfig: Box<FollowedKubeconfig>,
+    pub(super) owner: Owner,
+    pub(super) consumer: Consumer,
+    pub(super) label: Arc<str>,
+    pub(super) state: SyncState,
+    /// The Secrets that the repository names.
+    pub(super) secrets: RepositorySecrets,
+    /// What variables are substituted by comes from these.
+    pub(super) values: ValueSources,
+    /// The Secret with the keys that decrypt.
+    pub(super) decryption: DecryptionSecret,
+    /// How the last attempt ended.
+    pub(super) outcome: Option<Outcome>,
+    pub(super) failures_in_a_row: u32,
+    /// Rounds in a row after which deletions were still under way.
+    pub(super) rounds: u32,
+    /// The status as it is written.
+    pub(super) status: Option<GitSyncStatus>,
+    /// When it may be written again.
+    pub(super) writes: WriteBudget,
+    /// Until when a status that says that objects are not healthy yet is held back, from the first time that it said so.
+    pub(super) grace: Option<Instant>,
+    /// Before this time the inventory is not saved with a status.
+    pub(super) next_save: Option<Instant>,
+    /// When the inventory is saved, which the last status was written without.
+    pub(super) owed_save: Option<Instant>,
+    /// Writes of it in a row that failed.
+    pub(super) failed_writes: u32,
+    /// What metrics say of it.
+    pub(super) facts: SyncFacts,
+    /// What of the GitSync the last attempt was made for.
+    last_seen: Option<Seen>,
+    /// The GitSync as it was read then.
+    resolved: Option<Result<ResolvedSync, Refused>>,
+    /// When the last attempt began.
+    pub(super) last_try: Option<Timestamp>,
+    /// A request that is being acted on.
+    pub(super) request: Option<String>,
+    pub(super) next_look: Instant,
+    /// When the remote is to be looked up because of a push.
+    pub(super) pushed: Option<Instant>,
+    /// A push after which the remote has not been looked up yet: what it answered before does not count.
+    expired: Option<Instant>,
+    /// The server has asked to be left alone until then.
+    pub(super) not_before: Option<Instant>,
+    /// When a changed status is to be written.
+    pub(super) settling: Option<Instant>,
+}
+
+/// The parts of a GitSync whose change makes another attempt worth while.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    uid: Option<String>,
+    generation: Option<i64>,
+    annotations: Option<BTreeMap<String, String>>,
+    deleting: bool,
+    repository: Option<GitRepository>,
+    /// Why the repository is not known.
+    unread: Option<String>,
+}
+
+/// What a task does after a reconcile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It waits for the next one.
+    Wait,
+    /// It ends: the GitSync is gone.
+    Over,
+}
+
+/// Where the objects are of a GitSync that the agent comes to know.
+fn first_place(home: &Arc<Context>, input: &Input) -> (Place, Arc<Context>) {
+    let sync = input.borrow().clone();
+    match sync
+        .filter(|sync| sync.spec.kube_config.is_some() || sync.status.as_ref().is_some_and(|s| s.cluster.is_some()))
+    {
+        None => (Place::Home, Arc::clone(home)),
+        Some(sync) => (Place::Nowhere, nowhere(home, &sync)),
+    }
+}
+
+impl Task {
+    /// What was known of a cluster says nothing about another one.
+    pub(super) fn forget_cluster(&mut self) {
+        self.state = SyncState { rerun: self.state.rerun.take(), ..SyncState::default() };
+        (self.outcome, self.next_save, self.owed_save) = (None, None, None);
+    }
+
+    pub(super) fn attempt<'a>(&'a mut self, sync: &'a GitSync) -> Attempt<'a> {
+        Attempt { context: &self.context, owner: &self.owner, sync, label: &self.label, state: &mut self.state }
+    }
+
+    /// The GitSync as it was read, if it can be.
+    pub(super) fn resolved(&self) -> Option<&ResolvedSync> {
+        self.resolved.as_ref()?.as_ref().ok()
+    }
+
+    /// Whether a host key of the repository was pinned at first use.
+    pub(super) fn is_pinned(&self) -> bool {
+        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
+        repository.and_then(|one| one.status.as_ref()).is_some_and(|status| !status.pinned_host_keys.is_empty())
+    }
+
+    /// Whether anybody on the way to the repository can put another one in its place, and no signature would show it.
+    pub(super) fn is_unprotected(&self) -> bool {
+        let repository = self.last_seen.as_ref().and_then(|seen| seen.repository.as_ref());
+        repository.is_some_and(|one| {
+            one.spec.verify.is_none() && RemoteUrl::parse(&one.spec.url).is_ok_and(|url| url.is_unprotected())
+        })
+    }
+
+    /// A reconcile. One that panics is an attempt that failed.
+    async fn reconcile_or_fail(&mut self, sync: &GitSync) -> Next {
+        let (context, began, at) = (Arc::clone(&self.context), Instant::now(), Timestamp::now());
+        context.count_reconcile();
+        let reconciled = caught(context.liveness.track(self.reconcile(sync))).await;
+        let Err(panicked) = reconciled else { return reconciled.unwrap_or(Next::Wait) };
+        // What was made of the commit may be what it panicked about.
+        (self.state.desired, self.state.settled, self.settling) = (None, None, None);
+        let message = panicked.to_string();
+        let refused = Refused { class: Class::Bug, reason: Reason::InternalError, message, retry_after: None };
+        self.after(sync, Err(refused), at);
+        self.postpone_untried(began);
+        if caught(Box::pin(self.report(sync))).await.is_err() {
+            self.settling = None;
+        }
+        Next::Wait
+    }
+
+    /// One attempt, where there is a reason for it, and its report.
+    async fn reconcile(&mut self, sync: &GitSync) -> Next {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let repository = self.context.repositories.get(namespace, &sync.spec.git_repository);
+        let seen = Seen {
+            uid: sync.metadata.uid.clone(),
+            generation: sync.metadata.generation,
+            annotations: sync.metadata.annotations.clone(),
+            deleting: sync.metadata.deletion_timestamp.is_some(),
+            repository: repository.as_deref().cloned().map(without_bookkeeping),
+            unread: self.context.repositories.problem(namespace, &sync.spec.git_repository),
+        };
+        let changed = self.last_seen.as_ref() != Some(&seen);
+        let now = Instant::now();
+        let retry = self.state.failed.due().is_some_and(|due| due <= now);
+        let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
+        self.expired = pushed.or(self.expired);
+        if changed || retry || pushed.is_some() || self.next_look <= now {
+            self.last_seen = Some(seen);
+            if sync.metadata.deletion_timestamp.is_some() {
+                let next = self.end(sync).await;
+                self.postpone_untried(now);
+                return next;
+            }
+            if changed {
+                self.resolved = Some(ResolvedSync::of(sync));
+            }
+            let began = Timestamp::now();
+            let (is_requested, is_due) = (self.note_request(sync), self.is_due(began));
+            let is_forced = changed || is_requested || is_due;
+            let attempted = self.try_once(sync, repository.as_deref(), is_forced).await;
+            self.after(sync, attempted, began);
+            self.run_again(sync).await;
+            self.want_prevention(sync);
+            self.postpone_untried(now);
+        }
+        self.report(sync).await;
+        Next::Wait
+    }
+
+    /// What applies to its objects from now on, and by whose rights they are read and written.
+    pub(super) fn settle_policy(&mut self, sync: &GitSync) -> Result<(), Refused> {
+        let acts_as = self.context.account(sync)?;
+        let confined = self.context.is_confined(self.owner.resource().namespace());
+        // The rights of those credentials are as those of an account: what it may touch, that cluster says.
+        let by_account = acts_as.is_some() || self.context.is_elsewhere();
+        self.context.registry.update(&self.owner, |row| row.by_account = by_account);
+        let status = sync.status.clone().unwrap_or_default();
+        let suspended = sync.spec.suspended(Timestamp::now()).is_some();
+        let (drift, additions) = (sync.spec.drift, sync.spec.additions);
+        let policy = Policy { drift, additions, suspended, confined, acts_as };
+        let history = History {
+            reverted: status.reverted,
+            last_reverts: status.last_reverts,
+            replaced: status.replaced,
+            last_replacements: status.last_replacements,
+            drifted: status.drifted,
+        };
+        if self.context.writer.set_policy(&self.owner, policy, history) {
+            // What failed with other rights may not fail with these.
+            self.state.failed.retry_all(Instant::now());
+        }
+        if let Some(rules) = self.resolved().map(|resolved| Arc::clone(&resolved.health_rules)) {
+            self.context.writer.set_health_rules(&self.owner, &rules);
+        }
+        let kinds = self.resolved().map(|resolved| resolved.replaced_kinds.clone());
+        if kinds.is_some_and(|kinds| self.context.writer.set_replaced_kinds(&self.owner, kinds)) {
+            self.state.failed.retry_all(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// What is prevented from now on.
+    fn want_prevention(&mut self, sync: &GitSync) {
+        let inventory = self.attempt(sync).inventory();
+        let wanted = prevented::wanted(sync, &self.label, &self.context.rights, inventory.as_deref(), Timestamp::now());
+        if let Some(wanted) = wanted {
+            self.home.prevention.want(&self.owner, wanted);
+        }
+    }
+
+    /// Makes an attempt. `None`: nothing was to do.
+    async fn try_once(
+        &mut self,
+        sync: &GitSync,
+        repository: Option<&GitRepository>,
+        is_forced: bool,
+    ) -> Result<Option<Outcome>, Refused> {
+        (self.state.reading, self.state.readable) = (None, HashSet::new());
+        self.settle_place(sync).await?;
+        let sync = &as_known_in(sync, self.cluster_id(sync)).into_owned();
+        let status = sync.status.clone().unwrap_or_default();
+        let suspended = sync.spec.suspended(Timestamp::now());
+        let confined = self.context.is_confined(self.owner.resource().namespace());
+        self.settle_policy(sync)?;
+        // What it reads by is in its own cluster.
+        let is_elsewhere = self.context.is_elsewhere();
+        let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
+        if self.state.unread.is_none() {
+            // Before anything is kept, and put back.
+            self.set_unread(unread::recalled(&status.unread, &reads_by));
+        }
+        let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();
+        self.context.pushes.set(&self.consumer, followed(sync, url.as_ref().ok().and_then(Option::as_ref)));
+        let branch = url
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map(|url| registry::branch(url, &sync.spec.followed_reference()));
+        self.context.registry.update(&self.owner, |row| {
+            row.branch = branch.or(row.branch.take());
+            row.reads_by = reads_by.clone().into();
+            row.takes_objects = deletes_objects(&sync.metadata);
+        });
+        self.attempt(sync).settle_finalizer().await?;
+        self.attempt(sync).load_inventory().await?;
+        // What is suspended goes on with the mirror that it has.
+        let remote = self.remote(sync, repository).await;
+        if let Ok((remote, _)) = &remote {
+            self.context.source.set_remote(&self.consumer, Some(remote));
+            if let Some(at) = self.expired.take() {
+                self.context.source.expire(remote, at);
+            }
+        }
+        if let Some(until) = suspended {
+            self.context.registry.update(&self.owner, |row| row.suspended = true);
+            self.let_itself_resume(sync);
+            return Ok(Some(Outcome::Suspended { until }));
+        }
+        self.context.registry.update(&self.owner, |row| row.suspended = false);
+        let (remote, trusted) = match remote {
+            Ok(remote) => remote,
+            Err(refused) => return Err(self.cannot_read(sync, &reads_by, refused).await),
+        };
+        let resolved = self.resolved.clone().unwrap_or_else(|| ResolvedSync::of(sync));
+        let resolved = resolved.and_then(|resolved| trusted.map(|()| resolved));
+        let resolved =
+            resolved.and_then(|resolved| if confined { confine(sync).map(|()| resolved) } else { Ok(resolved) });
+        // A lookup that another consumer of the remote made lately will do, unless something asks for a new one.
+        let max_age =
+            if is_forced { Duration::ZERO } else { sync.spec.interval.0.max(Duration::from_secs(1)).mul_f64(0.8) };
+        let (values, keys) = (self.values(sync).await, self.keys(sync).await);
+        let resolved = resolved.and_then(|resolved| values.and(keys).map(|()| resolved));
+        let mut attempt = self.attempt(sync);
+        let attempted = match resolved {
+            Ok(resolved) => attempt.sync(&resolved, &remote, max_age).await,
+            Err(refused) => Err(refused),
+        };
+        if attempted.is_err()
+            && let Ok(directory) = Directory::of(sync)
+        {
+            attempt.keep_what_was_applied(&remote, &directory).await;
+        }
+        match attempted {
+            Ok(outcome) => {
+                self.can_read(sync).await;
+                Ok(outcome)
+            }
+            Err(refused) => Err(self.cannot_read(sync, &reads_by, refused).await),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, refused: &Refused, interval: Duration) {
+        self.back_off(refused, interval);
+        if refused.class == Class::Conflict && self.failures_in_a_row < CONFLICTS {
+            // Someone else wrote first: that says nothing yet.
+            return;
+        }
+        let outcome = refused.outcome();
+        if refused.class == Class::NotReady && self.failures_in_a_row <= AWAITED {
+            // Objects that are created together arrive one after the other: the status says what is awaited, no message
+            // is sent.
+            if self.failures_in_a_row == AWAITED {
+                self.outcome = None;
+                self.emit_failures(&outcome);
+            }
+        } else {
+            self.emit_failures(&outcome);
+        }
+        self.outcome = Some(outcome);
+    }
+}
+
+/// What a push has to name to concern a GitSync.
+fn followed(sync: &GitSync, url: Option<&RemoteUrl>) -> Option<FollowedRemote> {
+    let (url, reference) = (url?.clone(), Reference::parse(&sync.spec.followed_reference()).ok()?);
+    Some(FollowedRemote { repository: sync.spec.git_repository.clone(), url, reference })
+}
+
+/// A GitRepository as far as it matters here.
+fn without_bookkeeping(mut repository: GitRepository) -> GitRepository {
+    repository.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        uid: repository.metadata.uid,
+        ..Default::default()
+    };
+    if let Some(status) = &mut repository.status {
+        status.conditions.clear();
+    }
+    repository
+}

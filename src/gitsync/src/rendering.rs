@@ -1,0 +1,251 @@
+//! The kustomizations and charts of a commit become objects, and stay what they are for as long as what they read stays as
+//! it was; then what is encrypted is decrypted in all objects, and variables are substituted.
+//!
+//! Invariant: a commit that changes nothing of what a kustomization or a chart reads builds nothing, wherever that lies.
+
+use super::attempt::Attempt;
+use super::charts;
+use super::decryption::Which;
+use super::kustomizations::{Built as BuiltOne, Verified};
+use super::outcome::Refused;
+use super::resolve::Directory;
+use super::substitution;
+use mainstay_git::{BaseDir, Entry, Found, Snapshot};
+use mainstay_manifest::render::chart_objects::chart_objects;
+use mainstay_manifest::render::written_out::{read_back, with_metadata, written_out};
+use mainstay_manifest::render::{Built, ChartOptions};
+use mainstay_manifest::{Decoded, Form, Limits};
+use mainstay_object::Digest;
+
+/// Whether a file lies in a directory itself.
+fn is_in(directory: &BaseDir, file: &str) -> bool {
+    file.rsplit_once('/').map_or("", |(parent, _)| parent) == directory.path()
+}
+
+impl Attempt<'_> {
+    /// Builds the kustomizations that were found while a commit was decoded. Their objects and problems join the others.
+    pub(super) async fn build_kustomizations(
+        &mut self,
+        snapshot: &Snapshot,
+        directory: &Directory,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<(), Refused> {
+        let decrypts = limits.decryption.keys().is_some();
+        if std::mem::replace(&mut self.state.decoded_as, (limits.form, decrypts)) != (limits.form, decrypts) {
+            // They are in the other form, or encrypted where nothing is decrypted any more.
+            (self.state.kustomizations, self.state.charts) = Default::default();
+        }
+        let mut before = std::mem::take(&mut self.state.kustomizations);
+        let base_dir = &directory.base_dir;
+        for file in &decoded.kustomizations {
+            let known = before.by_file.remove(file);
+            let kustomize = &self.context.kustomize;
+            let key = known.as_ref().map(|built| built.key);
+            let overlay = directory.overlay.as_ref().filter(|_| is_in(base_dir, file));
+            let rendered =
+                kustomize.build(self.namespace(), snapshot, Built::Kustomization(file, overlay), key).await?;
+            self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
+            let (objects, was) = match (rendered.documents, known) {
+                (None, Some(built)) => (built.objects, Some(built.verified)),
+                (None, None) => continue,
+                (Some(Err(problems)), _) => {
+                    decoded.problems.extend(problems);
+                    continue;
+                }
+                (Some(Ok(documents)), _) => {
+                    let (file, limits) = (file.clone(), limits.clone());
+                    let read = move |_: &Snapshot| mainstay_manifest::decode_rendered(&file, &documents, &limits);
+                    let read = snapshot.blocking(read).await?;
+                    if !read.problems.is_empty() {
+                        let problems = self.rather(snapshot, &rendered.closure.files, read.problems).await?;
+                        decoded.problems.extend(problems);
+                        decoded.objects.extend(read.objects);
+                        continue;
+                    }
+                    (read.objects, None)
+                }
+            };
+            decoded.objects.extend(objects.iter().cloned());
+            let which = Which::of(&Decoded::default(), &objects);
+            let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
+            let verified = verified.unwrap_or_else(|problems| {
+                decoded.problems.extend(problems);
+                // With other keys it is verified again, and not built.
+                Verified::default()
+            });
+            decoded.sealed.extend(verified.sealed.iter().cloned());
+            let built = BuiltOne { key: rendered.key, objects, verified };
+            self.state.kustomizations.by_file.insert(file.clone(), built);
+        }
+        self.state.kustomizations.overlaid = before.overlaid;
+        Ok(())
+    }
+
+    /// Changes what was read and rendered as the GitSync says, unless the kustomization in its directory did that.
+    pub(super) async fn overlay(
+        &mut self,
+        snapshot: &Snapshot,
+        directory: &Directory,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<(), Refused> {
+        let known = self.state.kustomizations.overlaid.take();
+        let base_dir = &directory.base_dir;
+        let is_built = decoded.kustomizations.iter().any(|file| is_in(base_dir, file));
+        let overlay = directory.overlay.as_ref().filter(|_| !is_built && !decoded.objects.is_empty());
+        if let Some(overlay) = overlay {
+            let before = std::mem::take(&mut decoded.objects);
+            let written = written_out(&before);
+            let (kustomize, key) = (&self.context.kustomize, known.as_ref().map(|built| built.key));
+            let built = Built::Objects(base_dir.path(), written, overlay);
+            let rendered = kustomize.build(self.namespace(), snapshot, built, key).await?;
+            self.state.kustomizations.read(base_dir.path(), &rendered.closure.files);
+            let (objects, was) = match (rendered.documents, known) {
+                (None, Some(built)) => (Ok(built.objects), Some(built.verified)),
+                (None, None) => return Ok(()),
+                (Some(Err(problems)), _) => (Err(problems), None),
+                (Some(Ok(documents)), _) => {
+                    let (shown, limits) = (base_dir.to_string(), limits.clone());
+                    let read = move |_: &Snapshot| {
+                        let read = mainstay_manifest::decode_manifests(&shown, &documents, &limits);
+                        if read.problems.is_empty() {
+                            read_back(&read.objects, &before, limits.form)
+                        } else {
+                            Err(read.problems)
+                        }
+                    };
+                    (snapshot.blocking(read).await?, None)
+                }
+            };
+            // Components of the GitSync may read encrypted files, too.
+            let which = Which::of(decoded, objects.as_deref().unwrap_or_default());
+            let verified = self.verified(snapshot, &rendered.closure.files, which, was).await?;
+            match objects {
+                Ok(objects) => {
+                    let verified = verified.unwrap_or_else(|problems| {
+                        decoded.problems.extend(problems);
+                        Verified::default()
+                    });
+                    decoded.objects.clone_from(&objects);
+                    decoded.sealed.extend(verified.sealed.iter().cloned());
+                    self.state.kustomizations.overlaid = Some(BuiltOne { key: rendered.key, objects, verified });
+                }
+                Err(problems) => decoded.problems.extend(problems),
+            }
+        }
+        if let Some(common) = directory.common_metadata.clone() {
+            let (objects, form) = (std::mem::take(&mut decoded.objects), limits.form);
+            match snapshot.blocking(move |_| with_metadata(&objects, &common, form)).await? {
+                Ok(objects) => decoded.objects = objects,
+                Err(problems) => decoded.problems.extend(problems),
+            }
+        }
+        Ok(())
+    }
+
+    /// Renders the charts that were found while a commit was decoded. Their objects and problems join the others.
+    pub(super) async fn render_charts(
+        &mut self,
+        snapshot: &Snapshot,
+        directory: &Directory,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<(), Refused> {
+        let mut before = std::mem::take(&mut self.state.charts);
+        let base_dir = directory.base_dir.path();
+        decoded.problems.extend(charts::misplaced(directory, &decoded.charts));
+        if decoded.charts.is_empty() {
+            return Ok(());
+        }
+        let capabilities = charts::capabilities(&*self.context.writer.cluster().capabilities().await?);
+        let options = ChartOptions {
+            name: self.name().to_owned(),
+            namespace: directory.target_namespace.clone(),
+            helm: directory.helm.clone().unwrap_or_default(),
+        };
+        for file in &decoded.charts {
+            let known = before.by_file.remove(file);
+            let key = known.as_ref().map(|(key, _)| *key);
+            let helm = &self.context.helm;
+            let rendered = helm.render(self.namespace(), snapshot, file, &options, &capabilities, key).await?;
+            let values = rendered.files.values.iter().map(|entry| (entry.path.clone(), entry.clone()));
+            self.state.kustomizations.read(base_dir, &values.collect());
+            let (key, objects) = match (rendered.outputs, known) {
+                (None, Some(known)) => known,
+                (None, None) => continue,
+                (Some(Err(problems)), _) => {
+                    decoded.problems.extend(problems);
+                    continue;
+                }
+                (Some(Ok((outputs, key))), _) => {
+                    let (file, files) = (file.clone(), rendered.files);
+                    let limits = Limits { decryption: limits.decryption.in_chart(), ..limits.clone() };
+                    let hooks = options.helm.hooks;
+                    let read = move |_: &Snapshot| chart_objects(&file, &files, &outputs, hooks, &limits);
+                    match snapshot.blocking(read).await? {
+                        Ok(objects) => (key, objects),
+                        Err(problems) => {
+                            decoded.problems.extend(problems);
+                            continue;
+                        }
+                    }
+                }
+            };
+            decoded.objects.extend(objects.iter().cloned());
+            self.state.charts.by_file.insert(file.clone(), (key, objects));
+        }
+        Ok(())
+    }
+
+    /// How objects are decoded: as they stand in the repository, where variables are to be substituted.
+    pub(super) fn form(&self) -> Form {
+        if self.state.values.is_some() { Form::WithExpressions } else { Form::Final }
+    }
+
+    /// Substitutes the variables in what was decoded, if that is asked for; whether it is.
+    pub(super) async fn substitute(
+        &mut self,
+        snapshot: &Snapshot,
+        limits: &Limits,
+        decoded: &mut Decoded,
+    ) -> Result<bool, mainstay_git::Error> {
+        let Some(values) = self.state.values.clone() else {
+            self.state.with_expressions = Vec::new();
+            return Ok(false);
+        };
+        // What is wrong already would be told twice.
+        if decoded.problems.is_empty() {
+            let (objects, limits) = (std::mem::take(&mut decoded.objects), limits.clone());
+            let substituted = snapshot.blocking(move |_| substitution::with_values(objects, &values, &limits)).await?;
+            (decoded.objects, decoded.problems) = (substituted.objects, substituted.problems);
+            self.state.with_expressions = substituted.with_expressions;
+        }
+        Ok(true)
+    }
+
+    /// A digest of what the cluster is, if a chart that was rendered last asks for that.
+    pub(super) async fn asked_capabilities(&self) -> Result<Option<Digest>, Refused> {
+        if !self.state.charts.ask_the_cluster() {
+            return Ok(None);
+        }
+        let capabilities = self.context.writer.cluster().capabilities().await?;
+        Ok(Some(charts::capabilities(&capabilities).digest()))
+    }
+
+    /// The files outside of `baseDir` that the kustomizations and charts read which were built last, as a commit has them.
+    pub(super) async fn read_outside(&self, snapshot: &Snapshot) -> Result<Vec<Entry>, mainstay_git::Error> {
+        let outside: Vec<String> = self.state.kustomizations.outside.keys().cloned().collect();
+        if outside.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found =
+            move |snapshot: &Snapshot| outside.iter().map(|path| snapshot.at(path)).collect::<Result<Vec<_>, _>>();
+        let found = snapshot.blocking(found).await??;
+        let files = found.into_iter().filter_map(|found| match found {
+            Found::File(entry) => Some(entry),
+            Found::Directory | Found::Other(_) | Found::Nothing => None,
+        });
+        Ok(files.collect())
+    }
+}

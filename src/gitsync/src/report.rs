@@ -1,0 +1,283 @@
+//! Reports an attempt: what a GitSync's status says of it, when that is written, and the messages about what failed.
+//!
+//! Invariant: a request by annotation is answered at once, everything else as `urgency` allows.
+//! Invariant: a status that the server refuses is written less and less often.
+//!
+//! Deliberately absent: what a status says; that is `status`'s.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::conditions;
+use super::contents::Contents;
+use super::context::git_syncs;
+use super::outcome::Outcome;
+use super::reconcile::Task;
+use super::status;
+use super::terminating::TerminatingObjects;
+use super::urgency::{Urgency, urgency};
+use super::whereabouts::Place;
+use mainstay_api::GitSync;
+use mainstay_api::conditions::Type;
+use mainstay_api::git_sync::GitSyncStatus;
+use mainstay_cluster::Part;
+use mainstay_engine::notification::Message;
+use mainstay_engine::prevention;
+
+/// How long a status waits for objects to become healthy before it says that they are not: what is healthy in a moment
+/// needs one write, not two.
+const HEALTH_GRACE: Duration = Duration::from_millis(50);
+/// The same for an agent that has just started and has applied nothing: it has not seen its objects yet.
+const FIRST_LOOK: Duration = Duration::from_millis(700);
+/// Most that it waits so for the first lists of kinds: with hundreds of GitSyncs they take seconds.
+const FIRST_LISTS: Duration = Duration::from_secs(30);
+/// Least time between two saves of the inventory for what changes between commits. It is as large as there are objects.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+/// How often a contended object's cooling is looked at.
+const COOLING: Duration = Duration::from_secs(15);
+
+impl Task {
+    pub(super) fn emit_failures(&self, outcome: &Outcome) {
+        if self.outcome.as_ref() == Some(outcome) {
+            return;
+        }
+        let problems = match outcome {
+            Outcome::Suspended { .. } | Outcome::Waiting { .. } => return,
+            Outcome::Frozen { commit, freeze, .. } => {
+                let held = Message::CommitHeld {
+                    subject: self.owner.clone(),
+                    commit: commit.clone(),
+                    why: conditions::waits(commit, freeze),
+                };
+                self.context.emit(&self.owner, &held);
+                return;
+            }
+            Outcome::Refused { message, .. } => message.lines().map(str::to_owned).collect::<Vec<_>>(),
+            Outcome::Applied { failures, guard, .. } => {
+                let before = match &self.outcome {
+                    Some(Outcome::Applied { failures, .. }) => failures.as_slice(),
+                    _ => &[],
+                };
+                let new = failures.iter().filter(|failure| !before.contains(failure));
+                new.map(|(_, _, f)| format!("{}: {}", f.object, f.message)).chain(guard.clone()).collect()
+            }
+        };
+        if !problems.is_empty() {
+            let commit = self.state.seen.map(|(commit, _)| commit.to_string());
+            let message = Message::Failed { subject: self.owner.clone(), commit, problems };
+            self.context.emit(&self.owner, &message);
+        }
+    }
+
+    /// Writes the status if it changed, as soon as it may be.
+    pub(super) async fn report(&mut self, sync: &GitSync) {
+        self.save_ends(sync).await;
+        let now = Instant::now();
+        if self.owed_save.is_some_and(|due| due <= now) {
+            self.save_changes(sync, now).await;
+        }
+        self.settling = None;
+        if let Some(mut outcome) = self.outcome.clone().or_else(|| self.settled_outcome(sync)) {
+            outcome.began_no_earlier_than(self.unhealthy_since());
+            self.report_outcome(sync, &outcome, now).await;
+        }
+        self.settling = self.settling.into_iter().chain(self.owed_save).min();
+        self.set_facts();
+    }
+
+    async fn report_outcome(&mut self, sync: &GitSync, outcome: &Outcome, now: Instant) {
+        let old = self.status.clone().or_else(|| sync.status.clone()).unwrap_or_default();
+        let (seen, applied) = (self.state.seen, self.state.applied);
+        let attempted = seen.map(|(commit, _)| commit.to_string());
+        let tree = |tree: Option<Contents>| tree.map_or_else(String::new, |tree| tree.to_string());
+        let applied = applied.map(|(commit, id)| (commit.to_string(), tree(id)));
+        let terminating = self.state.terminating.as_ref().map(TerminatingObjects::listed);
+        let summary = self.context.writer.summary(&self.owner);
+        let prevention = match sync.spec.kube_config {
+            Some(_) => Some(prevention::State::Elsewhere),
+            None => self.home.prevention.state(&self.owner),
+        };
+        let facts = status::Facts {
+            generation: sync.metadata.generation,
+            attempted: attempted.as_deref(),
+            reference: self.state.found_at.as_deref(),
+            applied: applied.as_ref().map(|(commit, tree)| (commit.as_str(), tree.as_str())),
+            request: self.request.as_deref(),
+            rerun: self.state.rerun.as_deref(),
+            outcome,
+            summary: &summary,
+            drift: sync.spec.drift,
+            base_dir: &sync.spec.base_dir,
+            wait: sync.spec.wait.then_some(sync.spec.timeout.0),
+            windows: !sync.spec.windows.is_empty(),
+            unprotected: self.is_unprotected(),
+            window_override: self.state.window_override.as_ref(),
+            terminating: terminating.as_ref(),
+            refused_permission: self.state.refused_permission.as_ref().map(|(_, problem)| &**problem),
+            prevent: sync.spec.prevent,
+            prevention: prevention.as_ref(),
+            cluster: self.cluster_id(sync),
+        };
+        let mut new = status::after(&old, &facts, Timestamp::now());
+        if matches!(self.place, Place::Nowhere) {
+            // Nothing is known of the objects: what was is not made up anew.
+            new = GitSyncStatus {
+                observed_generation: new.observed_generation,
+                last_handled_request: new.last_handled_request,
+                conditions: new.conditions,
+                ..old.clone()
+            };
+        }
+        let ready = mainstay_api::conditions::status(&new.conditions, Type::Ready);
+        self.facts.is_ready = ready.is_some_and(|ready| ready.status == "True");
+        let is_applied = matches!(outcome, Outcome::Applied { failures, .. } if failures.is_empty());
+        self.context.dependencies.report(&self.owner, &new, attempted.clone().filter(|_| is_applied));
+        let waits = summary.waits_for_health();
+        self.settling = Self::wake_for(sync, outcome, &new, waits);
+        let urgency = urgency(&old, &new);
+        // A request is answered at once, unless its answer was refused before.
+        let is_asked = self.request.is_some() && self.failed_writes == 0;
+        let Some(due) = self.writes.due(urgency, now) else {
+            self.status = Some(old);
+            self.grace = None;
+            return;
+        };
+        let grace = if waits { self.grace_of(outcome, urgency, (&old, &new), now) } else { now };
+        let due = if is_asked { now } else { due }.max(grace);
+        if due > now {
+            self.settling = Some(self.settling.map_or(due, |at| at.min(due)));
+            return;
+        }
+        self.write_status(sync, &old, new).await;
+    }
+
+    /// Until when the status is held back because objects may be healthy in a moment.
+    fn grace_of(
+        &mut self,
+        outcome: &Outcome,
+        urgency: Urgency,
+        (old, new): (&GitSyncStatus, &GitSyncStatus),
+        now: Instant,
+    ) -> Instant {
+        let waits = matches!(outcome, Outcome::Applied { .. } | Outcome::Frozen { .. });
+        if !waits || urgency != Urgency::Now {
+            return now;
+        }
+        let is_new_agent = self.writes.is_untouched() && self.request.is_none();
+        let is_unseen = is_new_agent && old.applied_commit.is_some() && old.applied_commit == new.applied_commit;
+        let grace = match is_unseen {
+            true if self.context.writer.store().awaits_first_look(&self.owner) => FIRST_LISTS,
+            true => FIRST_LOOK,
+            false => HEALTH_GRACE,
+        };
+        // What is seen ends the wait for it.
+        let until = self.grace.map_or(now + grace, |until| until.min(now + grace));
+        self.grace = Some(until);
+        until
+    }
+
+    /// Writes down at once what has come to its end: whoever collects it may do so at once too.
+    async fn save_ends(&mut self, sync: &GitSync) {
+        let is_urgent = self.context.writer.store().take_urgent(&self.owner);
+        if is_urgent && let Err(refused) = self.attempt(sync).save_inventory().await {
+            tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
+            self.context.writer.store().set_urgent(&self.owner);
+        }
+    }
+
+    /// Since when not all objects are healthy: the timeout of a commit that was healthy once begins anew then.
+    fn unhealthy_since(&mut self) -> Option<Timestamp> {
+        let summary = self.context.writer.summary(&self.owner);
+        let is_healthy = summary.healthy >= summary.objects;
+        self.state.unhealthy_since =
+            if is_healthy { None } else { self.state.unhealthy_since.or_else(|| Some(Timestamp::now())) };
+        self.state.unhealthy_since
+    }
+
+    /// A new agent that found nothing to do says so.
+    fn settled_outcome(&self, sync: &GitSync) -> Option<Outcome> {
+        let applied = self.state.applied.is_some();
+        applied.then(|| Outcome::Applied {
+            failures: self.state.failed.shown(),
+            held: sync.status.as_ref().map(|s| s.held.clone()).unwrap_or_default(),
+            guard: None,
+            pruning: 0,
+            note: None,
+            since: Timestamp::now(),
+        })
+    }
+
+    /// When the status has to be looked at again although nothing happened.
+    fn wake_for(sync: &GitSync, outcome: &Outcome, status: &GitSyncStatus, waits: bool) -> Option<Instant> {
+        let contended = status.conditions.iter().any(|c| c.type_ == "Contended" && c.status == "True");
+        let cooling = contended.then(|| Instant::now() + COOLING);
+        let timeout = match outcome {
+            Outcome::Applied { since, .. } | Outcome::Frozen { since, .. } if sync.spec.wait && waits => {
+                let passed = Timestamp::now().duration_since(*since).unsigned_abs();
+                let left = sync.spec.timeout.0.checked_sub(passed);
+                left.map(|left| Instant::now() + left + Duration::from_millis(100))
+            }
+            _ => None,
+        };
+        cooling.into_iter().chain(timeout).min()
+    }
+
+    async fn write_status(&mut self, sync: &GitSync, old: &GitSyncStatus, new: GitSyncStatus) {
+        self.save_changes(sync, Instant::now()).await;
+        let namespace = sync.metadata.namespace.as_deref();
+        let name = sync.metadata.name.as_deref().unwrap_or_default();
+        let patch = status::patch(old, &new);
+        match self.home.home.patch_merge(&git_syncs(), namespace, name, Part::Status, &patch).await {
+            Ok(_) => {
+                self.status = Some(new);
+                self.grace = None;
+                self.writes.written(Instant::now());
+                self.failed_writes = 0;
+                self.request = None;
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => {
+                tracing::warn!(
+                    sync = self.owner.resource().as_str(),
+                    why = mainstay_object::failure::chain(&error),
+                    "status not written"
+                );
+                self.failed_writes += 1;
+                let delay = error.class().status_delay(self.failed_writes, error.retry_after(), fastrand::f64());
+                let again = Instant::now() + delay;
+                self.writes.refused(again);
+                self.settling = Some(again);
+            }
+        }
+    }
+
+    /// Saves the inventory if what was last applied to an object has changed: one that was created again has another UID.
+    async fn save_changes(&mut self, sync: &GitSync, now: Instant) {
+        self.owed_save = None;
+        if !self.context.writer.store().is_unsaved(&self.owner) {
+            return;
+        }
+        if let Some(next) = self.next_save.filter(|next| *next > now) {
+            self.owed_save = Some(next);
+            return;
+        }
+        self.next_save = Some(now + SAVE_EVERY);
+        if let Err(refused) = self.attempt(sync).save_inventory().await {
+            tracing::warn!(sync = self.owner.resource().as_str(), why = refused.message, "inventory not written");
+        }
+    }
+
+    fn set_facts(&mut self) {
+        let waits = matches!(self.outcome, Some(Outcome::Frozen { .. }));
+        let behind = self
+            .state
+            .seen
+            .filter(|_| !waits)
+            .filter(|(commit, _)| self.state.applied.is_none_or(|(applied, _)| applied != *commit));
+        self.facts.lagging_since = behind.map(|(_, since)| since);
+        self.facts.failed = self.state.failed.len();
+        self.facts.is_suspended = matches!(self.outcome, Some(Outcome::Suspended { .. }));
+        self.context.set_facts(&self.owner, Some(self.facts));
+    }
+}

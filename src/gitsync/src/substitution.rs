@@ -1,0 +1,326 @@
+//! Variables in the decoded objects of a commit become their values: each object in the form in which kustomize prints it, then
+//! read again like any other document.
+//!
+//! Invariant: an object without a `$` is not touched, and costs a look at its bytes.
+//! Invariant: a message names the object, the field and the beginning of the expression, never a value, nothing that a
+//! value of a Secret was put into, and nothing that was encrypted.
+//! Invariant: a value of a Secret, or one that was encrypted, becomes a value of the field in which it is named: no key, no name, no other field. What is
+//! shown of objects is therefore never one.
+//!
+//! Deliberately absent: where values come from (`values`), and the syntax (`render`).
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::values::Values;
+use mainstay_api::names::{ANNOTATION_PREFIX, FLUX_SUBSTITUTE};
+use mainstay_manifest::render::{ExpressionFault, Undefined, may_hold_expressions, normal_form, substitute};
+use mainstay_manifest::{Limits, Problem, read_object, read_value};
+use mainstay_object::{Object, Step, path_text};
+
+const DEFINE: &str = "define it in spec.substitute or in what spec.substituteFrom names, give it a default (`${name:=default}`), \
+    or write `$${` for a plain `${`";
+const WITHHELD: &str = "what it becomes cannot be applied (what is wrong is withheld: it may quote a Secret)";
+const DECRYPTED: &str =
+    "an expression in it cannot be replaced by its value (what is wrong is withheld: the object was encrypted)";
+const FROM_SECRET: &str = "put that value into a ConfigMap or spec.substitute: keys and names are shown everywhere";
+
+/// The objects of a commit with their values.
+#[derive(Debug, Default)]
+pub(super) struct Substituted {
+    /// All of them, in their order.
+    pub(super) objects: Vec<Arc<Object>>,
+    pub(super) problems: Vec<Problem>,
+    /// Those with expressions as they were, to be substituted again.
+    pub(super) with_expressions: Vec<Arc<Object>>,
+}
+
+/// Puts values into objects.
+pub(super) fn with_values(objects: Vec<Arc<Object>>, values: &Values, limits: &Limits) -> Substituted {
+    let mut all = Substituted::default();
+    let until = (limits.clock)().saturating_add(limits.time);
+    for object in objects {
+        if !may_hold_expressions(object.json()) {
+            all.objects.push(object);
+            continue;
+        }
+        if (limits.clock)() > until {
+            let hint = "spread the files over several GitSyncs, each with a baseDir of its own";
+            all.problems.push(Problem::new(
+                object.place.clone(),
+                "timed out while variables were substituted",
+                Some(hint),
+            ));
+            break;
+        }
+        match one(&object, values, limits) {
+            Ok(substituted) => all.objects.extend(substituted),
+            Err(problems) => all.problems.extend(problems),
+        }
+        // What was decrypted is not what was read.
+        if !object.is_from_secret() {
+            all.with_expressions.push(object);
+        }
+    }
+    all
+}
+
+/// An object with its values; `None` if it is left out.
+fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<Object>>, Vec<Problem>> {
+    let problem =
+        |what: String, hint: Option<&str>| Problem::new(object.place.clone(), format!("{}: {what}", object.key), hint);
+    let Value::Object(map) = object.value() else { return Ok(None) };
+    let is_decrypted = object.is_from_secret();
+    let found = if values.are_substituted() && !is_disabled(&map) { text_with_values(&map, values) } else { Ok(None) };
+    let (is_confidential, new) = match found {
+        Err(_) if is_decrypted => return Err(vec![problem(DECRYPTED.to_owned(), Some(DEFINE))]),
+        Err(faults) => return Err(faults.into_iter().map(|(what, hint)| problem(what, hint)).collect()),
+        Ok(None) => (is_decrypted, map),
+        Ok(Some((text, used))) => {
+            let is_confidential = is_decrypted || used.iter().any(|name| values.is_secret(name));
+            let shown = |what: String| if is_confidential { WITHHELD.to_owned() } else { after(&what) };
+            let new = read_value(&text, limits).map_err(|what| vec![problem(shown(what), None)])?;
+            if is_confidential {
+                let (old, new) = (Value::Object(map), Value::Object(new.clone()));
+                let confined = Confined { values, is_decrypted, path: Vec::new() }.check(&old, &new);
+                confined.map_err(|what| vec![problem(what, Some(FROM_SECRET))])?;
+            }
+            (is_confidential, new)
+        }
+    };
+    match read_object(new, &object.place) {
+        Ok(Some(read)) if is_confidential => Ok(Some(Arc::new(Arc::unwrap_or_clone(read).from_secret()))),
+        Ok(read) => Ok(read),
+        Err(_) if is_confidential => Err(vec![problem(WITHHELD.to_owned(), None)]),
+        Err(flaws) => Err(flaws.iter().map(|what| problem(after(what), None)).collect()),
+    }
+}
+
+fn after(what: &str) -> String {
+    format!("after substitution {what}")
+}
+
+/// Whether Flux's label or annotation leaves its variables alone.
+fn is_disabled(map: &Map<String, Value>) -> bool {
+    let in_metadata = |field: &str| map.get("metadata")?.get(field)?.get(FLUX_SUBSTITUTE)?.as_str();
+    ["labels", "annotations"].iter().any(|field| in_metadata(field) == Some("disabled"))
+}
+
+type Faults = Vec<(String, Option<&'static str>)>;
+type Used = std::collections::BTreeSet<String>;
+
+/// The text of an object with its values, and the variables in it; `None` if nothing changes.
+fn text_with_values(map: &Map<String, Value>, values: &Values) -> Result<Option<(String, Used)>, Faults> {
+    let text = normal_form(map);
+    let get = |name: &str| values.get(name);
+    match substitute(&text, &get, values.undefined) {
+        Ok(substituted) if substituted.text == text => Ok(None),
+        Ok(substituted) => Ok(Some((substituted.text, substituted.used))),
+        Err(faults) => {
+            let mut located = Faults::new();
+            let mut path = Vec::new();
+            strings(map, &mut path, &mut |path, string| {
+                let found = substitute(string, &get, values.undefined).err().unwrap_or_default();
+                located.extend(found.into_iter().map(|fault| reported(Some(path), &fault)));
+            });
+            if located.is_empty() {
+                located.extend(faults.iter().map(|fault| reported(None, fault)));
+            }
+            Err(located)
+        }
+    }
+}
+
+fn reported(path: Option<&[Step]>, fault: &ExpressionFault) -> (String, Option<&'static str>) {
+    let at = path.map(|path| format!("{}: ", path_text(path))).unwrap_or_default();
+    (format!("{at}{}: {}", fault.expression, fault.what), Some(DEFINE))
+}
+
+/// Every string and key of a map that may hold an expression, with its path.
+fn strings(map: &Map<String, Value>, path: &mut Vec<Step>, see: &mut dyn FnMut(&[Step], &str)) {
+    for (key, value) in map {
+        path.push(Step::Key(key.clone()));
+        if key.contains('$') {
+            see(path, key);
+        }
+        strings_of(value, path, see);
+        path.pop();
+    }
+}
+
+fn strings_of(value: &Value, path: &mut Vec<Step>, see: &mut dyn FnMut(&[Step], &str)) {
+    match value {
+        Value::Object(map) => strings(map, path, see),
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate() {
+                path.push(Step::Item(number));
+                strings_of(item, path, see);
+                path.pop();
+            }
+        }
+        Value::String(text) if text.contains('$') => see(path, text),
+        _ => {}
+    }
+}
+
+/// Checks that values of Secrets stay where they are named.
+struct Confined<'v> {
+    values: &'v Values,
+    /// Any text that is not shown may have been encrypted.
+    is_decrypted: bool,
+    path: Vec<Step>,
+}
+
+impl Confined<'_> {
+    /// Whether a text names a variable with a value of a Secret.
+    fn is_from_secret(&self, text: &str) -> bool {
+        let get = |name: &str| self.values.get(name);
+        let used = substitute(text, &get, Undefined::Empty).map(|substituted| substituted.used);
+        // What is no expression by itself is one of a text that goes on elsewhere.
+        used.map_or(text.contains('$'), |used| used.iter().any(|name| self.values.is_secret(name)))
+    }
+
+    fn check(&mut self, old: &Value, new: &Value) -> Result<(), String> {
+        match (old, new) {
+            (Value::Object(before), Value::Object(after)) if before.len() == after.len() => {
+                for (key, value) in before {
+                    self.path.push(Step::Key(key.clone()));
+                    let found = self.key(key).and_then(|key| after.get(&key));
+                    let found = found
+                        .ok_or_else(|| self.reported("a key would hold a value of a Secret, or become another"))?;
+                    self.check(value, found)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+                for (number, (old, new)) in before.iter().zip(after).enumerate() {
+                    self.path.push(Step::Item(number));
+                    self.check(old, new)?;
+                    self.path.pop();
+                }
+                Ok(())
+            }
+            (Value::String(text), new)
+                if self.is_from_secret(text) || self.is_decrypted && !self.is_shown() && text.contains('$') =>
+            {
+                if self.is_shown() {
+                    return Err(self.reported("it would hold a value of a Secret"));
+                }
+                let is_one = !matches!(new, Value::Object(_) | Value::Array(_));
+                if is_one { Ok(()) } else { Err(self.reported("a value of a Secret would become a map or a list")) }
+            }
+            (Value::String(text), _) if text.contains('$') => Ok(()),
+            (old, new) if old == new => Ok(()),
+            _ => Err(self.reported("a value of a Secret would change another field than its own")),
+        }
+    }
+
+    /// What a key becomes; `None` if values of a Secret are in it.
+    fn key(&self, key: &str) -> Option<String> {
+        if !key.contains('$') {
+            return Some(key.to_owned());
+        }
+        let get = |name: &str| self.values.get(name);
+        let substituted = substitute(key, &get, Undefined::Empty).ok()?;
+        substituted.used.iter().all(|name| !self.values.is_secret(name)).then_some(substituted.text)
+    }
+
+    /// Whether what is at this path is shown: all of the metadata but labels and annotations, and of these our own.
+    fn is_shown(&self) -> bool {
+        let step = |at: usize| match self.path.get(at) {
+            Some(Step::Key(key)) => &**key,
+            _ => "",
+        };
+        match (step(0), step(1)) {
+            ("metadata", "labels" | "annotations") => step(2).starts_with(ANNOTATION_PREFIX),
+            ("apiVersion" | "kind" | "metadata", _) => true,
+            _ => false,
+        }
+    }
+
+    fn reported(&self, what: &str) -> String {
+        format!("{}: {what}", path_text(&self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use k8s_openapi::ByteString;
+    use serde_json::json;
+
+    use super::*;
+    use mainstay_cluster::secrets::{Contents, Known};
+    use mainstay_manifest::{Form, decode_rendered};
+
+    /// What becomes of a document, with values of the spec and of a Secret.
+    fn check(document: &str) -> String {
+        let spec = json!({
+            "gitRepository": "r", "substitute": {"V": "x", "N": "1", "MAP": "{k: v}", "QUOTE": "\"", "EMPTY": ""},
+            "substituteFrom": [{"kind": "Secret", "name": "s"}],
+        });
+        let secret = [("S", "hunter2"), ("SMAP", "{hunter2: 1}"), ("SQUOTE", "', hunter2: '"), ("SDASH", "- hunter2")];
+        let data = secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
+        let known = Known::Data(Arc::new(Contents { kind: String::new(), data: data.collect() }));
+        let values = Values::of(&serde_json::from_value(spec).unwrap(), &[known]).unwrap().unwrap();
+        let limits = Limits { form: Form::WithExpressions, ..Limits::new(|| Duration::ZERO) };
+        let text = format!("apiVersion: v1\nkind: X\nmetadata: {{name: a}}\n{document}\n");
+        let decoded = decode_rendered("a.yaml", text.as_bytes(), &limits);
+        assert_eq!(decoded.problems, []);
+        let found = with_values(decoded.objects, &values, &limits);
+        if let [problem] = &*found.problems {
+            assert!(!problem.to_string().contains("hunter2"), "{problem}");
+            return problem.what.clone();
+        }
+        let mut value = found.objects[0].value();
+        let map = value.as_object_mut().unwrap();
+        map.retain(|key, _| !["apiVersion", "kind", "metadata"].contains(&&**key));
+        let mark = if found.objects[0].is_confidential() { " (confidential)" } else { "" };
+        format!("{value}{mark}")
+    }
+
+    #[test]
+    fn types_are_inferred_anew() {
+        assert_eq!(
+            check("spec: {a: \"${N}\", b: '${QUOTE}${N}${QUOTE}', c: \"${EMPTY}\"}"),
+            r#"{"spec":{"a":1,"b":"1","c":null}}"#
+        );
+        assert_eq!(check("spec: {a: \"${MAP}\", \"${V}\": 2}"), r#"{"spec":{"a":{"k":"v"},"x":2}}"#);
+        assert_eq!(check("spec: |\n  a ${V}\n   $$ ${V}\n"), r#"{"spec":"a x\n $ x\n"}"#);
+        assert_eq!(check("spec: {a: $(V) $V}"), r#"{"spec":{"a":"$(V) $V"}}"#);
+    }
+
+    #[test]
+    fn what_has_a_value_of_a_secret_is_confidential_and_it_stays_where_it_is_named() {
+        assert_eq!(check("spec: {a: \"x-${S}\"}"), r#"{"spec":{"a":"x-hunter2"}} (confidential)"#);
+        assert_eq!(check("spec: {a: \"${S} x: y\", b: [\"${SMAP}}\"]}"), format!("X a: {WITHHELD}"));
+        assert_eq!(
+            check("spec: {b: [\"${SDASH}\"]}"),
+            "X a: spec.b[0]: a value of a Secret would become a map or a list"
+        );
+        assert_eq!(check("spec: {a: \"${S:0:0}${V}\"}"), r#"{"spec":{"a":"x"}} (confidential)"#);
+        assert_eq!(
+            check("spec: {\"${S}\": 1}"),
+            "X a: spec[\"${S}\"]: a key would hold a value of a Secret, or become another"
+        );
+        assert_eq!(check("spec: {a: \"${SMAP}\"}"), "X a: spec.a: a value of a Secret would become a map or a list");
+        assert_eq!(check("spec: {a: [\"'${SQUOTE}\"]}"), format!("X a: {WITHHELD}"));
+    }
+
+    #[test]
+    fn faults_name_the_field() {
+        assert_eq!(check("spec: {a: [1, \"${W}\"]}"), "X a: spec.a[1]: ${W}: the variable is not defined");
+        assert_eq!(
+            check("spec: {a: \"${V\"}"),
+            "X a: spec.a: ${V: the closing brace is missing, or something is behind the name that no operator begins with"
+        );
+        assert_eq!(
+            check("spec: {a: \"${MAP} x\"}"),
+            "X a: after substitution invalid YAML: while parsing a block mapping, did not find expected key"
+        );
+    }
+}

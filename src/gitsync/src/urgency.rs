@@ -1,0 +1,230 @@
+//! How soon a changed status is written: at once, or when its counters are due.
+//!
+//! Invariant: whatever changes, a status is written at most [`BURST`] times at once, and then at most once per
+//! [`REFILL`]: an object that becomes healthy and unhealthy all the time costs no more.
+//! Invariant: changes of counters alone wait until [`COUNTERS_EVERY`] has passed since the last write.
+//!
+//! Deliberately absent: what a status says (`status`), and writing it (`report`).
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use mainstay_api::conditions::Reason;
+use mainstay_api::git_sync::GitSyncStatus;
+
+/// Least time between the last write and one for counters alone.
+pub(super) const COUNTERS_EVERY: Duration = Duration::from_secs(5);
+/// Writes that may follow each other at once.
+const BURST: u32 = 5;
+/// Time after which one more may.
+const REFILL: Duration = Duration::from_secs(1);
+
+/// How soon a status is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// It is written already.
+    Nothing,
+    /// Only counters and texts changed.
+    Counters,
+    /// Somebody waits for what it says: a commit, readiness, a failure, a first revert.
+    Now,
+}
+
+/// How soon `new` is to be written over `old`.
+pub(super) fn urgency(old: &GitSyncStatus, new: &GitSyncStatus) -> Urgency {
+    if old == new {
+        Urgency::Nothing
+    } else if without_counters(old) == without_counters(new) && !has_first_revert(old, new) {
+        Urgency::Counters
+    } else {
+        Urgency::Now
+    }
+}
+
+/// Whether an object was put back that the written status does not list as put back.
+fn has_first_revert(old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
+    let known = old.last_reverts.iter().map(|revert| &*revert.object).collect::<BTreeSet<_>>();
+    new.last_reverts.iter().any(|revert| !known.contains(&*revert.object))
+}
+
+/// The status without what changes with every step of a rollout and every revert. A field that is added to the status is
+/// urgent unless it is taken out here.
+fn without_counters(status: &GitSyncStatus) -> GitSyncStatus {
+    let mut status = status.clone();
+    (status.objects, status.healthy, status.failed, status.reverted) = (0, 0, 0, 0);
+    status.last_reverts.clear();
+    status.drifted_objects = 0;
+    // Which objects differ is waited for; in what, and until when, is read later.
+    for drifted in &mut status.drifted {
+        let is_absent = drifted.is_absent();
+        drifted.fields.retain(|_| is_absent);
+        (drifted.changes, drifted.who, drifted.next_attempt) = (Vec::new(), String::new(), None);
+    }
+    status.failures.retain(|failure| failure.reason != Reason::Progressing.as_str());
+    for failure in &mut status.failures {
+        failure.message.clear();
+    }
+    for condition in &mut status.conditions {
+        condition.message.clear();
+        condition.last_transition_time.0 = jiff::Timestamp::UNIX_EPOCH;
+    }
+    status
+}
+
+/// How many writes of a status are allowed, and when: a token bucket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WriteBudget {
+    /// When the bucket would be full; in the past, it is.
+    full_at: Option<Instant>,
+    last: Option<Instant>,
+    /// After a write that failed: not before.
+    not_before: Option<Instant>,
+}
+
+impl WriteBudget {
+    /// When a write of this urgency is allowed, not before `now`; `None` if there is nothing to write.
+    pub(super) fn due(&self, urgency: Urgency, now: Instant) -> Option<Instant> {
+        let allowed = match urgency {
+            Urgency::Nothing => return None,
+            Urgency::Counters => self.last.map(|last| last + COUNTERS_EVERY),
+            Urgency::Now => self.full_at.and_then(|full| full.checked_sub(REFILL * (BURST - 1))),
+        };
+        Some(allowed.into_iter().chain(self.not_before).fold(now, Instant::max))
+    }
+
+    /// A write succeeded.
+    pub(super) fn written(&mut self, now: Instant) {
+        self.full_at = Some(self.full_at.map_or(now, |full| full.max(now)) + REFILL);
+        self.last = Some(now);
+        self.not_before = None;
+    }
+
+    /// A write failed; the next one is not made before this time.
+    pub(super) fn refused(&mut self, not_before: Instant) {
+        self.not_before = Some(not_before);
+    }
+
+    /// Whether nothing was written yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.last.is_none() && self.not_before.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+    use mainstay_api::git_sync::{DriftReason, Drifted, Failure, Revert, WHOLE_OBJECT};
+
+    fn ready(status: &str, message: &str) -> Condition {
+        Condition {
+            type_: "Ready".into(),
+            status: status.into(),
+            reason: "Any".into(),
+            message: message.into(),
+            last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+            observed_generation: None,
+        }
+    }
+
+    fn failing(reason: &str, message: &str) -> Failure {
+        Failure { object: "Deployment.apps shop/web".into(), reason: reason.into(), message: message.into() }
+    }
+
+    fn put_back(object: &str, latency_ms: i64) -> Revert {
+        Revert {
+            object: object.into(),
+            fields: vec![],
+            changes: vec![],
+            who: "kubectl-edit".into(),
+            when: Time(jiff::Timestamp::UNIX_EPOCH),
+            latency_ms,
+        }
+    }
+
+    fn drifted(object: &str, fields: &[&str]) -> Drifted {
+        Drifted {
+            object: object.into(),
+            fields: fields.iter().map(|&field| field.into()).collect(),
+            changes: vec![],
+            who: "kubectl-edit".into(),
+            since: Time(jiff::Timestamp::UNIX_EPOCH),
+            reason: DriftReason::Report,
+            next_attempt: None,
+        }
+    }
+
+    fn status() -> GitSyncStatus {
+        GitSyncStatus {
+            applied_commit: Some("c1".into()),
+            objects: 3,
+            reverted: 1,
+            last_reverts: vec![put_back("a", 1)],
+            drifted_objects: 1,
+            drifted: vec![drifted("a", &["data.key"])],
+            failures: vec![failing("Progressing", "0 of 3")],
+            conditions: vec![ready("Unknown", "waiting for web (0 of 3)")],
+            ..GitSyncStatus::default()
+        }
+    }
+
+    fn check(expected: Urgency, change: impl FnOnce(&mut GitSyncStatus)) {
+        let mut new = status();
+        change(&mut new);
+        assert_eq!(urgency(&status(), &new), expected, "{new:?}");
+    }
+
+    #[test]
+    fn counters_and_texts_wait_and_everything_else_does_not() {
+        check(Urgency::Nothing, |_| {});
+        check(Urgency::Counters, |new| new.healthy = 2);
+        check(Urgency::Counters, |new| new.failures[0].message = "1 of 3".into());
+        check(Urgency::Counters, |new| new.failures.push(failing("Progressing", "0 of 1")));
+        check(Urgency::Counters, |new| new.conditions[0].message = "waiting for web (1 of 3)".into());
+        check(Urgency::Counters, |new| {
+            new.reverted = 2;
+            new.last_reverts.insert(0, put_back("a", 2));
+        });
+        check(Urgency::Now, |new| new.applied_commit = Some("c2".into()));
+        check(Urgency::Now, |new| new.conditions[0].status = "True".into());
+        check(Urgency::Now, |new| new.last_handled_request = Some("now".into()));
+        check(Urgency::Now, |new| new.failures.push(failing("RevertFailed", "no")));
+        check(Urgency::Now, |new| new.last_reverts.insert(0, put_back("b", 2)));
+        check(Urgency::Now, |new| new.held.push("Namespace shop".into()));
+        check(Urgency::Now, |new| new.drifted.push(drifted("b", &["data.key"])));
+        check(Urgency::Now, |new| new.drifted.clear());
+        check(Urgency::Now, |new| new.drifted[0].fields = vec![WHOLE_OBJECT.into()]);
+        check(Urgency::Counters, |new| new.drifted[0].fields.push("data.other".into()));
+        check(Urgency::Counters, |new| new.drifted[0].next_attempt = Some(Time(jiff::Timestamp::UNIX_EPOCH)));
+    }
+
+    #[test]
+    fn a_flapping_object_costs_a_burst_and_then_one_write_per_second() {
+        let (start, mut budget) = (Instant::now(), WriteBudget::default());
+        let step = Duration::from_millis(10);
+        let mut writes = [0; 20];
+        for tick in 0..2000 {
+            let now = start + step * tick;
+            if budget.due(Urgency::Now, now) == Some(now) {
+                budget.written(now);
+                writes[(tick / 100) as usize] += 1;
+            }
+        }
+        assert_eq!(writes[0], BURST);
+        assert!(writes[1..].iter().all(|count| *count == 1), "{writes:?}");
+    }
+
+    #[test]
+    fn counters_wait_for_their_time_and_a_refused_write_for_its_backoff() {
+        let (start, mut budget) = (Instant::now(), WriteBudget::default());
+        assert_eq!(budget.due(Urgency::Counters, start), Some(start));
+        budget.written(start);
+        assert_eq!(budget.due(Urgency::Counters, start), Some(start + COUNTERS_EVERY));
+        assert_eq!(budget.due(Urgency::Now, start), Some(start));
+        budget.refused(start + REFILL * 60);
+        assert_eq!(budget.due(Urgency::Now, start), Some(start + REFILL * 60));
+        assert_eq!(budget.due(Urgency::Nothing, start), None);
+        let later = start + REFILL * 100;
+        assert_eq!(budget.due(Urgency::Now, later), Some(later));
+    }
+}

@@ -1,0 +1,136 @@
+//! Where the objects of a GitSync are, as far as that is known, and what the Secret holds that leads there.
+//!
+//! Deliberately absent: going there (`place`), and connecting (`clusters`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::clusters::{Engine, SecretKey};
+use super::context::Context;
+use super::outcome::{Refused, is_usable};
+use mainstay_api::GitSync;
+use mainstay_api::conditions::Reason;
+use mainstay_api::git_sync::GitSyncStatus;
+use mainstay_cluster::secrets::{Contents, Followed, Known, Secrets};
+use mainstay_cluster::{Kubeconfig, PlainHttp};
+
+/// Keys of a Secret with a kubeconfig, in the order of preference.
+const KEYS: [&str; 2] = ["value", "value.yaml"];
+/// Where the objects are.
+pub(super) enum Place {
+    /// In the cluster of the GitSync.
+    Home,
+    /// It is not known yet in which.
+    Nowhere,
+    /// In this one.
+    Elsewhere(Arc<Engine<Context>>),
+}
+
+/// What a kubeconfig says, or what is wrong with it, as the end of a sentence that begins with the name of the Secret.
+type Parsed = Result<Arc<Kubeconfig>, String>;
+
+/// The followed Secret with a kubeconfig; of none by default.
+#[derive(Default)]
+pub(super) struct FollowedKubeconfig {
+    followed: Option<Followed>,
+    /// What it held when it was parsed last, and under which key.
+    parsed: Option<(Arc<Contents>, Option<String>, Parsed)>,
+}
+
+impl FollowedKubeconfig {
+    /// From now on the Secret that a GitSync names is followed, and no other; what its kubeconfig says. `None`: it names none.
+    ///
+    /// # Errors
+    /// It does not exist, cannot be read, or holds no kubeconfig that may be used.
+    pub(super) async fn of(
+        &mut self,
+        secrets: &Secrets,
+        sync: &GitSync,
+        plain: PlainHttp,
+    ) -> Result<Option<(SecretKey, Arc<Kubeconfig>)>, Refused> {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+        let wanted = sync.spec.kube_config.as_ref().map(|config| &config.secret_ref);
+        if self.followed.as_ref().map(Followed::of) != wanted.map(|secret| (namespace, &*secret.name)) {
+            self.followed = wanted.map(|secret| secrets.follow(namespace, &secret.name));
+            self.parsed = None;
+        }
+        let (Some(followed), Some(secret)) = (&mut self.followed, wanted) else { return Ok(None) };
+        let known = followed.known().await;
+        is_usable(&secret.name, "kubeconfig", &known)?;
+        let Known::Data(contents) = known else { return Ok(None) };
+        let is_same =
+            |(before, key, _): &(Arc<Contents>, Option<String>, Parsed)| *before == contents && *key == secret.key;
+        let parsed = match self.parsed.take().filter(is_same) {
+            Some((_, _, parsed)) => parsed,
+            None => parsed(&contents, secret.key.as_deref(), plain).map(Arc::new),
+        };
+        let (_, _, parsed) = self.parsed.insert((contents, secret.key.clone(), parsed));
+        let of = SecretKey { namespace: namespace.to_owned(), name: secret.name.clone(), key: secret.key.clone() };
+        parsed.clone().map(|parsed| Some((of, parsed))).map_err(|why| wrong(&secret.name, &why))
+    }
+
+    /// It, to wait for changes.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
+        self.followed.iter_mut()
+    }
+}
+
+/// The kubeconfig under a key, or under the one that is meant without one.
+pub(super) fn parsed(contents: &Contents, key: Option<&str>, plain: PlainHttp) -> Result<Kubeconfig, String> {
+    let found = match key {
+        Some(key) => contents.data.get(key).map(|value| (key, value)),
+        None => KEYS.iter().find_map(|key| Some((*key, contents.data.get(*key)?))),
+    };
+    let Some((key, value)) = found else {
+        let keys = key.map_or_else(|| KEYS.join(" or "), str::to_owned);
+        return Err(format!("has no key {keys}; put the kubeconfig there"));
+    };
+    Kubeconfig::parse(&value.0, plain).map_err(|why| format!("in {key}: {why}"))
+}
+
+pub(super) fn wrong(name: &str, why: &str) -> Refused {
+    Refused::invalid(Reason::SpecInvalid, format!("Secret {name} (spec.kubeConfig) {why}"))
+}
+
+/// Whether local servers may be spoken to without TLS.
+pub(super) fn plain_http(allows_local: bool) -> PlainHttp {
+    if allows_local { PlainHttp::Allowed } else { PlainHttp::Refused }
+}
+
+/// A GitSync as the cluster with this id knows it (`None`: its own): what its status says of another one does not count.
+pub(super) fn as_known_in<'s>(sync: &'s GitSync, id: Option<&str>) -> Cow<'s, GitSync> {
+    let is_of_it = sync.status.as_ref().is_none_or(|status| status.cluster.as_deref() == id);
+    if is_of_it {
+        return Cow::Borrowed(sync);
+    }
+    let mut sync = sync.clone();
+    sync.status = sync.status.map(|status| GitSyncStatus {
+        applied_commit: None,
+        applied_tree_id: None,
+        objects: 0,
+        held: Vec::new(),
+        held_objects: 0,
+        unread: Vec::new(),
+        terminating: Vec::new(),
+        terminating_objects: 0,
+        drifted: Vec::new(),
+        drifted_objects: 0,
+        frozen: None,
+        ..status
+    });
+    Cow::Owned(sync)
+}
+
+/// Whether there may be objects of a GitSync, by its status.
+pub(super) fn has_objects(sync: &GitSync) -> bool {
+    sync.status.as_ref().is_some_and(|status| {
+        status.applied_commit.is_some() || status.attempted_commit.is_some() || status.objects > 0
+    })
+}
+
+/// The context of a GitSync as long as nothing is known of its cluster but which one it was.
+pub(super) fn nowhere(home: &Context, sync: &GitSync) -> Arc<Context> {
+    let id = sync.status.as_ref().and_then(|status| status.cluster.as_deref());
+    let registry = id.map_or_else(Arc::default, |id| home.clusters.registry(id));
+    Arc::new(home.elsewhere(home.writer.clone(), registry, None))
+}

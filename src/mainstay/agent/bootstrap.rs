@@ -1,0 +1,223 @@
+//! Creates the GitRepository and the GitSyncs that `mainstay install` asks for.
+//!
+//! `kubectl apply` refuses objects of kinds that it has just been told of, so they come in a ConfigMap of the agent's
+//! namespace, and the agent applies them once their kinds are served.
+//!
+//! Invariant: each object of each content of the ConfigMap is applied once, also if others are refused and tried again; what was
+//! deleted or changed afterwards stays so.
+//! Invariant: only GitRepositories and GitSyncs are applied, in the agent's own namespace, and no field is taken from
+//! another manager.
+//!
+//! Deliberately absent: SSH keys (`ssh_keys`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use mainstay_api::names::{BOOTSTRAP, BOOTSTRAP_KEY, BOOTSTRAPPED, BOOTSTRAPPING, INSTALL_MANAGER};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
+use mainstay_object::failure::{Backoff, Class, chain};
+
+/// Wait after objects could not be created: at first they only wait for their kinds, later for a person.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(120));
+/// Maximum number of objects in the ConfigMap.
+const MAX_OBJECTS: usize = 1000;
+
+/// Watches the ConfigMap until `stop`, and creates what it holds.
+pub(super) async fn create(cluster: Cluster, namespace: String, stop: CancellationToken) {
+    let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+    // In a row.
+    let mut failures = 0;
+    let mut progress = Progress::default();
+    loop {
+        let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), BOOTSTRAP));
+        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+            let (WatchEvent::Initial(map) | WatchEvent::Applied(map)) = event else { continue };
+            match carry_out(&cluster, &kind, &namespace, &map, &mut progress).await {
+                Ok(()) => failures = 0,
+                Err(error) if is_final(&error) => {
+                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out; correct it");
+                }
+                Err(error) => {
+                    tracing::warn!(why = chain(&error), "{BOOTSTRAP} is not carried out yet");
+                    failures += 1;
+                    break;
+                }
+            }
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(AGAIN.delay(failures))).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Whether another attempt is of no use. A kind that is not served yet is not found.
+fn is_final(error: &Error) -> bool {
+    error.class() == Class::Invalid && !error.is_not_found()
+}
+
+/// Which objects of a content have been applied.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Digest of the content.
+    content: String,
+    /// Digests of the objects' names.
+    applied: BTreeSet<String>,
+}
+
+impl Progress {
+    /// What is known of the content with this digest, also from earlier agents.
+    fn read(&mut self, content: &str, annotation: Option<&str>) {
+        if self.content != content {
+            *self = Self { content: content.to_owned(), applied: BTreeSet::new() };
+        }
+        let known = annotation.and_then(|text| text.strip_prefix(content)?.strip_prefix(':'));
+        self.applied.extend(known.into_iter().flat_map(|known| known.split(',')).map(str::to_owned));
+    }
+
+    /// As in the annotation.
+    fn write(&self) -> String {
+        let applied: Vec<_> = self.applied.iter().map(String::as_str).collect();
+        format!("{}:{}", self.content, applied.join(","))
+    }
+}
+
+/// Applies all objects that have not been applied; of the errors it is the first that another attempt may mend, or the first.
+async fn carry_out(
+    cluster: &Cluster,
+    maps: &Kind,
+    namespace: &str,
+    map: &Value,
+    progress: &mut Progress,
+) -> Result<(), Error> {
+    let Some(text) = map["data"][BOOTSTRAP_KEY].as_str() else { return Ok(()) };
+    let digest = hex::encode(Sha256::digest(text))[..32].to_owned();
+    let annotations = &map["metadata"]["annotations"];
+    if annotations[BOOTSTRAPPED] == *digest || !map["metadata"]["deletionTimestamp"].is_null() {
+        return Ok(());
+    }
+    progress.read(&digest, annotations[BOOTSTRAPPING].as_str());
+    let before = progress.applied.len();
+    let mut refused: Option<Error> = None;
+    match objects(text, namespace) {
+        Err(why) => tracing::warn!("{BOOTSTRAP} is not carried out: {why}"),
+        Ok(objects) => {
+            for (kind, name, object) in objects {
+                let short = hex::encode(Sha256::digest(format!("{}/{name}", kind.kind)))[..16].to_owned();
+                if progress.applied.contains(&short) {
+                    continue;
+                }
+                match cluster.apply(&kind, Some(namespace), &name, &object, Apply::unforced(INSTALL_MANAGER)).await {
+                    Ok(_) => tracing::info!("{} {namespace}/{name} is as `mainstay install` asks", kind.kind),
+                    Err(error) if error.is_conflict() => {
+                        tracing::warn!(why = chain(&error), "{} {namespace}/{name} stays as it is", kind.kind);
+                    }
+                    Err(error) => {
+                        tracing::warn!(why = chain(&error), "{} {namespace}/{name} is refused", kind.kind);
+                        if refused.as_ref().is_none_or(|first| is_final(first) && !is_final(&error)) {
+                            refused = Some(error);
+                        }
+                        continue;
+                    }
+                }
+                progress.applied.insert(short);
+            }
+        }
+    }
+    let annotations = match &refused {
+        None => json!({BOOTSTRAPPED: digest, BOOTSTRAPPING: null}),
+        Some(_) if progress.applied.len() > before => json!({BOOTSTRAPPING: progress.write()}),
+        Some(_) => Value::Null,
+    };
+    if !annotations.is_null() {
+        let patch = json!({"metadata": {"annotations": annotations}});
+        let written = cluster.patch_merge(maps, Some(namespace), BOOTSTRAP, Part::Main, &patch).await;
+        // What was refused is worth more words.
+        refused = refused.or(written.err());
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+/// The objects, each with its kind and name; all of them, or why none.
+fn objects(text: &str, namespace: &str) -> Result<Vec<(Kind, String, Value)>, String> {
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let mut object = Value::deserialize(document).map_err(|error| error.to_string())?;
+        if object.is_null() {
+            continue;
+        }
+        let kind = match (object["apiVersion"].as_str(), object["kind"].as_str()) {
+            (Some("serverless.kyma-project.io/v1alpha1"), Some("GitRepository")) => {
+                Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", true, false)
+            }
+            (Some("mainstay.dev/v1alpha1"), Some("GitSync")) => {
+                Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
+            }
+            _ => return Err("it may hold GitRepositories and GitSyncs only".to_owned()),
+        };
+        let name = object["metadata"]["name"].as_str().ok_or("an object has no name")?.to_owned();
+        match object["metadata"]["namespace"].as_str() {
+            Some(other) if other != namespace => {
+                return Err(format!("{} {name} is not in the namespace {namespace}", kind.kind));
+            }
+            _ => object["metadata"]["namespace"] = json!(namespace),
+        }
+        objects.push((kind, name, object));
+        if objects.len() > MAX_OBJECTS {
+            return Err(format!("it holds more than {MAX_OBJECTS} objects"));
+        }
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<&[&str], &str>) {
+        let found = objects(text, "flux");
+        let found = found.map(|all| {
+            let name = |(kind, name, object): &(Kind, String, Value)| {
+                format!("{} {}/{name}", kind.kind, object["metadata"]["namespace"].as_str().unwrap())
+            };
+            all.iter().map(name).collect::<Vec<_>>()
+        });
+        assert_eq!(found, expected.map(|all| all.iter().map(ToString::to_string).collect()).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn what_was_applied_of_a_content_counts_for_that_content_and_for_later_agents() {
+        let mut progress = Progress::default();
+        progress.read("c1", None);
+        progress.applied.insert("a".to_owned());
+        let written = progress.write();
+        progress.read("c1", None);
+        assert_eq!(progress.applied.len(), 1);
+        progress.read("c2", Some(&written));
+        assert!(progress.applied.is_empty(), "of another content");
+        let mut later = Progress::default();
+        later.read("c1", Some(&written));
+        assert!(later.applied.contains("a"));
+    }
+
+    #[test]
+    fn holds_git_repositories_and_git_syncs_of_its_own_namespace_and_nothing_else() {
+        let sync = "apiVersion: mainstay.dev/v1alpha1\nkind: GitSync\nmetadata: {name: a}\n";
+        let repository = "apiVersion: serverless.kyma-project.io/v1alpha1\nkind: GitRepository\nmetadata: {name: r, namespace: flux}\n";
+        check(&format!("---\n{repository}---\n{sync}"), Ok(&["GitRepository flux/r", "GitSync flux/a"]));
+        check("", Ok(&[]));
+        let elsewhere = sync.replace("a}", "a, namespace: shop}");
+        check(&format!("{repository}---\n{elsewhere}"), Err("GitSync a is not in the namespace flux"));
+        let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: x}\n";
+        check(&format!("{sync}---\n{binding}"), Err("it may hold GitRepositories and GitSyncs only"));
+        check("apiVersion: mainstay.dev/v1alpha1\nkind: GitSync\nmetadata: {}\n", Err("an object has no name"));
+        check("just text", Err("it may hold GitRepositories and GitSyncs only"));
+    }
+}

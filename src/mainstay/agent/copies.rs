@@ -1,0 +1,25 @@
+//! Copies the logins of the agent's namespace, once it is known which namespaces get none.
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::notify::Notifier;
+use mainstay_engine::apply::Writer;
+use mainstay_engine::propagation::{Propagated, run};
+
+/// Copies Secrets and ServiceAccounts of `home` until `stop`. Nothing is copied before `excluded` is known: the namespaces that
+/// get no copies.
+pub(super) async fn propagate(
+    home: String,
+    excluded: watch::Receiver<Option<Vec<String>>>,
+    writer: Writer,
+    notifier: Notifier,
+    stop: CancellationToken,
+) {
+    let copying = [Propagated::secrets(), Propagated::service_accounts()].map(|propagated| {
+        let notifier = notifier.clone();
+        let emit = move |event| notifier.publish(event);
+        run(propagated, home.clone(), excluded.clone(), writer.clone(), emit, stop.clone())
+    });
+    futures::future::join_all(copying).await;
+}

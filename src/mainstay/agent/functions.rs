@@ -1,0 +1,139 @@
+//! Watches Functions and runs a task for each, once the cluster serves the kind.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::inputs::REPOSITORIES_WITHIN;
+use super::kept::{Labels, Name};
+use super::notify::Notifier;
+use super::tasks::{Input, Tasks, Work};
+use mainstay_api::Function;
+use mainstay_cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
+use mainstay_engine::apply::Writer;
+use mainstay_engine::drift::Drift;
+use mainstay_function::Context;
+use mainstay_function::observe::SeeChild;
+use mainstay_git::{Consumer, ConsumerKind};
+use mainstay_object::{Owner, is_established};
+
+/// Name of the CustomResourceDefinition of Functions.
+const DEFINITION: &str = "functions.serverless.kyma-project.io";
+
+/// Longest name of an object, in bytes.
+const LONGEST_NAME: usize = 253;
+
+/// Memory of a Function with its task and what is known of its children.
+const EACH: usize = 16 << 10;
+
+/// Watches Functions until `stop`, or until a task panics, and runs a task for each.
+pub(super) async fn follow(
+    context: Arc<Context>,
+    drift: Drift,
+    notifier: Notifier,
+    cluster: Cluster,
+    mut repositories: watch::Receiver<bool>,
+    mut excluded: watch::Receiver<Option<Vec<String>>>,
+    stop: CancellationToken,
+) -> Result<(), JoinError> {
+    // Without the definition there are no Functions.
+    let absent = || context.source.all_registered(ConsumerKind::Function);
+    if !is_defined(DEFINITION, &cluster, absent, &stop).await {
+        return Ok(());
+    }
+    // Every Function follows from the operator's settings, which are known together with this.
+    let _ = stop.run_until_cancelled(excluded.wait_for(Option::is_some)).await;
+    // A Git Function needs its GitRepository, but not every Function does.
+    let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
+    let _ = stop.run_until_cancelled(known).await;
+    // Nor does every Function name a Secret, which must be none of a Receiver.
+    let mut listed = context.secrets.of_receivers().listed();
+    let listed = tokio::time::timeout(REPOSITORIES_WITHIN, listed.wait_for(|listed| *listed));
+    let _ = stop.run_until_cancelled(listed).await;
+    let see_child: Arc<SeeChild> = Arc::new(move |kind, event, shown| drift.see_child(kind, event, shown));
+    let others: JoinSet<()> = context.watches(&see_child, &stop).into_iter().collect();
+    Tasks::new(Functions { context }, notifier, others, stop).run(&cluster).await
+}
+
+struct Functions {
+    context: Arc<Context>,
+}
+
+impl Work for Functions {
+    type Object = Function;
+
+    fn kind(&self) -> Kind {
+        mainstay_function::functions()
+    }
+
+    fn owner(&self, (namespace, name): &Name) -> Owner {
+        Owner::function(namespace, name)
+    }
+
+    fn writer(&self) -> &Writer {
+        &self.context.writer
+    }
+
+    const LABELS: Labels = Labels::Kept;
+
+    const CONDITION: &str = "ConfigurationReady";
+
+    /// Its children take memory, too; its source counts by itself.
+    fn counted(&self, _: usize) -> usize {
+        EACH
+    }
+
+    fn keep(&self, owner: &Owner, function: &mut Function, bytes: usize) -> bool {
+        self.context.keep(owner, function, bytes)
+    }
+
+    fn may_keep(&self, owner: &Owner, bytes: usize) -> bool {
+        self.context.may_keep(owner, bytes)
+    }
+
+    fn see(&self, (namespace, name): &Name, function: Option<&Function>) {
+        let secret = function.and_then(|function| function.spec.own_secret());
+        // No Secret has a longer name.
+        let secret = secret.filter(|secret| secret.len() <= LONGEST_NAME);
+        self.context.secrets.of_functions().set(namespace, name, secret);
+    }
+
+    fn enter(&self, _: &Owner, (namespace, name): &Name) {
+        self.context.source.register(&Consumer::new(ConsumerKind::Function, namespace, name));
+    }
+
+    fn complete(&self) {
+        self.context.secrets.of_functions().set_listed();
+        self.context.source.all_registered(ConsumerKind::Function);
+    }
+
+    fn run(
+        &self,
+        (namespace, name): Name,
+        input: Input<Function>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        mainstay_function::run(Arc::clone(&self.context), namespace, name, input, stop)
+    }
+}
+
+/// Waits until the cluster serves the kind of a CustomResourceDefinition; `absent` is called while that does not exist.
+/// Returns false if `stop` came first.
+pub(super) async fn is_defined(name: &str, cluster: &Cluster, absent: impl Fn(), stop: &CancellationToken) -> bool {
+    let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
+    let mut events = cluster.watch(&definitions, Selection::named(None, name));
+    let mut is_there = false;
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        match event {
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) if is_established(&live) => return true,
+            WatchEvent::Initial(_) | WatchEvent::Applied(_) => is_there = true,
+            WatchEvent::Synced(_) if !is_there => absent(),
+            _ => {}
+        }
+    }
+    false
+}

@@ -1,0 +1,98 @@
+//! Watches GitSyncs, and runs a task for each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::kept::{Labels, Name};
+use super::notify::Notifier;
+use super::tasks::{Input, Tasks, Work};
+use mainstay_api::GitSync;
+use mainstay_cluster::{Cluster, Kind};
+use mainstay_engine::apply::Writer;
+use mainstay_git::{Consumer, ConsumerKind};
+use mainstay_gitsync::Context;
+use mainstay_object::Owner;
+
+/// Maximum wait for the GitRepositories before the first GitSync or Function is reconciled.
+pub(super) const REPOSITORIES_WITHIN: Duration = Duration::from_secs(10);
+
+/// Watches GitSyncs until `stop`, or until a task panics, and runs a task for each. `known` is set once they are
+/// listed.
+pub(super) async fn syncs(
+    context: Arc<Context>,
+    notifier: Notifier,
+    cluster: Cluster,
+    mut repositories: watch::Receiver<bool>,
+    known: watch::Sender<bool>,
+    stop: CancellationToken,
+) -> Result<(), JoinError> {
+    let _ = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known)).await;
+    Tasks::new(Syncs { context, known }, notifier, JoinSet::new(), stop).run(&cluster).await
+}
+
+struct Syncs {
+    context: Arc<Context>,
+    known: watch::Sender<bool>,
+}
+
+impl Work for Syncs {
+    type Object = GitSync;
+
+    fn kind(&self) -> Kind {
+        Kind::custom("mainstay.dev", "v1alpha1", "GitSync", "gitsyncs", true, true)
+    }
+
+    fn owner(&self, (namespace, name): &Name) -> Owner {
+        Owner::git_sync(namespace, name)
+    }
+
+    fn writer(&self) -> &Writer {
+        &self.context.writer
+    }
+
+    /// Nobody knows what it wants: nothing is deleted that it may.
+    fn set_refused(&self, owner: &Owner, (namespace, name): &Name, is_there: bool) {
+        if is_there {
+            self.context.refuse(owner, namespace, name);
+        } else {
+            self.context.leave(owner);
+        }
+    }
+
+    /// Expressions of dependants ask about them.
+    const LABELS: Labels = Labels::Kept;
+
+    /// Registered before any task begins.
+    fn enter(&self, owner: &Owner, (namespace, name): &Name) {
+        self.context.enter(owner, namespace, name);
+        self.context.source.register(&Consumer::new(ConsumerKind::GitSync, namespace, name));
+    }
+
+    /// The last state with a deletionTimestamp and without finalizers.
+    fn deleted(&self, mut last: GitSync) -> Option<GitSync> {
+        last.metadata.deletion_timestamp.get_or_insert_with(|| Time(Timestamp::now()));
+        last.metadata.finalizers = None;
+        Some(last)
+    }
+
+    fn complete(&self) {
+        self.context.source.all_registered(ConsumerKind::GitSync);
+        self.context.set_complete();
+        self.known.send_replace(true);
+    }
+
+    fn run(
+        &self,
+        (namespace, name): Name,
+        input: Input<GitSync>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        mainstay_gitsync::run(Arc::clone(&self.context), namespace, name, input, stop)
+    }
+}

@@ -1,0 +1,133 @@
+//! What is kept in memory of the objects that people make for the agent: GitSyncs, GitRepositories, Functions, Receivers.
+//!
+//! Invariant: annotations, labels and owners that mean nothing here are not kept, nor `managedFields`; what is kept is counted for
+//! the namespace.
+//!
+//! Deliberately absent: what becomes of an object for which there is no memory.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::{Value, json};
+
+use mainstay_api::conditions::Reason;
+use mainstay_api::names::ANNOTATION_PREFIX;
+
+/// Namespace and name.
+pub(super) type Name = (String, String);
+
+/// What is kept of `metadata`, besides our annotations.
+const METADATA: [&str; 9] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "finalizers",
+    "annotations",
+];
+
+/// Whether labels mean something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Labels {
+    /// They are kept.
+    Kept,
+    /// They are not.
+    Dropped,
+}
+
+/// Counted in steps of so many bytes, so that a change of a status needs no memory of its own.
+const STEP: usize = 4 << 10;
+
+/// Takes out of an object what nobody needs here.
+pub(super) fn trim(object: &mut Value, labels: Labels) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    metadata.retain(|name, _| METADATA.contains(&name.as_str()) || labels == Labels::Kept && name == "labels");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|name, _| name.starts_with(ANNOTATION_PREFIX));
+    }
+}
+
+/// Memory that an object takes, about, in bytes.
+pub(super) fn memory(value: &Value) -> usize {
+    let own = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(memory).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, field)| name.len() + memory(field)).sum(),
+        _ => 0,
+    };
+    own + size_of::<Value>()
+}
+
+/// What is counted for an object of this size that is kept so often, besides what each takes.
+pub(super) fn counted(each: usize, copies: usize, bytes: usize) -> usize {
+    (each + copies.saturating_mul(bytes)).next_multiple_of(STEP)
+}
+
+/// What is said where there is no memory for an object.
+pub(super) fn no_memory(bytes: usize) -> String {
+    format!(
+        "the agent has no memory left for this namespace to keep it ({} KiB); delete what the namespace does not need, make it \
+         smaller, or give the agent more memory (limits.memory of its Deployment)",
+        bytes.div_ceil(1 << 10)
+    )
+}
+
+/// The status of an object with this condition, False for want of memory.
+pub(super) fn status_without_memory(live: &Value, condition: &str, bytes: usize, now: Timestamp) -> Value {
+    let known = live.pointer("/status/conditions").cloned().unwrap_or_else(|| json!([]));
+    let mut conditions: Vec<Condition> = serde_json::from_value(known).unwrap_or_default();
+    let old = conditions.iter().position(|known| known.type_ == condition).map(|at| conditions.remove(at));
+    let since = old.filter(|old| old.status == "False").map(|old| old.last_transition_time);
+    conditions.insert(
+        0,
+        Condition {
+            type_: condition.to_owned(),
+            status: "False".to_owned(),
+            reason: Reason::MemoryExhausted.as_str(),
+            message: no_memory(bytes),
+            last_transition_time: since.unwrap_or(Time(now)),
+            observed_generation: live.pointer("/metadata/generation").and_then(Value::as_i64),
+        },
+    );
+    json!({"status": {"conditions": conditions}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_means_nothing_here_takes_no_memory() {
+        let fat = "x".repeat(200 << 10);
+        let mut object = json!({
+            "metadata": {
+                "name": "a", "namespace": "shop", "uid": "1", "labels": {"a": "b"}, "finalizers": ["x"],
+                "annotations": {"mainstay.dev/requestedAt": "now", "kubectl.kubernetes.io/last-applied-configuration": fat},
+                "managedFields": [{"manager": fat}], "ownerReferences": [{"name": fat}], "selfLink": fat,
+            },
+            "spec": {"gitRepository": "a"},
+        });
+        let mut labelled = object.clone();
+        trim(&mut object, Labels::Dropped);
+        let annotations = json!({"mainstay.dev/requestedAt": "now"});
+        let metadata =
+            json!({"name": "a", "namespace": "shop", "uid": "1", "finalizers": ["x"], "annotations": annotations});
+        assert_eq!(object, json!({"metadata": metadata, "spec": {"gitRepository": "a"}}));
+        assert!(memory(&object) < 1000);
+        trim(&mut labelled, Labels::Kept);
+        assert_eq!(labelled["metadata"]["labels"], json!({"a": "b"}));
+    }
+
+    #[test]
+    fn other_conditions_stay() {
+        let known = json!({"type": "Healthy", "status": "True", "reason": "Healthy", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let live = json!({"metadata": {"generation": 3}, "status": {"conditions": [known]}});
+        let status = status_without_memory(&live, "Ready", 5000, Timestamp::UNIX_EPOCH);
+        let conditions = &status["status"]["conditions"];
+        assert_eq!((&conditions[0]["reason"], &conditions[1]["type"]), (&json!("MemoryExhausted"), &json!("Healthy")));
+        assert_eq!(conditions[0]["observedGeneration"], 3);
+        assert!(conditions[0]["message"].as_str().unwrap().contains("5 KiB"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Hands each message of the controllers to every sink.
+//!
+//! A sink is one file here and one variant of [`Sink`]. Metrics and the terminal of `mainstay dev` subscribe to the
+//! stream instead, because they live longer or shorter than a leader's term.
+//!
+//! Invariant: no sink blocks.
+
+mod events;
+mod log;
+
+use std::sync::Arc;
+
+use mainstay_cluster::{Cluster, Event, EventWriter, Regarding};
+use mainstay_engine::apply::Announcement;
+use mainstay_engine::notification::Emitter;
+use mainstay_object::Owner;
+
+use events::Events;
+
+/// Where messages go.
+enum Sink {
+    /// The process's log.
+    Log,
+    /// Kubernetes Events about the subject and the object.
+    Events(Events),
+    /// The stream inside the process.
+    Stream(Emitter),
+}
+
+/// Sends messages to all sinks. Clones share them.
+#[derive(Clone)]
+pub(super) struct Notifier {
+    sinks: Arc<[Sink]>,
+    events: Events,
+}
+
+impl Notifier {
+    /// A notifier, and the task that writes its Events.
+    pub(super) fn new(emitter: Emitter, cluster: &Cluster, identity: &str) -> (Self, EventWriter) {
+        let (events, writer) = Events::new(cluster, identity);
+        let sinks = [Sink::Log, Sink::Stream(emitter), Sink::Events(events.clone())];
+        (Self { sinks: sinks.into(), events }, writer)
+    }
+
+    /// Sets or removes the resource behind an owner.
+    pub(super) fn set_subject(&self, owner: &Owner, resource: Option<Regarding>) {
+        self.events.set_subject(owner, resource);
+    }
+
+    /// Removes all resources, for a new term in which they are listed anew.
+    pub(super) fn clear_subjects(&self) {
+        self.events.clear_subjects();
+    }
+
+    /// All GitSyncs and Functions that exist.
+    pub(super) fn subjects(&self) -> Vec<Owner> {
+        self.events.subjects()
+    }
+
+    /// Writes an Event about an object that is no subject.
+    pub(super) fn publish(&self, event: Event) {
+        self.events.publish(event);
+    }
+
+    /// Sends a message to every sink.
+    pub(super) fn notify(&self, announcement: &Announcement<'_>) {
+        for sink in &*self.sinks {
+            match sink {
+                Sink::Log => log::write(announcement.message),
+                Sink::Events(events) => events.write(announcement),
+                Sink::Stream(emitter) => emitter.emit(announcement.message.clone()),
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Writes host keys that are pinned at first use to the status of their GitRepositories, and removes them with the host.
+//!
+//! Invariant: a pin is written only if the GitRepository is still as it was read, so of two keys one is pinned.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::repositories::git_repositories;
+use super::tasks::read;
+use mainstay_api::{GitRepository, GitRepositoryStatus};
+use mainstay_cluster::{Cluster, Error, Kind, Part};
+use mainstay_git::{FirstUse, PinRequest, Repositories, Source};
+use mainstay_object::failure::chain;
+
+/// Writes that others overtake before the connection has to be made once more.
+const ATTEMPTS: usize = 5;
+/// The longest that one pin is written.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Wait after a pin could not be removed.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Pins and forgets keys until `stop`.
+pub(super) async fn keep(
+    mut requests: mpsc::UnboundedReceiver<PinRequest>,
+    source: Source,
+    repositories: Arc<Repositories>,
+    cluster: Cluster,
+    stop: CancellationToken,
+) {
+    let kind = git_repositories();
+    let mut changes = repositories.listen();
+    let (mut for_all, mut superseded) = (source.host_keys(), source.superseded_pins());
+    let mut failed = false;
+    loop {
+        let forget = async || {
+            let stale = repositories.with_stale_pins(&source.host_keys().borrow(), &source.superseded_pins().borrow());
+            forget(&cluster, &kind, stale).await
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some(request) = requests.recv() => {
+                // Who asked has given up: what it was shown may be out of date.
+                if request.answer.is_closed() {
+                    continue;
+                }
+                let writing = timeout(WITHIN, write(&cluster, &kind, &request));
+                let answer = writing.await.unwrap_or_else(|_| Err("the cluster did not answer in time".to_owned()));
+                let FirstUse { namespace, name, host, fingerprint, .. } = &request.first_use;
+                match &answer {
+                    Ok(()) => tracing::info!(repository = %format!("{namespace}/{name}"), host, fingerprint, "pinned a host key at first use"),
+                    Err(why) => tracing::warn!(repository = %format!("{namespace}/{name}"), host, why, "a host key was not pinned"),
+                }
+                // Whoever asked may have gone.
+                let _ = request.answer.send(answer);
+            }
+            Ok(()) = changes.changed() => failed = forget().await,
+            Ok(()) = for_all.changed() => failed = forget().await,
+            Ok(()) = superseded.changed() => failed = forget().await,
+            () = sleep(AGAIN), if failed => failed = forget().await,
+        }
+    }
+}
+
+/// Writes one pin, unless another key is pinned.
+async fn write(cluster: &Cluster, kind: &Kind, request: &PinRequest) -> Result<(), String> {
+    let first_use = &request.first_use;
+    let FirstUse { namespace, name, .. } = first_use;
+    let mut last = String::new();
+    for _ in 0..ATTEMPTS {
+        let live = cluster.get(kind, Some(namespace), name).await.map_err(|error| chain(&error))?;
+        let repository = live.and_then(|live| read::<GitRepository>(live).ok()).ok_or("the GitRepository is gone")?;
+        let Some(status) = mainstay_git::pin(&repository, first_use, Timestamp::now())? else { return Ok(()) };
+        if request.answer.is_closed() {
+            return Err("who asked for it has given up".to_owned());
+        }
+        match patch(cluster, kind, &repository, &status).await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_conflict() => last = chain(&error),
+            Err(error) => return Err(chain(&error)),
+        }
+    }
+    Err(last)
+}
+
+/// Removes what is no longer true. Returns whether that failed and is to be tried again.
+async fn forget(cluster: &Cluster, kind: &Kind, stale: Vec<(Arc<GitRepository>, GitRepositoryStatus)>) -> bool {
+    let mut failed = false;
+    for (repository, status) in stale {
+        match patch(cluster, kind, &repository, &status).await {
+            Ok(()) => {}
+            // The watch shows what has happened.
+            Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) => {
+                let name = repository.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(repository = name, why = chain(&error), "a pinned host key was not removed");
+                failed = true;
+            }
+        }
+    }
+    failed
+}
+
+async fn patch(
+    cluster: &Cluster,
+    kind: &Kind,
+    repository: &GitRepository,
+    status: &GitRepositoryStatus,
+) -> Result<(), Error> {
+    let metadata = &repository.metadata;
+    let list = |all: Value| if all == json!([]) { Value::Null } else { all };
+    let patch = json!({
+        "metadata": {"resourceVersion": metadata.resource_version},
+        "status": {"pinnedHostKeys": list(json!(status.pinned_host_keys)), "conditions": list(json!(status.conditions))},
+    });
+    let name = metadata.name.as_deref().unwrap_or_default();
+    cluster.patch_merge(kind, metadata.namespace.as_deref(), name, Part::Status, &patch).await.map(drop)
+}

@@ -1,0 +1,231 @@
+//! Makes the login and the certificate of the registry in the cluster for the Secret of the agent's namespace that asks for them
+//! by the label [`GENERATE`], and the Secret `serverless-registry-config-default` with the login and the authorities of the
+//! certificates, which is copied to all namespaces. The registry's pod restarts itself when its certificate is replaced.
+//!
+//! Invariant: a login is only ever added to a Secret that holds none, and only if the Secret is still as it was read.
+//! Invariant: a certificate replaces another one only after builds have been told its authority for [`LIFETIMES`]`.announced`.
+//! Invariant: a default Secret that somebody else made is neither written to nor replaced.
+//! Invariant: nothing of a login or a key is logged.
+//!
+//! Deliberately absent: the copies (`propagation`), and the registry itself, which is a Deployment of `mainstay install`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use futures::StreamExt;
+use futures::stream::select;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::tasks::name_of;
+use mainstay_api::names::{AGENT_MANAGER, DEFAULT_REGISTRY_SECRET, GENERATE, REGISTRY_LOGIN};
+use mainstay_cluster::certificate::{self, Certificates, KEYS, Lifetimes, Step};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
+use mainstay_function::registry::{InternalRegistry, SEED_BYTES};
+use mainstay_object::Secret;
+use mainstay_object::failure::{Backoff, chain};
+
+/// Wait after a write: each may be refused, or undone by others.
+const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+/// Without a write for so long, nobody undoes any.
+const PEACE: Duration = Duration::from_secs(600);
+/// Longest wait for a certificate's end without a look, also where clocks are set.
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+/// A build that has begun knows only the authorities of then: it is over, or has reached its deadline, when the next certificate
+/// is served.
+const LIFETIMES: Lifetimes = Lifetimes {
+    valid: Duration::from_secs(90 * 24 * 3600),
+    renew_before: Duration::from_secs(30 * 24 * 3600),
+    announced: Duration::from_secs(3600),
+};
+
+/// Watches the Secret that asks for a login, and the default Secret, until `stop`.
+pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
+    let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+    let asking = Selection::labelled(GENERATE, REGISTRY_LOGIN).within(&namespace);
+    let default = Selection::named(Some(&namespace), DEFAULT_REGISTRY_SECRET);
+    let mut maker = Maker { cluster: &cluster, kind: &kind, asking: None, default: None, due: None };
+    let asked = cluster.watch(&kind, asking).map(|event| (true, event));
+    let made = cluster.watch(&kind, default).map(|event| (false, event));
+    let mut events = select(asked, made);
+    // Writes in a row, and when the next one may be made: what is refused, or changed by others, waits ever longer.
+    let (mut writes, mut last) = (0, Instant::now());
+    loop {
+        let next = (writes > 0).then(|| last + AGAIN.delay(writes));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            Some((is_asking, event)) = events.next() => maker.observe(is_asking, event),
+            () = sleep_until(next.unwrap_or(last)), if next.is_some_and(|next| next > Instant::now()) => {}
+            () = maker.is_due() => {}
+        }
+        if next.is_some_and(|next| next > Instant::now()) {
+            continue;
+        }
+        match maker.perform().await {
+            Ok(Performed::Nothing) => {
+                if last.elapsed() > PEACE {
+                    writes = 0;
+                }
+                continue;
+            }
+            Ok(Performed::Written) => {}
+            // Somebody else has written: the watch shows what.
+            Err(error) if error.is_conflict() || error.is_not_found() => {}
+            Err(error) => {
+                tracing::warn!(why = chain(&error), "the login of the registry in the cluster could not be stored");
+            }
+        }
+        (writes, last) = (writes + 1, Instant::now());
+    }
+}
+
+/// What became of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Performed {
+    /// There was nothing to do.
+    Nothing,
+    /// Something was written.
+    Written,
+}
+
+struct Maker<'a> {
+    cluster: &'a Cluster,
+    kind: &'a Arc<Kind>,
+    /// The Secret that asks.
+    asking: Option<Value>,
+    /// The default Secret, once its list is complete: `Some(None)` if there is none.
+    default: Option<Option<Value>>,
+    /// When the next certificate is made or served.
+    due: Option<Timestamp>,
+}
+
+impl Maker<'_> {
+    fn observe(&mut self, is_asking: bool, event: WatchEvent) {
+        match (event, is_asking) {
+            (WatchEvent::Initial(secret) | WatchEvent::Applied(secret), true) => self.asking = Some(secret),
+            (WatchEvent::Initial(secret) | WatchEvent::Applied(secret), false) => self.default = Some(Some(secret)),
+            (WatchEvent::Deleted(_), true) => self.asking = None,
+            (WatchEvent::Deleted(_), false) => self.default = Some(None),
+            (WatchEvent::Synced(_), false) => _ = self.default.get_or_insert(None),
+            _ => {}
+        }
+    }
+
+    /// Waits until a certificate is due.
+    async fn is_due(&self) {
+        let Some(due) = self.due else { return std::future::pending().await };
+        let wait = Duration::try_from(due.duration_since(Timestamp::now())).unwrap_or_default();
+        sleep(wait.clamp(Duration::from_secs(1), LOOK_EVERY)).await;
+    }
+
+    async fn perform(&mut self) -> Result<Performed, Error> {
+        let Some(asking) = self.asking.as_ref().filter(|asking| asking["metadata"]["deletionTimestamp"].is_null())
+        else {
+            return Ok(Performed::Nothing);
+        };
+        let registry = match InternalRegistry::read(asking) {
+            Ok(registry) => registry,
+            Err(problem) => {
+                let name = asking["metadata"]["name"].as_str().unwrap_or_default();
+                tracing::warn!(secret = name, %problem, "no login for the registry in the cluster");
+                return Ok(Performed::Nothing);
+            }
+        };
+        let (missing, authorities) = match lacking(&registry, asking) {
+            Ok(Lacking { data, authorities, due }) => {
+                self.due = due;
+                (data, authorities)
+            }
+            Err(why) => {
+                tracing::error!(why, "no login or certificate is made for the registry in the cluster");
+                return Ok(Performed::Nothing);
+            }
+        };
+        if !missing.is_empty() {
+            let Some((namespace, name)) = name_of(asking) else { return Ok(Performed::Nothing) };
+            let version = &asking["metadata"]["resourceVersion"];
+            let patch = json!({"metadata": {"resourceVersion": version}, "data": missing});
+            self.cluster.patch_merge(self.kind, Some(&namespace), &name, Part::Main, &patch).await?;
+            tracing::info!(secret = name, "made a login or a certificate for the registry in the cluster");
+            // The watch shows it.
+            return Ok(Performed::Written);
+        }
+        let (Some(live), Some(wanted)) = (&self.default, registry.default_secret(asking, authorities.as_deref()))
+        else {
+            return Ok(Performed::Nothing);
+        };
+        let is_ours = |live: &Value| {
+            let entries = live["metadata"]["managedFields"].as_array();
+            entries.into_iter().flatten().any(|e| e["manager"] == AGENT_MANAGER && e["operation"] == "Apply")
+        };
+        if live.as_ref().is_some_and(|live| {
+            !is_ours(live) || (holds(live, &wanted) && live["data"]["ca.crt"] == wanted["data"]["ca.crt"])
+        }) {
+            return Ok(Performed::Nothing);
+        }
+        let namespace = wanted["metadata"]["namespace"].as_str();
+        // What is ours is put back; what somebody has made since then is not merged into.
+        let how = if live.is_some() { Apply::forced(AGENT_MANAGER) } else { Apply::unforced(AGENT_MANAGER) };
+        let stored = self.cluster.apply(self.kind, namespace, DEFAULT_REGISTRY_SECRET, &wanted, how).await?;
+        self.default = Some(Some(stored));
+        Ok(Performed::Written)
+    }
+}
+
+/// What the Secret that asks is to be given.
+struct Lacking {
+    /// Its new data; null for what is to go.
+    data: BTreeMap<&'static str, Value>,
+    /// What builds are to trust, as PEM; `None` for plain HTTP.
+    authorities: Option<String>,
+    /// When there is more to do.
+    due: Option<Timestamp>,
+}
+
+/// Makes what the Secret lacks that asks.
+fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, String> {
+    let mut seed = [0; SEED_BYTES];
+    SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
+    let login = registry.missing(&Secret::new(seed)).unwrap_or_default();
+    let mut data: BTreeMap<_, _> = login.into_iter().map(|(key, value)| (key, json!(value))).collect();
+    let Some(names) = registry.names() else { return Ok(Lacking { data, authorities: None, due: None }) };
+    let now = Timestamp::now();
+    let stored: BTreeMap<String, ByteString> = serde_json::from_value(asking["data"].clone()).unwrap_or_default();
+    let stored = stored.into_iter().map(|(key, value)| (key, value.0)).collect();
+    let mut certificates = Certificates::read(&stored);
+    let due = loop {
+        let step = certificates.step(&names, LIFETIMES, now);
+        if let Step::Wait(due) = step {
+            break due;
+        }
+        let made = match step {
+            Step::Begin | Step::Announce => Some(
+                certificate::make("mainstay registry", &names, LIFETIMES.valid, now)
+                    .map_err(|error| error.to_string())?,
+            ),
+            Step::Promote | Step::Wait(_) => None,
+        };
+        certificates = certificates.after(step, || made).ok_or("a certificate is missing")?;
+        let wanted = certificates.write();
+        data.extend(KEYS.map(|key| {
+            (key, wanted.get(key).map_or(Value::Null, |text| BASE64_STANDARD.encode(text.expose()).into()))
+        }));
+    };
+    Ok(Lacking { data, authorities: Some(certificates.bundle(now)), due: Some(due) })
+}
+
+/// Whether an object has everything that is wanted of it.
+fn holds(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| live.get(name).is_some_and(|live| holds(live, wanted)))
+        }
+        (live, wanted) => live == wanted,
+    }
+}

@@ -1,0 +1,235 @@
+//! Watches GitRepositories, and keeps what is needed of them, as far as there is memory for it.
+//!
+//! Invariant: one that is not kept is told in an Event on it, and in the conditions of those that name it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::kept::{self, Labels, Name, memory};
+use super::notify::Notifier;
+use super::rereads::Rereads;
+use super::tasks::{identity_of, name_of, read};
+use mainstay_api::GitRepository;
+use mainstay_cluster::{Kind, Regarding, Selection, WatchEvent};
+use mainstay_engine::apply::{Announcement, Writer};
+use mainstay_engine::managed::Part;
+use mainstay_engine::notification::Message;
+use mainstay_git::Repositories;
+use mainstay_object::Owner;
+use mainstay_object::failure::chain;
+
+/// Memory that what is known of a GitRepository takes besides itself, and how often there is one.
+const EACH: usize = 1 << 10;
+const COPIES: usize = 2;
+/// Each GitSync and Function that names one keeps parts of it: longest memory of a spec, and of all that is kept of one.
+const LONGEST_SPEC: usize = 2 << 10;
+const LONGEST: usize = 8 << 10;
+
+const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 KiB, and all of it 8 KiB without labels and \
+                         foreign annotations";
+const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete what the namespace does not \
+                         need, or give the agent more memory (limits.memory of its Deployment)";
+
+/// How often those are read again for which there was no memory, and how many at most.
+const AGAIN: Duration = Duration::from_secs(30);
+const AT_ONCE: usize = 16;
+/// The wait where there may be more of them.
+const SOON: Duration = Duration::from_secs(1);
+
+/// The kind of GitRepositories.
+pub(super) fn git_repositories() -> Kind {
+    Kind::custom("serverless.kyma-project.io", "v1alpha1", "GitRepository", "gitrepositories", true, true)
+}
+
+/// Watches GitRepositories until `stop`; `known` is set once they are listed.
+pub(super) async fn follow(
+    repositories: Arc<Repositories>,
+    writer: Writer,
+    notifier: Notifier,
+    known: watch::Sender<bool>,
+    stop: CancellationToken,
+) {
+    let kind = Arc::new(git_repositories());
+    let mut events = writer.cluster().watch(&kind, Selection::default());
+    let mut listed = Listed::default();
+    let mut kept = Kept { kind, repositories, writer, notifier, rereads: Rereads::default() };
+    let mut look = Instant::now() + AGAIN;
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep_until(look) => {
+                look = Instant::now() + if kept.reread().await { SOON } else { AGAIN };
+                continue;
+            }
+            event = events.next() => event,
+        };
+        let Some(event) = event else { return };
+        match event {
+            WatchEvent::Begin => listed.begin(),
+            WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
+                let Some(name) = name_of(&value) else { continue };
+                listed.show(&name);
+                kept.set(&name, value);
+            }
+            WatchEvent::Unreadable(value, error) => {
+                let Some(name) = name_of(&value) else { continue };
+                listed.show(&name);
+                kept.set_unreadable(&name, &value, error.cause_text());
+            }
+            WatchEvent::Deleted(value) => {
+                let Some(name) = name_of(&value) else { continue };
+                kept.remove(&name);
+            }
+            WatchEvent::Synced(_) => {
+                let present = listed.end();
+                let gone = kept.repositories.names().into_iter().filter(|name| !present.contains(name));
+                for name in gone.collect::<Vec<_>>() {
+                    kept.remove(&name);
+                }
+                kept.repositories.set_known();
+                known.send_replace(true);
+            }
+            WatchEvent::Failed(error) => {
+                let why = chain(&error);
+                tracing::warn!(why, "GitRepositories cannot be watched");
+                if !*known.borrow() {
+                    // The last known state is the best there is.
+                    kept.repositories.set_unknown(why);
+                }
+            }
+            WatchEvent::Resumed => {}
+        }
+    }
+}
+
+/// What is kept of the GitRepositories.
+struct Kept {
+    kind: Arc<Kind>,
+    repositories: Arc<Repositories>,
+    writer: Writer,
+    notifier: Notifier,
+    rereads: Rereads,
+}
+
+fn owner((namespace, name): &Name) -> Owner {
+    Owner::git_repository(namespace, name)
+}
+
+fn counted(bytes: usize) -> usize {
+    kept::counted(EACH, COPIES, bytes)
+}
+
+impl Kept {
+    fn set(&mut self, name: &Name, mut value: Value) {
+        kept::trim(&mut value, Labels::Dropped);
+        let (bytes, spec) = (memory(&value), value.get("spec").map_or(0, memory));
+        if bytes > LONGEST || spec > LONGEST_SPEC {
+            self.count(name, 0);
+            self.rereads.remove(name);
+            return self.refuse(name, &value, TOO_LARGE);
+        }
+        if !self.count(name, counted(bytes)) {
+            self.count(name, 0);
+            self.rereads.insert(name, bytes, true);
+            return self.refuse(name, &value, NO_MEMORY);
+        }
+        self.rereads.remove(name);
+        let identity = identity_of(&value);
+        match read::<GitRepository>(value) {
+            Ok(repository) => self.repositories.set(&name.0, &name.1, Some(repository)),
+            Err(why) => self.set_unreadable(name, &identity, why),
+        }
+    }
+
+    /// One that cannot be read has no spec.
+    fn set_unreadable(&mut self, name: &Name, value: &Value, cause: String) {
+        self.count(name, 0);
+        self.rereads.remove(name);
+        self.repositories.set_unreadable(&name.0, &name.1, cause.clone());
+        self.announce(name, value, &Message::Unreadable { subject: owner(name), object: None, cause });
+    }
+
+    fn count(&self, name: &Name, bytes: usize) -> bool {
+        self.writer.keep_in_memory(&owner(name), Part::Resource, bytes)
+    }
+
+    fn refuse(&self, name: &Name, value: &Value, why: &'static str) {
+        if self.repositories.set_unreadable(&name.0, &name.1, why.to_owned()) {
+            self.announce(name, value, &Message::NotKept { subject: owner(name), why: why.to_owned() });
+        }
+    }
+
+    fn announce(&self, name: &Name, value: &Value, message: &Message) {
+        let owner = owner(name);
+        let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+        let object = Regarding { key: owner.key(), api_version: self.kind.api_version(), uid };
+        self.notifier.notify(&Announcement { owner: &owner, object: Some(object), message });
+    }
+
+    fn remove(&mut self, name: &Name) {
+        self.count(name, 0);
+        self.rereads.remove(name);
+        self.repositories.set(&name.0, &name.1, None);
+    }
+
+    /// Reads some again for which there may be memory now. Whether there may be more of them.
+    async fn reread(&mut self) -> bool {
+        let writer = &self.writer;
+        let may_keep = |name: &Name, bytes| writer.may_keep_in_memory(&owner(name), Part::Resource, counted(bytes));
+        let names = self.rereads.next(AT_ONCE, may_keep);
+        for name in &names {
+            match self.writer.cluster().get(&self.kind, Some(&name.0), &name.1).await {
+                Ok(Some(live)) => self.set(name, live),
+                // The watch shows that it is gone.
+                Ok(None) => {}
+                Err(error) => tracing::debug!(why = chain(&error), "not read again"),
+            }
+        }
+        names.len() == AT_ONCE
+    }
+}
+
+/// What a list that is under way has shown so far.
+#[derive(Debug, Default)]
+struct Listed(Option<HashSet<Name>>);
+
+impl Listed {
+    fn begin(&mut self) {
+        self.0 = Some(HashSet::new());
+    }
+
+    /// What changes after the list counts for nothing.
+    fn show(&mut self, name: &Name) {
+        if let Some(shown) = &mut self.0 {
+            shown.insert(name.clone());
+        }
+    }
+
+    fn end(&mut self) -> HashSet<Name> {
+        self.0.take().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_leave_nothing_behind() {
+        let (mut listed, name) = (Listed::default(), ("shop".to_owned(), "web".to_owned()));
+        listed.begin();
+        listed.show(&name);
+        assert_eq!(listed.end(), HashSet::from([name.clone()]));
+        for _ in 0..100_000 {
+            listed.show(&name);
+        }
+        assert!(listed.0.is_none(), "nothing is listed");
+    }
+}

@@ -1,0 +1,576 @@
+//! Wires the components together and runs them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::error::Error;
+use super::listening::{Admit, Receive};
+use super::metrics::Metrics;
+use super::notify::Notifier;
+use super::shown::{Shown, gauges};
+use super::{
+    api_rules, bootstrap, copies, functions, health, host_keys, inputs, installation, leader_label, operator_settings,
+    pins, receivers, registry_login, repositories, retention, ssh_keys,
+};
+use mainstay_api::names::LEASE;
+use mainstay_cluster::listener::Limits;
+use mainstay_cluster::liveness::Liveness;
+use mainstay_cluster::secrets::Secrets;
+use mainstay_cluster::{Cluster, Elector, Leadership, Timing};
+use mainstay_engine::apply::{Announcement, Writer};
+use mainstay_engine::drift::Drift;
+use mainstay_engine::notification::Emitter;
+use mainstay_engine::prevention;
+use mainstay_function::admission::{self, Admission, Registration};
+use mainstay_function::bindings::{self, Bindings};
+use mainstay_git::{Pushes, Repositories, SharedHostKeys, Source};
+use mainstay_gitsync::receiver::{self, Deliveries};
+use mainstay_gitsync::{Begun, Context, Rights};
+use mainstay_manifest::render::{Helm, Kustomize};
+use mainstay_object::failure::{Backoff, chain};
+
+/// Directory below that of the mirrors in which kustomizations are built and charts rendered.
+const RENDERED: &str = "render";
+
+/// The agent's settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The agent's own namespace: its Lease, and the GitSyncs that may apply everything.
+    pub namespace: String,
+    /// Further namespaces whose GitSyncs may apply everything.
+    pub allow_namespaces: Vec<String>,
+    /// Name of the ServiceAccount by whose rights GitSyncs of other namespaces act that name none; `None`: they are confined to
+    /// their own namespace.
+    pub default_service_account: Option<String>,
+    /// The agent's identity in the Lease.
+    pub identity: String,
+    /// The pod that this is; labelled while it leads and receives deliveries.
+    pub pod: Option<String>,
+    /// Address for health and metrics.
+    pub listen: Option<SocketAddr>,
+    /// Where deliveries of webhooks come in, if anywhere.
+    pub receive: Option<Receive>,
+    /// Where the API server asks about writes, if anywhere.
+    pub admit: Option<Admit>,
+    /// Limits for clients of health, metrics and webhooks.
+    pub limits: Limits,
+    /// Git.
+    pub source: mainstay_git::Settings,
+    /// Functions.
+    pub functions: mainstay_function::Settings,
+    /// The hosts of APIRules.
+    pub exposure: mainstay_exposure::Settings,
+    /// Whether the agent must hold the Lease to act.
+    pub elect: bool,
+    /// How long a component may make no progress before `/healthz` fails:
+    /// [`STUCK_AFTER`](mainstay_cluster::liveness::STUCK_AFTER), except in tests.
+    pub stuck_after: Duration,
+    /// Memory that the process may have, in bytes: three tenths of it are for what is kept for GitSyncs and Functions.
+    pub memory: usize,
+    /// Makes the agent poll every remote at once.
+    pub nudge: Nudge,
+    /// In which time each managed object is audited once; 0: none is.
+    pub audit: Duration,
+    /// The directory that is shared with the container in which kustomizations and charts are rendered; `None` renders them here.
+    pub renderer: Option<PathBuf>,
+}
+
+/// In which time each managed object is audited once, by default.
+pub const AUDIT: Duration = Duration::from_secs(3600);
+
+/// Makes the agent poll every remote at once, because a local repository has a new commit.
+#[derive(Clone, Debug, Default)]
+pub struct Nudge(watch::Sender<u64>);
+
+impl Nudge {
+    /// Polls now.
+    pub fn look_now(&self) {
+        self.0.send_modify(|count| *count += 1);
+    }
+}
+
+/// How long the work waits that panicked, before it begins anew.
+const PANICKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
+/// Work that went on for so long begins anew as after its first panic.
+const PANICKED_LATELY: Duration = Duration::from_secs(600);
+
+/// An address that is not known.
+const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+
+/// How Git is read: whoever may write a repository's address in a confined namespace has the agent connect to it.
+fn confined(settings: &Settings) -> mainstay_git::Settings {
+    let mut source = settings.source.clone();
+    let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces);
+    source.egress.unconfined = Some(trusted.cloned().collect());
+    source
+}
+
+/// Runs the agent until `stop`, or until a component fails.
+pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: CancellationToken) -> Result<(), Error> {
+    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+    let (notifier, writer) = Notifier::new(emitter.clone(), &cluster, &settings.identity);
+    let farewell = stop.clone();
+    tasks.spawn(async move {
+        writer.run(farewell).await;
+        Ok(())
+    });
+    // The Lease is released only after the work has stopped, so that no other agent starts before.
+    let worked = CancellationToken::new();
+    let leadership = settings.elect.then(|| {
+        let (elector, leadership) =
+            Elector::new(cluster.clone(), &settings.namespace, LEASE, &settings.identity, Timing::default());
+        let worked = worked.clone();
+        tasks.spawn(async move {
+            elector.run(worked).await;
+            Ok(())
+        });
+        leadership
+    });
+    let (shown, liveness) = (Shown::default(), Liveness::default());
+    let (ready, readiness) = watch::channel(Err("starting".to_owned()));
+    let deliveries = Arc::new(Deliveries::default());
+    if let Some(receive) = &settings.receive {
+        let failed = |cause| Error::Receive { address: receive.address().unwrap_or(UNSPECIFIED), cause };
+        let listener = receive.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
+        let (deliveries, limits, end) = (Arc::clone(&deliveries), settings.limits, stop.clone());
+        tasks.spawn(async move {
+            deliveries.serve(listener, limits, end).await;
+            Ok(())
+        });
+    }
+    let admission = admit(&settings, &cluster, &mut tasks, &stop)?;
+    serve(
+        &settings,
+        &cluster,
+        &emitter,
+        &notifier,
+        &shown,
+        &deliveries,
+        admission,
+        leadership.clone(),
+        readiness,
+        &liveness,
+        &mut tasks,
+        &stop,
+    )
+    .await?;
+    let leading =
+        lead_by_terms(settings, cluster, notifier, leadership, shown, deliveries, liveness, ready, stop.clone());
+    tasks.spawn(async move {
+        let _over = worked.drop_guard();
+        leading.await
+    });
+    // After `stop` the components end by themselves; before, the end of any ends all.
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(Error::Task)??;
+        if !stop.is_cancelled() {
+            stop.cancel();
+        }
+    }
+    Ok(())
+}
+
+/// Answers the API server's questions, whether this agent leads or not.
+fn admit(
+    settings: &Settings,
+    cluster: &Cluster,
+    tasks: &mut JoinSet<Result<(), Error>>,
+    stop: &CancellationToken,
+) -> Result<Option<Arc<Admission>>, Error> {
+    let Some(admit) = &settings.admit else { return Ok(None) };
+    let failed = |cause| Error::Admit { address: admit.address().unwrap_or(UNSPECIFIED), cause };
+    let listener = admit.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
+    let webhooks = Arc::new(Admission::default());
+    let serving = Arc::clone(&webhooks).serve(listener, stop.clone());
+    let namespace = settings.namespace.clone();
+    let following = admission::follow(Arc::clone(&webhooks), cluster.clone(), namespace.clone(), stop.clone());
+    let (judging, base) = (Arc::clone(&webhooks), settings.functions.clone());
+    let set = move |settings| judging.set_settings(settings);
+    let setting = operator_settings::follow_for_webhooks(base, set, cluster.clone(), namespace, stop.clone());
+    tasks.spawn(async move {
+        tokio::join!(serving, following, setting);
+        Ok(())
+    });
+    Ok(Some(webhooks))
+}
+
+#[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
+async fn serve(
+    settings: &Settings,
+    cluster: &Cluster,
+    emitter: &Emitter,
+    notifier: &Notifier,
+    shown: &Shown,
+    deliveries: &Arc<Deliveries>,
+    admission: Option<Arc<Admission>>,
+    leadership: Option<Leadership>,
+    readiness: watch::Receiver<Result<(), String>>,
+    liveness: &Liveness,
+    tasks: &mut JoinSet<Result<(), Error>>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let Some(address) = settings.listen else { return Ok(()) };
+    let listener = TcpListener::bind(address).await.map_err(|cause| Error::Serve { address, cause })?;
+    let (shown, cluster, notifier, deliveries) =
+        (shown.clone(), cluster.clone(), notifier.clone(), Arc::clone(deliveries));
+    let metrics = Arc::new(Metrics::new(move || {
+        gauges(&shown, &cluster, &notifier, &deliveries, admission.as_deref(), leadership.as_ref())
+    }));
+    let (follower, messages, end) = (Arc::clone(&metrics), emitter.subscribe(), stop.clone());
+    tasks.spawn(async move {
+        follower.follow(messages, end).await;
+        Ok(())
+    });
+    let (end, liveness, stuck_after, limits) = (stop.clone(), liveness.clone(), settings.stuck_after, settings.limits);
+    tasks.spawn(async move {
+        let ready = move || readiness.borrow().clone();
+        let alive = move || liveness.check(stuck_after);
+        health::serve(listener, limits, metrics, alive, ready, end).await;
+        Ok(())
+    });
+    Ok(())
+}
+
+/// Leads while this agent holds the Lease; without election, always.
+#[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
+async fn lead_by_terms(
+    settings: Settings,
+    cluster: Cluster,
+    notifier: Notifier,
+    leadership: Option<Leadership>,
+    shown: Shown,
+    deliveries: Arc<Deliveries>,
+    liveness: Liveness,
+    ready: watch::Sender<Result<(), String>>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let lead = async |end: CancellationToken| {
+        let mut panics = 0;
+        loop {
+            let began = Instant::now();
+            let led = lead(&settings, &cluster, &notifier, &shown, &deliveries, &liveness, &ready, end.clone()).await;
+            let Err(error) = led else { return led };
+            if !error.is_panic() {
+                return Err(error);
+            }
+            // All state is rebuilt from the cluster. Nobody else has to do that: they would meet the same defect.
+            panics = if began.elapsed() > PANICKED_LATELY { 1 } else { panics + 1 };
+            tracing::error!(why = chain(&error), "the work begins anew");
+            if end.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await.is_none() {
+                return Ok(());
+            }
+        }
+    };
+    let Some(mut leadership) = leadership else { return lead(stop).await };
+    while !stop.is_cancelled() {
+        // A standby is ready.
+        let _ = ready.send_replace(Ok(()));
+        let Some(Some(term)) = stop.run_until_cancelled(leadership.term()).await else { break };
+        let _ = ready.send_replace(Err("starting to lead".to_owned()));
+        let end = term.ended().child_token();
+        let mut led = pin!(lead(end.clone()));
+        let led = tokio::select! {
+            led = &mut led => led,
+            () = stop.cancelled() => {
+                end.cancel();
+                led.await
+            }
+        };
+        led?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
+async fn lead(
+    settings: &Settings,
+    cluster: &Cluster,
+    notifier: &Notifier,
+    shown: &Shown,
+    deliveries: &Deliveries,
+    liveness: &Liveness,
+    ready: &watch::Sender<Result<(), String>>,
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    let notify = |notifier: &Notifier| {
+        let notifier = notifier.clone();
+        move |announcement: &Announcement<'_>| notifier.notify(announcement)
+    };
+    notifier.clear_subjects();
+    let (writer, follow_ups) = Writer::new(cluster.clone(), liveness.component("reverting drift"), notify(notifier));
+    writer.limit_memory(settings.memory / 10 * 3);
+    let looking = installation::find(cluster, &settings.namespace, settings.pod.as_deref());
+    // Before anything can be deleted.
+    let Some(installed) = stop.run_until_cancelled(looking).await else { return Ok(()) };
+    writer.set_installation(installed);
+    let drift = Drift::new(writer.clone());
+    let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
+    let rights = Rights { trusted, default_service_account: settings.default_service_account.clone() };
+    let source = Source::new(confined(settings));
+    source.set_host_keys(SharedHostKeys::Unknown(None));
+    let repositories = Arc::new(Repositories::default());
+    let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
+    let pushes = Arc::new(Pushes::default());
+    let context = Arc::new(Context::new(
+        writer.clone(),
+        source.clone(),
+        Arc::clone(&repositories),
+        Arc::clone(&secrets),
+        Arc::clone(&pushes),
+        rights,
+        renderers(settings),
+        liveness.component("reconciling GitSyncs"),
+        notify(notifier),
+        other_clusters(writer, notifier.clone(), liveness.clone(), settings.audit, stop.clone()),
+    ));
+    let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+    let watching = Arc::clone(&secrets).run(cluster.clone(), stop.clone());
+    tasks.spawn(async move { watching.await.map_err(Error::Task) });
+    let (end, component, running) = (stop.clone(), liveness.component("the drift loop"), drift.clone());
+    tasks.spawn(async move { component.track_loop(running.run(follow_ups, end)).await.map_err(Error::Drift) });
+    let auditing = drift.clone().audit(settings.audit, stop.clone());
+    tasks.spawn(async move {
+        auditing.await;
+        Ok(())
+    });
+    let following = host_keys::follow(source.clone(), cluster.clone(), settings.namespace.clone(), stop.clone());
+    tasks.spawn(async move {
+        following.await;
+        Ok(())
+    });
+    let pinning =
+        pins::keep(source.host_keys_to_pin(), source.clone(), Arc::clone(&repositories), cluster.clone(), stop.clone());
+    tasks.spawn(async move {
+        pinning.await;
+        Ok(())
+    });
+    let (seen, repositories_known) = watch::channel(false);
+    let repositories_of_functions = seen.subscribe();
+    let (syncs_known, mut known) = watch::channel(false);
+    let watching = repositories::follow(repositories, context.writer.clone(), notifier.clone(), seen, stop.clone());
+    tasks.spawn(async move {
+        watching.await;
+        Ok(())
+    });
+    let preventing = prevention::keep(Arc::clone(&context.prevention), context.writer.clone(), stop.clone());
+    tasks.spawn(async move {
+        preventing.await;
+        Ok(())
+    });
+    let component = liveness.component("the watch of GitSyncs");
+    let following = inputs::syncs(
+        Arc::clone(&context),
+        notifier.clone(),
+        cluster.clone(),
+        repositories_known,
+        syncs_known,
+        stop.clone(),
+    );
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let bound = Arc::new(Bindings::new(liveness.component("reconciling ServiceBindingUsages")));
+    let watching = bindings::watch(Arc::clone(&bound), cluster.clone(), stop.clone());
+    let reporting = bindings::run(Arc::clone(&bound), cluster.clone(), stop.clone());
+    let component = liveness.component("the watch of ServiceBindingUsages");
+    tasks.spawn(async move {
+        component.track_loop(async { tokio::join!(watching, reporting) }).await;
+        Ok(())
+    });
+    let functions = Arc::new(mainstay_function::Context::new(
+        context.writer.clone(),
+        context.source.clone(),
+        Arc::clone(&context.repositories),
+        Arc::clone(&secrets),
+        bound,
+        Arc::clone(&pushes),
+        settings.functions.clone(),
+        liveness.component("reconciling Functions"),
+        notify(notifier),
+    ));
+    let (settings_set, excluded) = watch::channel(None);
+    let following = operator_settings::follow(
+        Arc::clone(&functions),
+        settings_set,
+        notifier.clone(),
+        cluster.clone(),
+        settings.namespace.clone(),
+        stop.clone(),
+    );
+    let home = settings.namespace.clone();
+    let copying = copies::propagate(home, excluded.clone(), context.writer.clone(), notifier.clone(), stop.clone());
+    tasks.spawn(async move {
+        tokio::join!(following, copying);
+        Ok(())
+    });
+    let keeping = retention::keep(
+        Arc::clone(&functions),
+        excluded.clone(),
+        notifier.clone(),
+        Arc::clone(&shown.retention),
+        cluster.clone(),
+        settings.namespace.clone(),
+        stop.clone(),
+    );
+    tasks.spawn(async move {
+        keeping.await;
+        Ok(())
+    });
+    shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
+    let component = liveness.component("the watch of Functions");
+    let following = functions::follow(
+        Arc::clone(&functions),
+        drift,
+        notifier.clone(),
+        cluster.clone(),
+        repositories_of_functions,
+        excluded,
+        stop.clone(),
+    );
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let emit = notify(notifier);
+    let hooks = Arc::new(receiver::Context::new(
+        cluster.clone(),
+        secrets,
+        pushes,
+        settings.receive.as_ref().map(|receive| receive.base.clone()),
+        liveness.component("reconciling Receivers"),
+        move |owner, message| emit(&Announcement { owner, object: None, message }),
+    ));
+    deliveries.set(Some(Arc::clone(&hooks)));
+    if let (Some(pod), Some(_)) = (&settings.pod, &settings.receive) {
+        let labelling = leader_label::keep(cluster.clone(), settings.namespace.clone(), pod.clone(), stop.clone());
+        tasks.spawn(async move {
+            labelling.await;
+            Ok(())
+        });
+    } else if settings.receive.as_ref().is_some_and(|receive| receive.base.known().is_none()) {
+        // An agent that is told its URL may run outside of the cluster, where nothing leads through the Service.
+        tracing::warn!(
+            "the name of this pod is not known, so it gets no label, and deliveries do not arrive through the Service; set \
+             MAINSTAY_POD"
+        );
+    }
+    let component = liveness.component("the watch of Receivers");
+    let following = receivers::follow(hooks, context.writer.clone(), notifier.clone(), cluster.clone(), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let emit = notify(notifier);
+    let exposed = mainstay_exposure::Context::new(
+        context.writer.clone(),
+        settings.exposure.clone(),
+        liveness.component("reconciling APIRules"),
+        move |owner, message| emit(&Announcement { owner, object: None, message }),
+    );
+    let component = liveness.component("the watch of APIRules");
+    let following = api_rules::follow(Arc::new(exposed), notifier.clone(), cluster.clone(), stop.clone());
+    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
+    tasks.spawn(pass_on(nudges, looks, stop.clone()));
+    tasks.spawn(sweep(context.source.clone(), stop.clone()));
+    if let Some(admit) = &settings.admit {
+        let registration = Registration {
+            namespace: settings.namespace.clone(),
+            names: admit.names(&settings.namespace),
+            lifetimes: admit.lifetimes,
+        };
+        let leading = admission::lead(registration, cluster.clone(), stop.clone());
+        tasks.spawn(async move {
+            leading.await;
+            Ok(())
+        });
+    }
+    let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), stop.clone());
+    let login = registry_login::make(cluster.clone(), settings.namespace.clone(), stop.clone());
+    let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), stop.clone());
+    tasks.spawn(async move {
+        tokio::join!(keys, login, installed);
+        Ok(())
+    });
+    let mut announced = false;
+    let result = loop {
+        tokio::select! {
+            () = stop.cancelled() => break Ok(()),
+            changed = known.wait_for(|known| *known), if !announced => {
+                announced = changed.is_ok();
+                let _ = ready.send_replace(Ok(()));
+            }
+            Some(ended) = tasks.join_next() => break ended.map_err(Error::Task).and_then(|ended| ended),
+        }
+    };
+    shown.set(None);
+    deliveries.set(None);
+    // Running tasks are cancelled: every write can be repeated, and none may follow the end of a term.
+    tasks.shutdown().await;
+    result
+}
+
+/// What writes to another cluster and follows drift there, for as long as it is used.
+fn other_clusters(
+    writer: Writer,
+    notifier: Notifier,
+    liveness: Liveness,
+    audit: Duration,
+    stop: CancellationToken,
+) -> impl Fn(Cluster) -> Begun + Send + Sync + 'static {
+    move |cluster| {
+        let component = liveness.component("reverting drift in another cluster");
+        let notifier = notifier.clone();
+        // Events about its objects would be Events about objects that this cluster does not have.
+        let notify = move |said: &Announcement<'_>| notifier.notify(&Announcement { object: None, ..*said });
+        let (writer, follow_ups) = writer.beside(cluster, component, notify);
+        let (drift, over, end) = (Drift::new(writer.clone()), CancellationToken::new(), stop.clone());
+        let ended = over.clone().drop_guard();
+        let running = tokio::spawn(async move {
+            let _ended = ended;
+            let auditing = drift.clone().audit(audit, end.clone());
+            let ran = tokio::select! {
+                ran = drift.run(follow_ups, end) => ran,
+                () = auditing => return,
+            };
+            if let Err(error) = ran {
+                tracing::error!(why = chain(&error), "the work in another cluster begins anew");
+            }
+        });
+        Begun { writer, running: Box::new(AbortOnDropHandle::new(running)), over }
+    }
+}
+
+/// Removes the mirrors that have lost their last consumer since an earlier agent.
+async fn sweep(source: Source, stop: CancellationToken) -> Result<(), Error> {
+    if let Some(mirrors @ 1..) = stop.run_until_cancelled(source.sweep()).await {
+        tracing::info!(mirrors, "removed mirrors of remotes that are not used any more");
+    }
+    stop.cancelled().await;
+    Ok(())
+}
+
+async fn pass_on(
+    mut nudges: watch::Receiver<u64>,
+    looks: [watch::Sender<u64>; 2],
+    stop: CancellationToken,
+) -> Result<(), Error> {
+    while let Some(Ok(())) = stop.run_until_cancelled(nudges.changed()).await {
+        for look in &looks {
+            look.send_modify(|count| *count += 1);
+        }
+    }
+    Ok(())
+}
+
+/// What builds kustomizations and what renders charts: in the renderer, or as they are found on the PATH.
+fn renderers(settings: &Settings) -> (Kustomize, Helm) {
+    let path = std::env::var_os("PATH");
+    let kustomize = match &settings.renderer {
+        Some(shared) => Kustomize::in_renderer(shared),
+        None => Kustomize::new(path.as_deref(), settings.source.directory.join(RENDERED)),
+    };
+    let helm = Helm::beside(&kustomize, path.as_deref());
+    (kustomize, helm)
+}

@@ -1,0 +1,89 @@
+//! Makes the SSH keys that Secrets of the agent's namespace ask for by the label [`GENERATE`].
+//!
+//! Invariant: a key is only ever added to a Secret that holds none, and only if the Secret is still as it was read: of
+//! two agents one makes the key, and a key that somebody stored is never replaced.
+//! Invariant: nothing of a key is logged but its public fingerprint.
+//!
+//! Deliberately absent: Secrets of other namespaces. Users who may read a tenant's Secrets must not be able to read a key of
+//! the agent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use futures::StreamExt;
+use k8s_openapi::ByteString;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::tasks::name_of;
+use mainstay_api::names::{GENERATE, SSH_KEY};
+use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
+use mainstay_git::{PRIVATE_FIELD, PUBLIC_FIELD};
+use mainstay_object::Secret;
+use mainstay_object::failure::chain;
+
+/// Wait after a key could not be stored.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Watches the Secrets that ask for a key until `stop`, and makes it.
+pub(super) async fn make(cluster: Cluster, namespace: String, stop: CancellationToken) {
+    let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+    let selection = Selection::labelled(GENERATE, SSH_KEY).within(&namespace);
+    loop {
+        let mut events = cluster.watch(&kind, selection.clone());
+        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+            let (WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) = event else { continue };
+            match store(&cluster, &kind, &secret).await {
+                Ok(None) => {}
+                Ok(Some(public)) => {
+                    tracing::info!(key = public.shown, "made an SSH key: `mainstay identity` prints its public half");
+                }
+                // Somebody else has written: the watch shows what.
+                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                Err(error) => {
+                    tracing::warn!(why = chain(&error), "a new SSH key could not be stored");
+                    break;
+                }
+            }
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(AGAIN)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Stores a new key in a Secret that holds none.
+async fn store(cluster: &Cluster, kind: &Kind, secret: &Value) -> Result<Option<mainstay_git::PublicHalf>, Error> {
+    let (Some((namespace, name)), Some(data)) = (name_of(secret), data_of(secret)) else { return Ok(None) };
+    if mainstay_git::holds_key(&data) || !secret["metadata"]["deletionTimestamp"].is_null() {
+        return Ok(None);
+    }
+    let mut seed = [0; mainstay_git::SEED_BYTES];
+    if SystemRandom::new().fill(&mut seed).is_err() {
+        tracing::error!("the system gives no random numbers: no SSH key is made");
+        return Ok(None);
+    }
+    let Some(made) = mainstay_git::key_pair(&Secret::new(seed), &format!("mainstay/{namespace}/{name}")) else {
+        return Ok(None);
+    };
+    let patch = json!({
+        "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+        "data": {
+            PRIVATE_FIELD: BASE64_STANDARD.encode(made.private.expose()),
+            PUBLIC_FIELD: BASE64_STANDARD.encode(format!("{}\n", made.public)),
+        },
+    });
+    let stored = cluster.patch_merge(kind, Some(&namespace), &name, Part::Main, &patch).await?;
+    Ok(data_of(&stored).and_then(|data| mainstay_git::public_half(&data).ok()))
+}
+
+/// The data of a Secret; `None` if it cannot be read, so that nothing is taken for missing.
+fn data_of(secret: &Value) -> Option<BTreeMap<String, ByteString>> {
+    match &secret["data"] {
+        Value::Null => Some(BTreeMap::new()),
+        data => serde_json::from_value(data.clone()).ok(),
+    }
+}

@@ -1,0 +1,411 @@
+//! Runs a task for every object of a kind: a watch feeds it, and it ends with its object.
+//!
+//! Invariant: if an object is deleted and created again, the old task ends before the new one begins.
+//! Invariant: an object that there is no memory for has no task, and what has become of one that has a task is not taken in. Both
+//! are reported, and looked at again when there is memory.
+//!
+//! Deliberately absent: what the tasks do. That is a [`Work`].
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::kept::{self, Labels, Name, memory};
+use super::notify::Notifier;
+use super::rereads::Rereads;
+use mainstay_cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
+use mainstay_engine::apply::{Announcement, Writer};
+use mainstay_engine::managed::Part;
+use mainstay_engine::notification::Message;
+use mainstay_object::Owner;
+use mainstay_object::failure::chain;
+
+/// How often objects are read again for which there was no memory, and how many at most.
+const AGAIN: Duration = Duration::from_secs(30);
+const AT_ONCE: usize = 16;
+/// The wait where there may be more of them.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Memory of a task, and how often it has its object and parts of that, at most.
+const EACH: usize = 8 << 10;
+const COPIES: usize = 3;
+
+/// The newest state of an object; `None` once it is gone.
+pub(super) type Input<T> = watch::Receiver<Option<Arc<T>>>;
+
+/// The work for the objects of one kind.
+pub(super) trait Work {
+    /// The type of an object.
+    type Object: Resource + DeserializeOwned + Send + Sync + 'static;
+
+    /// The kind.
+    fn kind(&self) -> Kind;
+
+    /// The owner of what the object manages, as in messages.
+    fn owner(&self, name: &Name) -> Owner;
+
+    /// Counts what is kept in memory.
+    fn writer(&self) -> &Writer;
+
+    /// Labels of an object.
+    const LABELS: Labels = Labels::Dropped;
+
+    /// The condition that says that there is no memory for an object.
+    const CONDITION: &str = "Ready";
+
+    /// Memory that an object of so many bytes takes with its task, but for what [`keep`](Self::keep) counts.
+    fn counted(&self, bytes: usize) -> usize {
+        kept::counted(EACH, COPIES, bytes)
+    }
+
+    /// Takes out of an object, which takes so many bytes of memory, what there is none for; whether all of it is kept. It is
+    /// asked again when there may be memory.
+    fn keep(&self, _owner: &Owner, _object: &mut Self::Object, _bytes: usize) -> bool {
+        true
+    }
+
+    /// Whether all of it might be kept now.
+    fn may_keep(&self, _owner: &Owner, _bytes: usize) -> bool {
+        true
+    }
+
+    /// Called for an object that gets no task, because there is no memory for it, and once it is gone.
+    fn set_refused(&self, _owner: &Owner, _name: &Name, _is_there: bool) {}
+
+    /// What an object says, before its task hears of it, and whether it gets one; `None` once it is gone.
+    fn see(&self, _name: &Name, _object: Option<&Self::Object>) {}
+
+    /// Called for a new object before its task begins.
+    fn enter(&self, _owner: &Owner, _name: &Name) {}
+
+    /// The last state that the task of a deleted object sees; `None` if it only learns that the object is gone.
+    fn deleted(&self, _last: Self::Object) -> Option<Self::Object> {
+        None
+    }
+
+    /// Called when all existing objects have a task.
+    fn complete(&self) {}
+
+    /// The task of one object, until the object is gone or `stop`.
+    fn run(
+        &self,
+        name: Name,
+        input: Input<Self::Object>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// The task of one object and its input.
+struct Running<T> {
+    feed: watch::Sender<Option<Arc<T>>>,
+    uid: Option<String>,
+    /// Cancelled when the task has ended.
+    over: CancellationToken,
+}
+
+/// Watches the objects of a kind and runs a task for each.
+pub(super) struct Tasks<W: Work> {
+    work: W,
+    kind: Arc<Kind>,
+    notifier: Notifier,
+    running: HashMap<Name, Running<W::Object>>,
+    /// Ending tasks; a new object with the same name waits for them.
+    ended: HashMap<Name, CancellationToken>,
+    /// Objects for which there was no memory, in whole or in part.
+    rereads: Rereads,
+    /// When they are looked at.
+    look: Instant,
+    all: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl<W: Work> Tasks<W> {
+    /// Runs `others` besides the tasks.
+    pub(super) fn new(work: W, notifier: Notifier, others: JoinSet<()>, stop: CancellationToken) -> Self {
+        let kind = Arc::new(work.kind());
+        Self {
+            work,
+            kind,
+            notifier,
+            running: HashMap::new(),
+            ended: HashMap::new(),
+            rereads: Rereads::default(),
+            look: Instant::now() + AGAIN,
+            all: others,
+            stop,
+        }
+    }
+
+    /// Runs until `stop`, or until a task panics.
+    pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
+        let mut events = cluster.watch(&self.kind, Selection::default());
+        let mut missing: HashSet<Name> = HashSet::new();
+        loop {
+            let event = tokio::select! {
+                () = self.stop.cancelled() => break,
+                () = tokio::time::sleep_until(self.look) => {
+                    let wait = if self.reread(cluster).await { SOON } else { AGAIN };
+                    self.look = Instant::now() + wait;
+                    continue;
+                }
+                Some(ended) = self.all.join_next() => {
+                    ended?;
+                    continue;
+                }
+                event = events.next() => event,
+            };
+            match event {
+                Some(WatchEvent::Begin) => {
+                    missing = self.running.keys().cloned().chain(self.rereads.names()).collect();
+                }
+                Some(WatchEvent::Initial(mut value) | WatchEvent::Applied(mut value)) => {
+                    let Some(name) = name_of(&value) else { continue };
+                    missing.remove(&name);
+                    kept::trim(&mut value, W::LABELS);
+                    let (identity, bytes) = (identity_of(&value), memory(&value));
+                    match read::<W::Object>(value) {
+                        Ok(object) => self.feed(name, object, bytes),
+                        Err(why) => self.announce_unreadable(&name, &identity, why),
+                    }
+                }
+                Some(WatchEvent::Unreadable(value, error)) => {
+                    // Its task goes on with what was read last.
+                    let Some(name) = name_of(&value) else { continue };
+                    missing.remove(&name);
+                    self.announce_unreadable(&name, &value, error.cause_text());
+                }
+                Some(WatchEvent::Deleted(value)) => {
+                    if let Some(name) = name_of(&value) {
+                        let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
+                        self.end(&name, last);
+                    }
+                }
+                Some(WatchEvent::Synced(_)) => {
+                    for name in std::mem::take(&mut missing) {
+                        self.end(&name, None);
+                    }
+                    self.work.complete();
+                }
+                Some(WatchEvent::Failed(error)) => {
+                    tracing::warn!(
+                        why = mainstay_object::failure::chain(&error),
+                        "{}s cannot be watched",
+                        self.kind.kind
+                    );
+                }
+                Some(WatchEvent::Resumed) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of an object that cannot be read, where people look who wonder why nothing is done about it.
+    fn announce_unreadable(&self, name: &Name, value: &Value, cause: String) {
+        let uid = value.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+        let key = self.kind.key(Some(&name.0), &name.1);
+        let owner = self.work.owner(name);
+        let subject = Regarding { key, api_version: self.kind.api_version(), uid };
+        // One with a task is known already.
+        let object = (!self.running.contains_key(name)).then_some(subject);
+        let message = Message::Unreadable { subject: owner.clone(), object: None, cause };
+        self.notifier.notify(&Announcement { owner: &owner, object, message: &message });
+    }
+
+    /// Reads some objects again for which there was no memory: there may be now. Whether there may be more of them.
+    async fn reread(&mut self, cluster: &Cluster) -> bool {
+        let may_keep = |name: &Name, bytes| {
+            let owner = self.work.owner(name);
+            let counted = self.work.counted(bytes);
+            self.work.writer().may_keep_in_memory(&owner, Part::Resource, counted) && self.work.may_keep(&owner, bytes)
+        };
+        let names = self.rereads.next(AT_ONCE, may_keep);
+        for name in &names {
+            // What the watch has seen meanwhile comes next, or has ended it.
+            let live = cluster.get(&self.kind, Some(&name.0), &name.1).await;
+            let Ok(live) = live.inspect_err(|error| tracing::debug!(why = chain(error), "not read again")) else {
+                continue;
+            };
+            self.rereads.reported(name);
+            let Some(mut live) = live else { continue };
+            kept::trim(&mut live, W::LABELS);
+            let bytes = memory(&live);
+            let Ok(object) = read::<W::Object>(live.clone()) else { continue };
+            self.feed(name.clone(), object, bytes);
+            self.say_refused(cluster, name, &live, bytes).await;
+        }
+        names.len() == AT_ONCE
+    }
+
+    /// Writes into the status of an object without a task that there is no memory for it.
+    async fn say_refused(&self, cluster: &Cluster, name: &Name, live: &Value, bytes: usize) {
+        if self.running.contains_key(name) {
+            return;
+        }
+        let status = kept::status_without_memory(live, W::CONDITION, bytes, Timestamp::now());
+        let written =
+            cluster.patch_merge(&self.kind, Some(&name.0), &name.1, mainstay_cluster::Part::Status, &status).await;
+        if let Err(error) = written {
+            tracing::warn!(why = chain(&error), "status not written");
+        }
+    }
+
+    fn feed(&mut self, name: Name, mut object: W::Object, bytes: usize) {
+        self.work.see(&name, Some(&object));
+        let owner = self.work.owner(&name);
+        let uid = object.meta().uid.clone();
+        let counted = self.work.counted(bytes);
+        // What is being deleted needs its task for that.
+        let is_kept = self.work.writer().keep_in_memory(&owner, Part::Resource, counted);
+        if !is_kept && (object.meta().deletion_timestamp.is_none() || !self.running.contains_key(&name)) {
+            return self.refuse(name, &owner, uid, bytes);
+        }
+        if self.work.keep(&owner, &mut object, bytes) {
+            self.rereads.remove(&name);
+        } else {
+            // Its task says so.
+            self.rereads.insert(&name, bytes, true);
+        }
+        if let Some(running) = self.running.get(&name) {
+            if running.uid == uid && !running.over.is_cancelled() {
+                running.feed.send_replace(Some(Arc::new(object)));
+                return;
+            }
+            // The object was deleted and created again: the old task ends before the new one begins.
+            self.end_task(&name, None);
+        }
+        let key = self.kind.key(Some(&name.0), &name.1);
+        let subject = Regarding { key, api_version: self.kind.api_version(), uid: uid.clone() };
+        self.notifier.set_subject(&owner, Some(subject));
+        self.work.enter(&owner, &name);
+        let (feed, input) = watch::channel(Some(Arc::new(object)));
+        let over = CancellationToken::new();
+        let (old, ending) = (self.ended.remove(&name), over.clone().drop_guard());
+        let task = self.work.run(name.clone(), input, self.stop.clone());
+        self.all.spawn(after(old, task).map(move |()| drop(ending)));
+        self.running.insert(name, Running { feed, uid, over });
+    }
+
+    /// There is no memory for an object, or for what it has become: the task that it has goes on with what it was.
+    fn refuse(&mut self, name: Name, owner: &Owner, uid: Option<String>, bytes: usize) {
+        if self.running.get(&name).is_some_and(|running| running.uid != uid) {
+            // Seen is what came in its place.
+            self.end_task(&name, None);
+            for part in [Part::Resource, Part::Source] {
+                self.work.writer().keep_in_memory(owner, part, 0);
+            }
+        }
+        if !self.rereads.insert(&name, bytes, self.running.contains_key(&name)) {
+            return;
+        }
+        let key = self.kind.key(Some(&name.0), &name.1);
+        let subject = Regarding { key, api_version: self.kind.api_version(), uid };
+        let is_known = self.running.contains_key(&name);
+        if !is_known {
+            self.work.set_refused(owner, &name, true);
+        }
+        self.look = self.look.min(Instant::now() + SOON);
+        let message = Message::NotKept { subject: owner.clone(), why: kept::no_memory(bytes) };
+        let object = (!is_known).then_some(subject);
+        self.notifier.notify(&Announcement { owner, object, message: &message });
+    }
+
+    /// An object is gone.
+    fn end(&mut self, name: &Name, last: Option<W::Object>) {
+        self.work.see(name, None);
+        let owner = self.work.owner(name);
+        if self.rereads.remove(name) && !self.running.contains_key(name) {
+            self.work.set_refused(&owner, name, false);
+        }
+        self.end_task(name, last);
+        for part in [Part::Resource, Part::Source] {
+            self.work.writer().keep_in_memory(&owner, part, 0);
+        }
+    }
+
+    fn end_task(&mut self, name: &Name, last: Option<W::Object>) {
+        if let Some(running) = self.running.remove(name) {
+            running.feed.send_replace(last.map(Arc::new));
+            self.ended.retain(|_, over| !over.is_cancelled());
+            self.ended.insert(name.clone(), running.over);
+            self.notifier.set_subject(&self.work.owner(name), None);
+        }
+    }
+}
+
+/// Runs a task once the old one has ended.
+fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> impl Future<Output = ()> {
+    let ended = async move {
+        if let Some(old) = old {
+            old.cancelled().await;
+        }
+    };
+    // An `async` block would hold the task twice: as what it was given, and as what it awaits.
+    ended.then(move |()| task)
+}
+
+pub(super) fn name_of(value: &Value) -> Option<Name> {
+    let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
+    Some((text("/metadata/namespace")?, text("/metadata/name")?))
+}
+
+/// What is needed of an object to tell of it.
+pub(super) fn identity_of(value: &Value) -> Value {
+    let uid = value.pointer("/metadata/uid").cloned().unwrap_or_default();
+    serde_json::json!({ "metadata": { "uid": uid } })
+}
+
+/// Parses one of our resources, without its `managedFields`; or why it cannot be. Its schema prevents that, unless another
+/// definition is installed.
+pub(super) fn read<T: DeserializeOwned>(mut value: Value) -> Result<T, String> {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    // The error may quote a value.
+    let unreadable = |error: serde_json::Error| {
+        let kind = if error.is_data() {
+            "a field has another form than the definition of this version says"
+        } else {
+            "it is no object"
+        };
+        format!("{kind}; is its definition up to date?")
+    };
+    serde_json::from_value(value).map_err(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_gitsync::receiver;
+
+    /// Bytes of the task of one object while it waits.
+    fn waiting<A, B, C, D, E, F: Future<Output = ()>>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
+        size_of_result(after::<F>)
+    }
+
+    fn size_of_result<A, B, R>(_: impl Fn(A, B) -> R) -> usize {
+        size_of::<R>()
+    }
+
+    #[test]
+    fn a_thousand_objects_that_wait_cost_a_few_mib() {
+        let sizes = [
+            waiting(mainstay_gitsync::run),
+            waiting(mainstay_function::run),
+            waiting(receiver::run),
+            waiting(mainstay_exposure::run),
+        ];
+        // Of the eight KiB that each counts as.
+        assert!(sizes.iter().all(|size| *size <= 6 * 1024 + 256), "{sizes:?} bytes");
+    }
+}

@@ -1,0 +1,193 @@
+//! `mainstay agent`: the agent itself, in a cluster or beside one, until a signal or a failure ends it.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
+use crate::agent;
+use mainstay_api::Span;
+use mainstay_cluster::ServiceAccount;
+use mainstay_cluster::listener::Limits;
+use mainstay_cluster::liveness;
+use mainstay_engine::notification::Emitter;
+use mainstay_gitsync::receiver::BaseUrl;
+
+/// Shortest and longest time in which everything is audited: a shorter one is a load without use, in a longer one nobody waits.
+const LEAST_INTERVAL: Duration = Duration::from_secs(60);
+const MOST_INTERVAL: Duration = Duration::from_secs(168 * 3600);
+
+/// Arguments of `agent`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    connection: Connection,
+    /// Namespace besides the agent's own whose GitSyncs may manage any object; may be repeated, by default none
+    #[arg(long = "allow-namespace", value_name = "NS")]
+    allow_namespaces: Vec<String>,
+    /// ServiceAccount by whose rights GitSyncs of other namespaces than those act that name none, in their own namespace; by default
+    /// they may manage the objects of that namespace only, with the agent's rights
+    #[arg(long, value_name = "NAME", value_parser = service_account)]
+    default_service_account: Option<String>,
+    /// Network, such as 10.20.0.0/16, that repositories of other namespaces than those may be in besides public addresses; may be
+    /// repeated, by default none
+    #[arg(long = "allow-network", value_name = "CIDR")]
+    allow_networks: Vec<mainstay_git::Network>,
+    /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Receive webhooks for Receivers here, such as 0.0.0.0:9292; by default nowhere
+    #[arg(long, value_name = "ADDR")]
+    receive: Option<SocketAddr>,
+    /// URL at which Git hosts reach that listener, such as https://hooks.example.com; shown in the status of Receivers
+    #[arg(long, value_name = "URL", env = "MAINSTAY_RECEIVER_URL", requires = "receive")]
+    receiver_url: Option<BaseUrl>,
+    /// Answer the API server's admission webhooks over HTTPS here, such as 0.0.0.0:9443; by default nowhere
+    #[arg(long, value_name = "ADDR")]
+    admit: Option<SocketAddr>,
+    /// Directory of the Git mirrors; only this process may write there
+    #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
+    data: PathBuf,
+    /// What all Git mirrors together may occupy, such as 900Mi or 5Gi: those that were used longest ago go when there is no room for
+    /// another one. Leave 256Mi of the volume free, for what is being unpacked
+    #[arg(long, value_name = "SIZE", default_value = "1792Mi", value_parser = bytes)]
+    mirror_budget: u64,
+    /// Memory that the agent may have, such as 160Mi, or bytes: three tenths of it are for the objects of GitSyncs, for inventories,
+    /// and for the sources of Functions. What does not fit is refused, and says so
+    #[arg(long, value_name = "SIZE", env = "MAINSTAY_MEMORY", default_value = "160Mi", value_parser = memory)]
+    memory: usize,
+    /// Identity of this agent in the Lease, unique among processes, such as the pod's uid; by default one that is stored in the data
+    /// directory
+    #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
+    identity: Option<String>,
+    /// Name of the pod that this is, which is labelled while it leads: deliveries to Receivers go there
+    #[arg(long, value_name = "NAME", env = "MAINSTAY_POD")]
+    pod: Option<String>,
+    /// Directory that is shared with `mainstay renderer`, where kustomizations and charts are rendered; by default they are
+    /// rendered here, by the tools on the PATH
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_RENDERER")]
+    renderer: Option<PathBuf>,
+    /// In which time each managed object is compared once with what its apply would make of it, by a dry run, such as 1h: finds what
+    /// no watch has shown. At least 1m; 0 turns it off
+    #[arg(long, value_name = "DURATION", env = "MAINSTAY_AUDIT_INTERVAL", default_value = "1h", value_parser = audit_interval)]
+    audit_interval: Duration,
+    /// Domain that follows the hosts of APIRules that have none, such as example.com; by default such hosts are not valid
+    #[arg(long, value_name = "DOMAIN", value_parser = mainstay_exposure::Settings::domain)]
+    default_domain: Option<String>,
+    /// Domain in which the hosts of APIRules may be; may be repeated, by default all domains are allowed
+    #[arg(long = "allow-domain", value_name = "DOMAIN", value_parser = mainstay_exposure::Settings::domain)]
+    allow_domains: Vec<String>,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: logs::Format,
+    /// Also read repositories of the local file system, for tests and measurements
+    #[arg(long, hide = true)]
+    allow_local: bool,
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    logs::start(arguments.log_format, "info");
+    // Invalid variables are reported before anything starts.
+    let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
+    let receive = arguments.receive.map(|address| agent::Receive::bind(address, base)).transpose()?;
+    let admit = arguments.admit.map(agent::Admit::bind).transpose()?;
+    let functions = mainstay_function::Settings::from_env(mainstay_function::Settings::default(), variables())
+        .map_err(Error::Settings)?;
+    let stop = stop::on_signal()?;
+    let cluster = arguments.connection.connect().await?;
+    let identity = arguments.identity.map_or_else(|| LeaseIdentity::of(&arguments.data), LeaseIdentity::given);
+    let mut source = mainstay_git::Settings::new(arguments.data);
+    source.allow_local = arguments.allow_local;
+    source.budget = arguments.mirror_budget;
+    source.egress.allowed = arguments.allow_networks;
+    source.egress.proxies = mainstay_git::proxy_hosts(variables());
+    let settings = agent::Settings {
+        namespace: arguments.connection.namespace(&cluster),
+        allow_namespaces: arguments.allow_namespaces,
+        default_service_account: arguments.default_service_account,
+        identity: identity.name().to_owned(),
+        pod: arguments.pod,
+        listen: arguments.listen,
+        receive,
+        admit,
+        limits: Limits::default(),
+        source,
+        functions,
+        exposure: mainstay_exposure::Settings {
+            default_domain: arguments.default_domain,
+            allowed_domains: arguments.allow_domains,
+        },
+        elect: true,
+        stuck_after: liveness::STUCK_AFTER,
+        memory: arguments.memory,
+        nudge: agent::Nudge::default(),
+        audit: arguments.audit_interval,
+        renderer: arguments.renderer,
+    };
+    agent::run(settings, cluster, Emitter::default(), stop).await?;
+    Ok(Exit::Fine)
+}
+
+/// The name of a ServiceAccount.
+fn service_account(text: &str) -> Result<String, String> {
+    let is_name = ServiceAccount::new("default", text).is_some();
+    if is_name { Ok(text.to_owned()) } else { Err("write lower case letters, digits, - and .".to_owned()) }
+}
+
+/// A time such as `1h`, or `0`.
+fn audit_interval(text: &str) -> Result<Duration, String> {
+    let read = if text == "0" { Ok(Duration::ZERO) } else { text.parse::<Span>().map(|span| span.0) };
+    match read {
+        Ok(interval) if interval.is_zero() || (LEAST_INTERVAL..=MOST_INTERVAL).contains(&interval) => Ok(interval),
+        Ok(_) => Err("write at least 1m and at most 168h, or 0 to turn it off".to_owned()),
+        Err(error) => Err(format!("{error}; write a time such as 1h, or 0 to turn it off")),
+    }
+}
+
+/// Bytes, such as `900Mi` or `5Gi`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
+    let read = units.iter().find_map(|(unit, bits)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(1 << bits)
+    });
+    read.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 900Mi or 5Gi".to_owned())
+}
+
+/// The same, or a number of bytes, as Kubernetes tells a container.
+fn memory(text: &str) -> Result<usize, String> {
+    let read = text.parse().or_else(|_| bytes(text))?;
+    usize::try_from(read).map_err(|_| "write a size such as 160Mi".to_owned())
+}
+
+/// The environment. Variables that are not UTF-8 are converted lossily: no setting accepts them, and none is ignored.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    let text = |word: std::ffi::OsString| word.to_string_lossy().into_owned();
+    std::env::vars_os().map(move |(name, value)| (text(name), text(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_time_in_which_everything_is_audited() {
+        for (text, expected) in [("1h", 3600), ("1m", 60), ("168h", 604_800), ("0", 0), ("0s", 0)] {
+            assert_eq!(audit_interval(text), Ok(Duration::from_secs(expected)), "{text}");
+        }
+        assert_eq!(audit_interval("1s").unwrap_err(), "write at least 1m and at most 168h, or 0 to turn it off");
+        for text in ["", "1", "-1h", "169h", "hourly"] {
+            assert!(audit_interval(text).unwrap_err().contains("0 to turn it off"), "{text}");
+        }
+    }
+
+    #[test]
+    fn reads_sizes() {
+        for (text, expected) in [("1Ki", Some(1 << 10)), ("1792Mi", Some(1792 << 20)), ("5Gi", Some(5 << 30))] {
+            assert_eq!(bytes(text).ok(), expected, "{text}");
+        }
+        for text in ["", "5", "0Gi", "-1Gi", "1.5Gi", "5 Gi", "5GB", "99999999999Ti"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+        assert_eq!((memory("167772160"), memory("160Mi")), (Ok(160 << 20), Ok(160 << 20)));
+        assert!(memory("much").is_err());
+    }
+}

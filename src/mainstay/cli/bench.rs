@@ -1,0 +1,39 @@
+//! `mainstay bench`: what the agent costs, as one Markdown table.
+//!
+//! Deliberately absent: the measurement, which knows the agent only from outside (the crate `mainstay-bench`).
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::{Error, Exit, dev, logs, output};
+use mainstay_function::runtimes::{Language, libraries};
+
+pub(super) use mainstay_bench::Arguments;
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    logs::start(logs::Format::Text, "warn");
+    if cfg!(debug_assertions) {
+        tracing::warn!("this is a debug build, whose numbers say little: cargo run --profile dist -- bench");
+    }
+    let product = mainstay_bench::Product {
+        definitions: mainstay_api::definitions(),
+        builder_image: dev::BUILDER,
+        registry_secret,
+        webhooks: |address| dev::webhooks_at(address).unwrap_or_default(),
+        libraries: packages,
+    };
+    let report = mainstay_bench::run(&product, &arguments).await?;
+    output::print(&report.table)?;
+    Ok(if report.held { Exit::Fine } else { Exit::Differs })
+}
+
+fn registry_secret(address: &str, token: &str) -> Value {
+    dev::registry_secret(address, token)
+}
+
+fn packages() -> Result<[PathBuf; 2], String> {
+    let place = libraries::place(std::env::var_os(libraries::VARIABLE).map(PathBuf::from));
+    let fetch = |language| libraries::fetch(language, &place).map_err(|error| error.to_string());
+    Ok([fetch(Language::NodeJs)?, fetch(Language::Python)?])
+}

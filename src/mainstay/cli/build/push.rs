@@ -1,0 +1,73 @@
+//! `mainstay build push`: the workspace of the earlier containers becomes an image in the registry.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{internal, report, runtime};
+use crate::cli::output;
+use mainstay_api::build::{BuildFailure, FailureReason};
+use mainstay_function::build::image::{Base, Bounds, Platform};
+use mainstay_function::build::push;
+use mainstay_function::registry::{Deadlines, ImageRef};
+use mainstay_function::runtimes::libraries;
+use mainstay_object::failure::chain;
+
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Push {
+    /// Runtime of the Function, such as nodejs22
+    #[arg(long, value_name = "NAME")]
+    runtime: String,
+    /// Directory that the containers of the Job share
+    #[arg(long, value_name = "DIRECTORY")]
+    workspace: PathBuf,
+    /// Directory with the keys of the registry Secret
+    #[arg(long, value_name = "DIRECTORY")]
+    registry: PathBuf,
+    /// Name of the image, with its tag
+    #[arg(long, value_name = "IMAGE")]
+    image: String,
+    /// Image to build on: `scratch`, `oci:DIRECTORY`, or NAME@sha256:…
+    #[arg(long, value_name = "IMAGE", default_value = "scratch")]
+    base: String,
+    /// Operating system and architecture of the image
+    #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
+    platform: String,
+    /// Directory with the packages of the runtime servers, if not that of the image or of this user
+    #[arg(long, value_name = "DIRECTORY", env = libraries::VARIABLE, hide_env_values = true)]
+    libraries: Option<PathBuf>,
+    /// Previous image, by digest, whose dependencies are reused if `fetch` has found them unchanged
+    #[arg(long, value_name = "IMAGE")]
+    previous: Option<String>,
+}
+
+pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
+    let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;
+    let reused = if built.reused { ", which the registry had" } else { "" };
+    // The log is informational: if it cannot be written, that is no failure.
+    let _ = output::print(&format!("pushed {}{reused}, {} s after the build began\n", built.digest, built.seconds));
+    report(&built);
+    Ok(())
+}
+
+fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
+    let image = |text: &str| -> Result<ImageRef, BuildFailure> {
+        text.parse().map_err(|error| internal(&format!("{text:?} is not a valid image name: {error}")))
+    };
+    Ok(push::Request {
+        runtime: runtime(&arguments.runtime)?,
+        workspace: arguments.workspace,
+        registry: arguments.registry,
+        image: image(&arguments.image)?,
+        base: arguments.base.parse::<Base>().map_err(|error| BuildFailure {
+            reason: FailureReason::BaseImage,
+            message: format!("{:?}: {}", arguments.base, chain(&error)),
+            retry: false,
+        })?,
+        libraries: libraries::place(arguments.libraries),
+        platform: arguments.platform.parse::<Platform>().map_err(|error| internal(&error))?,
+        previous: arguments.previous.as_deref().map(image).transpose()?,
+        bounds: Bounds::default(),
+        deadlines: Deadlines::default(),
+    })
+}

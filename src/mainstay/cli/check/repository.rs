@@ -1,0 +1,256 @@
+//! Tries a repository as the agent would: its Secrets, its host key, what is followed, and who signed that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::ByteString;
+use serde_json::Value;
+
+use crate::cli::{Error, identity::data_of, syncs};
+use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth, Verify};
+use mainstay_api::{Function, GitRepository, GitSync, names};
+use mainstay_cluster::{Cluster, Kind, Scope, Selection};
+use mainstay_git::{Access, Fault, Reference, Remote, RemoteUrl, SharedHostKeys, Source, SshFault, Verification};
+use mainstay_object::failure::chain;
+
+const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
+const MAINSTAY: &str = "mainstay.dev/v1alpha1";
+
+/// What came of one check: what is fine, or what is wrong and what to do.
+pub(super) type Finding = Result<String, (String, Option<String>)>;
+
+pub(super) fn wrong(what: impl Into<String>, hint: impl Into<String>) -> Finding {
+    Err((what.into(), Some(hint.into())))
+}
+
+fn bad(error: &mainstay_git::Error) -> Finding {
+    Err((chain(error), None))
+}
+
+/// What the arguments say of every repository.
+pub(super) struct Asked {
+    /// Namespace of the agent.
+    pub(super) home: String,
+    /// What is looked up; `None` for what is followed.
+    pub(super) reference: Option<Reference>,
+}
+
+/// All GitRepositories of the agent's namespace.
+pub(super) async fn all(cluster: &Cluster, asked: &Asked) -> Result<Vec<Finding>, Error> {
+    let mut findings = Vec::new();
+    for repository in list::<GitRepository>(cluster, SERVERLESS, "GitRepository", &asked.home).await? {
+        let repository = match repository {
+            Ok(repository) => repository,
+            Err(error) => {
+                findings
+                    .push(Err((format!("a GitRepository of {} cannot be read: {}", asked.home, chain(&error)), None)));
+                continue;
+            }
+        };
+        findings.extend(one(cluster, &asked.home, &repository, asked).await?);
+    }
+    Ok(findings)
+}
+
+/// The GitRepository `NAME` of the agent's namespace, or `NAMESPACE/NAME`.
+pub(super) async fn named(cluster: &Cluster, name: &str, asked: &Asked) -> Result<Vec<Finding>, Error> {
+    let (namespace, name) = name.split_once('/').unwrap_or((&asked.home, name));
+    let kind = cluster.kind(SERVERLESS, "GitRepository").await?;
+    let kind = kind.ok_or_else(|| Error::UnknownKind("GitRepository".into()))?;
+    let Some(repository) = cluster.get(&kind, Some(namespace), name).await? else {
+        let what = format!("GitRepository {namespace}/{name} does not exist");
+        return Ok(vec![wrong(what, "--repository NAMESPACE/NAME names one of another namespace")]);
+    };
+    one(cluster, namespace, &syncs::understand(repository)?, asked).await
+}
+
+/// A repository at an address; the cluster, if one is needed, is asked for its Secrets alone.
+pub(super) async fn at(
+    cluster: Option<&Cluster>,
+    url: &str,
+    secret: Option<String>,
+    verify: Option<Verify>,
+    asked: &Asked,
+) -> Result<Vec<Finding>, Error> {
+    let is_ssh = RemoteUrl::parse(url).is_ok_and(|url| url.known_hosts_name().is_some());
+    let kind = if is_ssh { AuthType::Key } else { AuthType::Basic };
+    let auth = secret.map(|secret_name| RepositoryAuth { kind, secret_name });
+    let spec = GitRepositorySpec { url: url.to_owned(), auth, verify, ..Default::default() };
+    let references = [asked.reference.clone().unwrap_or_else(Reference::head)];
+    Attempt { cluster, namespace: &asked.home, home: &asked.home }
+        .try_all(&GitRepository::new("", spec), &references)
+        .await
+}
+
+async fn one(
+    cluster: &Cluster,
+    namespace: &str,
+    repository: &GitRepository,
+    asked: &Asked,
+) -> Result<Vec<Finding>, Error> {
+    let name = repository.metadata.name.clone().unwrap_or_default();
+    let references = match &asked.reference {
+        Some(reference) => vec![reference.clone()],
+        None => followed(cluster, namespace, &name).await?,
+    };
+    let attempt = Attempt { cluster: Some(cluster), namespace, home: &asked.home };
+    let findings = attempt.try_all(repository, &references).await?;
+    let named = |text: String| format!("GitRepository {namespace}/{name}: {text}");
+    Ok(findings.into_iter().map(|finding| finding.map(named).map_err(|(text, hint)| (named(text), hint))).collect())
+}
+
+/// What GitSyncs and Functions follow in a GitRepository; the default branch if none does.
+async fn followed(cluster: &Cluster, namespace: &str, name: &str) -> Result<Vec<Reference>, Error> {
+    let syncs = list::<GitSync>(cluster, MAINSTAY, "GitSync", namespace).await?.into_iter().filter_map(Result::ok);
+    let by_syncs =
+        syncs.filter(|sync| sync.spec.git_repository == name).map(|sync| sync.spec.followed_reference().into_owned());
+    let functions =
+        list::<Function>(cluster, SERVERLESS, "Function", namespace).await?.into_iter().filter_map(Result::ok);
+    let functions = functions.filter(|function| function.spec.kind.as_deref() == Some("git"));
+    let by_functions =
+        functions.filter(|function| function.spec.source.trim() == name).filter_map(|one| one.spec.reference);
+    // What cannot be read is said by the one that follows it.
+    let all: BTreeSet<_> = by_syncs.chain(by_functions).filter_map(|text| Reference::parse(text.trim()).ok()).collect();
+    Ok(if all.is_empty() { vec![Reference::head()] } else { all.into_iter().collect() })
+}
+
+async fn list<T: serde::de::DeserializeOwned>(
+    cluster: &Cluster,
+    api_version: &str,
+    kind: &str,
+    namespace: &str,
+) -> Result<Vec<Result<T, Error>>, Error> {
+    let Some(kind) = cluster.kind(api_version, kind).await? else { return Ok(Vec::new()) };
+    let values: Vec<Value> = cluster.list(&kind, Selection::default().within(namespace)).try_collect().await?;
+    Ok(values.into_iter().map(syncs::understand).collect())
+}
+
+/// Where a repository is tried.
+struct Attempt<'a> {
+    /// `None` if nothing of it is in a cluster.
+    cluster: Option<&'a Cluster>,
+    /// Namespace of the repository.
+    namespace: &'a str,
+    /// Namespace of the agent.
+    home: &'a str,
+}
+
+impl Attempt<'_> {
+    /// Looks these references up in a repository, and judges their signatures if it asks for that.
+    async fn try_all(&self, repository: &GitRepository, references: &[Reference]) -> Result<Vec<Finding>, Error> {
+        let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
+        let source = Source::new(mainstay_git::Settings::new(room.path()));
+        if let Some(cluster) = self.cluster {
+            let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
+            let map = cluster.get(&maps, Some(self.home), names::KNOWN_HOSTS).await?.unwrap_or_default();
+            if let Some(lines) = map["data"][names::KNOWN_HOSTS_KEY].as_str() {
+                source.set_host_keys(SharedHostKeys::Lines(lines.into()));
+            }
+        }
+        let mut remote = match self.remote(repository).await? {
+            Ok(remote) => remote,
+            Err(finding) => return Ok(vec![finding]),
+        };
+        let mut findings = Vec::new();
+        // Whether the host's key is known by nothing but its own word.
+        let mut is_first_use = false;
+        for reference in references {
+            let mut found = source.lookup(&remote, reference, Duration::ZERO).await;
+            if let Err(error) = &found
+                && let Fault::Ssh(SshFault::HostKeyFirstUse { host, presented, key }) = error.fault()
+            {
+                findings.push(Ok(format!(
+                    "nothing is known of the host {host}, whose key the agent pins at first use: it presents {presented}, \
+                     which is not verified; compare that with what its operator publishes, before the agent pins it"
+                )));
+                is_first_use = true;
+                let assumed = mainstay_git::pin_for_now(repository, host, key);
+                remote = match self.remote(&assumed).await? {
+                    Ok(remote) => remote,
+                    Err(finding) => return Ok(vec![finding]),
+                };
+                found = source.lookup(&remote, reference, Duration::ZERO).await;
+            }
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    findings.push(bad(&error));
+                    continue;
+                }
+            };
+            let at = syncs::short(&found.commit.to_string());
+            let mut text = format!("{} answers: {} is at {at}", remote.url, found.short());
+            if is_first_use {
+                text.push_str(" (the host is not verified)");
+            } else if let Some(pin) = source.pin_in_force(&remote) {
+                text.push_str(&format!(" (host key pinned at first use: {pin})"));
+            }
+            if remote.url.is_unprotected() && repository.spec.verify.is_none() {
+                text.push_str(" (git:// is neither encrypted nor authenticated)");
+            }
+            if let Some(verify) = &repository.spec.verify {
+                if let Err(error) = source.verify(&remote, &found).await {
+                    findings.push(Ok(text));
+                    findings.push(bad(&error));
+                    continue;
+                }
+                text.push_str(&format!(", signed by a key of Secret {}", verify.secret_ref.name));
+            }
+            findings.push(Ok(text));
+        }
+        Ok(findings)
+    }
+
+    /// How the agent would open the repository.
+    async fn remote(&self, repository: &GitRepository) -> Result<Result<Remote, Finding>, Error> {
+        let spec = &repository.spec;
+        let url = match RemoteUrl::parse(&spec.url) {
+            Ok(url) => url,
+            Err(error) => return Ok(Err(bad(&error))),
+        };
+        if let Err(error) = mainstay_git::supported(&url, spec.auth.as_ref()) {
+            return Ok(Err(bad(&error)));
+        }
+        let auth = match self.secret(spec.auth.as_ref().map(|auth| auth.secret_name.as_str())).await? {
+            Ok(data) => data,
+            Err(finding) => return Ok(Err(finding)),
+        };
+        let proxy = match self.secret(spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.as_str())).await? {
+            Ok(data) => data,
+            Err(finding) => return Ok(Err(finding)),
+        };
+        let keys = match self.secret(spec.verify.as_ref().map(|verify| verify.secret_ref.name.as_str())).await? {
+            Ok(data) => data,
+            Err(finding) => return Ok(Err(finding)),
+        };
+        let opened = mainstay_git::access(spec.auth.as_ref(), auth.as_ref()).and_then(|access| match &proxy {
+            Some(data) => access.through_proxy(data),
+            None => Ok(access),
+        });
+        let verification = Verification::new(spec.verify.as_ref(), keys.as_ref());
+        Ok(match (opened, verification) {
+            (Ok(access), Ok(verification)) => {
+                let Access { credentials, connection } = access.with_pins(repository, &url);
+                Ok(Remote { url, credentials, connection, verification, submodules: false, lfs: false })
+            }
+            (Err(error), _) | (_, Err(error)) => Err(bad(&error)),
+        })
+    }
+
+    /// The data of a Secret beside the repository, if it names one.
+    async fn secret(&self, name: Option<&str>) -> Result<Result<Option<BTreeMap<String, ByteString>>, Finding>, Error> {
+        let (Some(name), Some(cluster)) = (name, self.cluster) else { return Ok(Ok(None)) };
+        let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+        let Some(secret) = cluster.get(&secrets, Some(self.namespace), name).await? else {
+            let what = format!("Secret {}/{name} does not exist", self.namespace);
+            let hint = if self.namespace == self.home {
+                "-n NAMESPACE names another namespace"
+            } else {
+                "create it: a GitRepository uses Secrets of its own namespace only"
+            };
+            return Ok(Err(wrong(what, hint)));
+        };
+        Ok(Ok(Some(data_of(&secret)?)))
+    }
+}

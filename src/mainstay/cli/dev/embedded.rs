@@ -1,0 +1,180 @@
+//! The embedded cluster on a socket, with a node, an image registry and a kubeconfig.
+
+use std::{
+    env, fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use devcluster::{Gateway, NodeOptions, Options, RegistryOptions, Serving, Simulation};
+use serde_json::Value;
+
+use super::{Error, issue, kubeconfig};
+use mainstay_api::build::TERMINATION_LOG_ENV;
+use mainstay_function::admission::{Version, convert};
+use mainstay_function::runtimes::libraries;
+
+/// Image whose programs are those of this machine, including this one.
+pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
+/// The usual ports of the gateway.
+const GATEWAY_PORT: u16 = 8080;
+const SECURE_PORT: u16 = 8443;
+/// The file of the certificate by which clients know its hosts, beside the kubeconfig.
+const AUTHORITY: &str = "gateway-ca.pem";
+/// The container of a build that reports the image.
+const PUSH: &str = "push";
+
+/// How pods of Functions run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PodMode {
+    /// As processes of this user.
+    Processes,
+    /// Simulated, like the builds.
+    Simulated,
+}
+
+/// A running cluster; it ends when this is dropped.
+pub(super) struct Embedded {
+    pub(super) serving: Serving,
+    pub(super) server: devcluster::Cluster,
+    /// Serves the hosts of APIRules.
+    pub(super) gateway: Gateway,
+    /// Where it does so over HTTPS, and the file of the certificate by which clients know them.
+    pub(super) secure: SocketAddr,
+    pub(super) authority: PathBuf,
+    _directory: Option<tempfile::TempDir>,
+    /// Held, so that no other run writes its own there.
+    _kubeconfig: fs::File,
+    _authority: fs::File,
+}
+
+/// Address, authentication and authorisation of the cluster.
+pub(super) struct EmbeddedOptions<'a> {
+    pub(super) listen: SocketAddr,
+    /// Of the gateway; `None`: the usual one, or a free one where that is taken.
+    pub(super) gateway: Option<SocketAddr>,
+    /// The same for HTTPS.
+    pub(super) secure: Option<SocketAddr>,
+    pub(super) token: &'a str,
+    pub(super) kubeconfig: &'a Path,
+    pub(super) pods: PodMode,
+    /// Whether RBAC is enforced.
+    pub(super) rbac: bool,
+    /// Whether Knative Serving is installed.
+    pub(super) knative: bool,
+    /// Directory of pods and images; a temporary one if `None`.
+    pub(super) directory: Option<&'a Path>,
+}
+
+/// Serves a new, empty cluster.
+pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
+    let EmbeddedOptions { listen, gateway, secure, token, kubeconfig, pods, rbac, knative, directory } = arguments;
+    let (path, held) = if let Some(path) = directory {
+        (path.to_owned(), None)
+    } else {
+        let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+        (held.path().to_owned(), Some(held))
+    };
+    let options = options(&path, pods).map_err(|cause| Error::Write { path, cause })?;
+    let server = devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), ..options });
+    if knative {
+        server.install_knative().map_err(|status| Error::Knative(status.message))?;
+    }
+    if pods == PodMode::Simulated {
+        let message = Some(r#"{"digest":"{digest}"}"#.to_owned());
+        let built = Simulation { exit_code: 0, termination_message: message, after: Duration::from_millis(200) };
+        server.simulate_container(BUILDER, PUSH, built);
+    }
+    // The controllers end with the process.
+    drop(server.start_controllers());
+    let serving = server.serve(listen, Some(token.to_owned())).await;
+    let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
+    let mut gateway = gateway_at(&server, gateway, kubeconfig).await?;
+    let (secure, certificate) = secure_at(&mut gateway, secure).await?;
+    let text = serving.kubeconfig(Some(token));
+    let authority = kubeconfig.with_file_name(AUTHORITY);
+    let kubeconfig = kubeconfig::write(kubeconfig, &text).map_err(Error::Kubeconfig)?;
+    // It is written by the same rules.
+    let held_authority = kubeconfig::write(&authority, &certificate).map_err(Error::Authority)?;
+    Ok(Embedded {
+        serving,
+        server,
+        gateway,
+        secure,
+        authority,
+        _directory: held,
+        _kubeconfig: kubeconfig,
+        _authority: held_authority,
+    })
+}
+
+/// Serves the hosts of APIRules, with the issuer whose key is beside the kubeconfig.
+async fn gateway_at(
+    server: &devcluster::Cluster,
+    named: Option<SocketAddr>,
+    kubeconfig: &Path,
+) -> Result<Gateway, Error> {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, GATEWAY_PORT));
+    let address = named.unwrap_or(usual);
+    let issuer = || issue::beside(kubeconfig).map_err(Error::Issuer);
+    let served = match Gateway::start_with(server, address, Some(issuer()?)).await {
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::AddrInUse => {
+            Gateway::start_with(server, free(), Some(issuer()?)).await
+        }
+        served => served,
+    };
+    served.map_err(|cause| Error::Gateway { address, cause })
+}
+
+/// Serves them over HTTPS, too.
+async fn secure_at(gateway: &mut Gateway, named: Option<SocketAddr>) -> Result<(SocketAddr, String), Error> {
+    let address = named.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, SECURE_PORT)));
+    let served = match gateway.secure(address).await {
+        Err(error) if named.is_none() && error.kind() == io::ErrorKind::AddrInUse => gateway.secure(free()).await,
+        served => served,
+    };
+    served.map_err(|cause| Error::Gateway { address, cause })
+}
+
+fn free() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// Converts Functions, as the agent's webhook does in other clusters.
+fn converted(object: &mut Value, to: &str) {
+    if let Some(version) = Version::of(to) {
+        convert(object, version);
+    }
+}
+
+fn options(directory: &Path, pods: PodMode) -> io::Result<Options> {
+    let mut options = Options::default();
+    if pods == PodMode::Simulated {
+        return Ok(options);
+    }
+    let images = directory.join("images");
+    if let Err(error) = fs::remove_dir_all(&images)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    fs::create_dir_all(&images)?;
+    let own: PathBuf = env::current_exe()?;
+    let mut node = NodeOptions::new(std::path::absolute(directory.join("node"))?)
+        .host_image(BUILDER, [("mainstay".to_owned(), own)]);
+    let libraries = std::path::absolute(libraries::place(env::var_os(libraries::VARIABLE).map(PathBuf::from)))?;
+    node.host_env = vec![(libraries::VARIABLE.to_owned(), libraries.to_string_lossy().into_owned())];
+    let variables = [
+        ("FUNC_HOST", "{podIP}"),
+        // The cluster's proxy knows at once which pods terminate.
+        ("FUNC_DRAIN_DELAY", "0"),
+        (TERMINATION_LOG_ENV, "{terminationLog}"),
+        // The install script finds its mount by this: paths inside of scripts are not rewritten.
+        ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
+    ];
+    node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    options.node = Some(node);
+    options.registry = Some(RegistryOptions { directory: images });
+    Ok(options)
+}

@@ -1,0 +1,201 @@
+//! The output of `dev`: an introduction, then the messages.
+//!
+//! Invariant: with JSON, every line of standard output is one object with a field `event`.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use serde_json::json;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio_util::sync::CancellationToken;
+
+use super::{CommandError, FollowedRepository, NAMESPACE, OutputArgument, PodMode};
+use mainstay_engine::notification::Message;
+use mainstay_object::Owner;
+
+/// What `dev` has started.
+pub(super) struct Started {
+    /// Address of the embedded cluster.
+    pub server: String,
+    /// Where its gateway serves the hosts of APIRules.
+    pub gateway: SocketAddr,
+    /// Where it does so over HTTPS, and the file of the certificate by which clients know them.
+    pub secure: (SocketAddr, PathBuf),
+    /// Path of its kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// The repository that it follows.
+    pub followed: Option<FollowedRepository>,
+    /// How pods run.
+    pub pods: PodMode,
+    /// Where webhooks are received, if an agent runs.
+    pub receivers: Option<String>,
+    /// The directory of this run, if another run has the usual one.
+    pub other_room: Option<PathBuf>,
+    /// Whether what is saved counts instead of commits.
+    pub is_work_tree: bool,
+}
+
+/// Prints the introduction.
+pub(super) fn started(output: OutputArgument, started: &Started) -> Result<(), CommandError> {
+    let kubeconfig = absolute(&started.kubeconfig);
+    let followed = started.followed.as_ref();
+    let facts = json!({
+        "event": "started",
+        "server": started.server,
+        "gateway": format!("http://{}", started.gateway),
+        "gatewayTls": format!("https://{}", started.secure.0),
+        "gatewayCa": absolute(&started.secure.1),
+        "kubeconfig": kubeconfig,
+        "repository": followed.map(|followed| &followed.shown),
+        "sync": followed.map(|followed| format!("{NAMESPACE}/{}", followed.name)),
+        "receivers": started.receivers,
+        "directory": started.other_room,
+    });
+    output.print_next(&facts, || text(started, &kubeconfig)).map(drop)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Prints a Function's namespace and name, and where it answers from now on.
+fn print_move(output: OutputArgument, (namespace, name): &(String, String), url: &str) -> Result<(), CommandError> {
+    let facts = json!({"event": "moved", "kind": "Function", "namespace": namespace, "name": name, "url": url});
+    let line = || format!("{}  function {namespace}/{name}  answers at  {url}\n", now());
+    output.print_next(&facts, line).map(drop)
+}
+
+/// Prints a message, with the URL of what it is about.
+fn print_message(output: OutputArgument, message: &Message, url: Option<String>) -> Result<(), CommandError> {
+    let mut facts = serde_json::to_value(message).map_err(CommandError::WriteJson)?;
+    facts.as_object_mut().zip(url.clone()).map(|(facts, url)| facts.insert("url".to_owned(), url.into()));
+    let line = || {
+        let text = message.to_string().replace("\n    ", "\n          ");
+        let url = url.map(|url| format!("  {url}")).unwrap_or_default();
+        format!("{}  {text}{url}\n", now())
+    };
+    output.print_next(&facts, line).map(drop)
+}
+
+/// The time of the day.
+fn now() -> String {
+    jiff::Zoned::now().strftime("%H:%M:%S").to_string()
+}
+
+fn text(started: &Started, kubeconfig: &Path) -> String {
+    let mut text = format!("An embedded cluster is at {}.\n", started.server);
+    if let Some(room) = &started.other_room {
+        let room = room.display();
+        text.push_str(&format!(
+            "Another `mainstay dev` runs in this directory, so this one keeps its files in {room}.\n"
+        ));
+    }
+    let mut tries = vec![format!("export KUBECONFIG={}", quoted(kubeconfig))];
+    let Some(followed) = &started.followed else {
+        tries.push("kubectl get namespaces".into());
+        return text + &next(&tries);
+    };
+    let what = if started.is_work_tree { "what is saved in " } else { "" };
+    text.push_str(&format!("GitSync {NAMESPACE}/{} keeps it on {what}{}.\n", followed.name, followed.shown));
+    if let Some(receivers) = &started.receivers {
+        text.push_str(&format!("Receivers take webhooks at {receivers}.\n"));
+        let port = started.gateway.port();
+        text.push_str(&format!("Hosts of APIRules are served on port {port}: curl http://HOST.localhost:{port}\n"));
+        let (secure, authority) = (started.secure.0.port(), quoted(&absolute(&started.secure.1)));
+        text.push_str(&format!("Over HTTPS: curl --cacert {authority} https://HOST.localhost:{secure}\n"));
+    }
+    if started.pods == PodMode::Simulated {
+        text.push_str("Pods are simulated; --run-code runs the Functions of this repository as processes of yours.\n");
+    }
+    tries.push("kubectl get gitsyncs,functions,deployments --all-namespaces".into());
+    match &followed.local {
+        Some(path) if started.is_work_tree => {
+            tries.push(format!("cd {}             # what you save there is applied at once", quoted(path)));
+        }
+        Some(path) if path.ends_with(".mainstay/demo") => tries.extend([
+            "kubectl -n shop edit deployment web               # put back at once".into(),
+            "kubectl -n shop delete service api                # created again".into(),
+            format!("cd {}", quoted(path)),
+            "sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'".into(),
+        ]),
+        Some(path) => tries.push(format!("cd {} && git commit                     # applied at once", quoted(path))),
+        None => {}
+    }
+    tries.push("mainstay status                                   # what was put back, and who changed it".into());
+    text + &next(&tries)
+}
+
+fn next(tries: &[String]) -> String {
+    format!("Try in another terminal:\n  {}\nCtrl-C ends it.\n\n", tries.join("\n  "))
+}
+
+/// A path quoted for the shell.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Prints messages, and where Functions answer, until `stop`.
+pub(super) async fn print(
+    mut messages: broadcast::Receiver<Message>,
+    output: OutputArgument,
+    cluster: devcluster::Cluster,
+    stop: CancellationToken,
+) -> Result<(), CommandError> {
+    let url_of = |(namespace, name): &(String, String)| cluster.service_urls(namespace, name).into_iter().next();
+    let mut moves = cluster.service_moves();
+    // Where each Function that was ready answers, as printed.
+    let mut printed: BTreeMap<(String, String), Option<String>> = BTreeMap::new();
+    loop {
+        let message = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            message = messages.recv() => message,
+            Ok(()) = moves.changed() => {
+                for (function, old) in &mut printed {
+                    if let Some(new) = url_of(function).filter(|new| old.as_ref() != Some(new)) {
+                        print_move(output, function, &new)?;
+                        *old = Some(new);
+                    }
+                }
+                continue;
+            }
+        };
+        match message {
+            Ok(message) => {
+                let function = ready(&message).map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+                let url = function.as_ref().and_then(url_of);
+                print_message(output, &message, url.clone())?;
+                printed.extend(function.map(|function| (function, url)));
+            }
+            Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "messages came faster than they could be printed"),
+            Err(RecvError::Closed) => return Ok(()),
+        }
+    }
+}
+
+/// Namespace and name of the Function that a message reports as ready; its Service has the same.
+fn ready(message: &Message) -> Option<(&str, &str)> {
+    match message {
+        Message::Stage { subject: Owner::Function(function), reason, status, .. }
+            if reason == "DeploymentReady" && status == "True" =>
+        {
+            Some((function.namespace(), function.name()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_paths_for_the_shell() {
+        assert_eq!(quoted(Path::new("/a/b-c.d")), "/a/b-c.d");
+        assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
+    }
+}

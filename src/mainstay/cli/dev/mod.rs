@@ -1,0 +1,432 @@
+//! `mainstay dev`: an embedded cluster, a repository and the agent in one process, to try things out.
+//!
+//! The agent talks to the embedded cluster as to any other: over HTTP, with the kubeconfig that is written for people.
+//!
+//! Invariant: nothing is reachable from other machines unless `--listen` and `--token` say so.
+//! Invariant: who may use the cluster runs code as this user, so nobody else may: the token is in a file of this user alone.
+//!
+//! Deliberately absent: persistence. The cluster is gone with the process; the demonstration repository stays.
+
+mod demonstration;
+mod embedded;
+mod eventing;
+mod git;
+mod install;
+mod issue;
+mod kubeconfig;
+mod messages;
+mod registry;
+mod repository;
+mod room;
+pub(super) mod snapshot;
+mod token;
+mod work_tree;
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use tokio::task::JoinSet;
+
+use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop, work_tree::WorkTree};
+use crate::agent;
+pub(super) use embedded::BUILDER;
+use embedded::PodMode;
+pub(super) use install::webhooks_at;
+use mainstay_cluster::listener::Limits;
+use mainstay_cluster::liveness;
+use mainstay_cluster::{Cluster, Origin};
+use mainstay_engine::notification::Emitter;
+use mainstay_function::runtimes::libraries;
+use mainstay_gitsync::receiver::BaseUrl;
+use mainstay_object::failure::chain;
+pub(super) use registry::secret as registry_secret;
+use repository::FollowedRepository;
+use room::Room;
+
+/// Directory of the demonstration repository, and of what a run needs: mirrors, pods, images, the kubeconfig.
+const DIRECTORY: &str = ".mainstay";
+/// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
+const NAMESPACE: &str = "default";
+
+/// Domain of the hosts of APIRules that have none: it leads to this machine.
+const DOMAIN: &str = "localhost";
+
+/// Memory that the agent may take, in bytes: it is a person's machine.
+const MEMORY: usize = 2 << 30;
+
+/// Arguments of `dev`.
+#[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Subcommand>,
+    /// Repository to follow: a directory or an address; by default a demonstration is created
+    #[arg(value_name = "PATH-OR-URL")]
+    repository: Option<String>,
+    /// Branch (or tag, commit, full ref name) to follow; by default the repository's HEAD
+    #[arg(long, value_name = "B")]
+    branch: Option<String>,
+    /// Directory in the repository that holds the manifests; by default the one that PATH names
+    #[arg(long, value_name = "D")]
+    base_dir: Option<String>,
+    /// Address at which webhooks for Receivers are received; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    receive: SocketAddr,
+    /// Follow what is saved in the work tree instead of commits; PATH need not be a repository then
+    #[arg(long, conflicts_with_all = ["branch", "cluster_only"])]
+    work_tree: bool,
+    /// Where to write the kubeconfig of the embedded cluster [default: .mainstay/kubeconfig, or, while another `dev` of this
+    /// directory has that, .mainstay/2/kubeconfig and so on]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Address of the embedded cluster; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Loopback address at which the hosts of APIRules are served [default: 127.0.0.1:8080, or a free port if that is taken]
+    #[arg(long, value_name = "ADDR")]
+    gateway: Option<SocketAddr>,
+    /// Loopback address at which they are served over HTTPS [default: 127.0.0.1:8443, or a free port if that is taken]
+    #[arg(long, value_name = "ADDR")]
+    gateway_tls: Option<SocketAddr>,
+    /// Bearer token that clients must present, by default a random one in the kubeconfig; needed to listen on other than
+    /// loopback addresses
+    #[arg(
+        long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true,
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
+    token: Option<String>,
+    /// Enforce RBAC in the embedded cluster; the kubeconfig's user stays its administrator
+    #[arg(long)]
+    rbac: bool,
+    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    #[arg(long)]
+    v1alpha2: bool,
+    /// Have Knative Serving in the embedded cluster, for Functions with the label mainstay.dev/serving=knative
+    #[arg(long)]
+    knative: bool,
+    /// Run Functions of a remote repository as local processes; by default their pods are simulated. Functions of a local
+    /// repository always run
+    #[arg(long, conflicts_with = "cluster_only")]
+    run_code: bool,
+    /// Only the embedded cluster, without repository and agent
+    #[arg(long, conflicts_with_all = ["repository", "branch"])]
+    cluster_only: bool,
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+/// What is done instead.
+#[derive(clap::Subcommand, Debug)]
+enum Subcommand {
+    /// Print a token of the issuer that the gateway of an embedded cluster answers for
+    Token {
+        #[command(flatten)]
+        arguments: issue::Arguments,
+        #[command(flatten)]
+        output: OutputArgument,
+    },
+}
+
+/// A failed attempt of `dev`.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("could not serve the embedded cluster on {listen}")]
+    Serve {
+        listen: SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("could not serve the gateway on {address}")]
+    Gateway {
+        address: SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
+    #[error(transparent)]
+    Events(#[from] eventing::Error),
+    #[error("could not install Knative Serving in the embedded cluster: {0}")]
+    Knative(String),
+    #[error("there is no issuer of tokens")]
+    Issuer(#[source] issue::Error),
+    #[error("could not write the certificate of the gateway")]
+    Authority(#[source] kubeconfig::Error),
+    #[error("{0} is reached from other machines, and nothing guards it")]
+    Unguarded(SocketAddr),
+    #[error("this machine gives no random bytes for a token")]
+    NoToken,
+    #[error("could not write the kubeconfig")]
+    Kubeconfig(#[source] kubeconfig::Error),
+    #[error("could not write {path}", path = .path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("could not make the demonstration repository")]
+    Demonstrate(#[source] demonstration::Error),
+    #[error("could not use the repository")]
+    Repository(#[source] repository::Error),
+    #[error(transparent)]
+    Directory(mainstay_git::Error),
+    #[error("{0}")]
+    NoDirectory(mainstay_git::MissingDirectory),
+    #[error("could not watch the repository")]
+    Watch(#[source] mainstay_git::Error),
+    #[error("--work-tree is for a directory of this machine, not for {0}")]
+    NoWorkTree(String),
+    #[error("could not follow the work tree")]
+    WorkTree(#[source] work_tree::Error),
+}
+
+impl Error {
+    /// The hint.
+    pub(super) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Kubeconfig(kubeconfig::Error::Foreign(_) | kubeconfig::Error::InUse(_)) => {
+                Some("--kubeconfig FILE names another place".into())
+            }
+            Self::Unguarded(_) => {
+                Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) guards a listener that others reach".into())
+            }
+            Self::NoToken => Some("--token TOKEN (or MAINSTAY_DEV_TOKEN) names one".into()),
+            Self::Serve { .. } => Some("--listen 127.0.0.1:0 takes a free port".into()),
+            Self::Gateway { .. } => Some("--gateway 127.0.0.1:0 and --gateway-tls 127.0.0.1:0 take free ports".into()),
+            Self::Issuer(error) => error.hint(),
+            Self::Authority(_) => Some("--kubeconfig FILE names another place; it is beside that".into()),
+            Self::Repository(repository::Error::NotARepository(path, _)) => Some(format!(
+                "git init {0} && cd {0} && git add . && git commit, or --work-tree, which needs no repository",
+                path.display()
+            )),
+            Self::NoWorkTree(_) => Some("git clone it, and name the clone".into()),
+            Self::NoDirectory(_) => Some(
+                "--base-dir D names a directory of the commit; what is only in the work tree does not count".into(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
+    if let Some(Subcommand::Token { arguments, output }) = &arguments.command {
+        let (token, facts) = issue::token(arguments).map_err(Error::Issuer)?;
+        output.print(&facts, || format!("{token}\n"))?;
+        return Ok(Exit::Fine);
+    }
+    // Messages are printed below.
+    logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
+    let stop = stop::on_signal()?;
+    let mut followed = if arguments.cluster_only { None } else { Some(followed_repository(&arguments)?) };
+    let room = room(&arguments)?;
+    let place = room.as_ref().map_or(Path::new(DIRECTORY), Room::path).to_owned();
+    let work_tree = match &mut followed {
+        Some(followed) if arguments.work_tree => Some(follow_work_tree(followed, &place)?),
+        _ => None,
+    };
+    let mut source = mainstay_git::Settings::new(place.join("mirrors"));
+    source.allow_local = true;
+    // Everything in it is this user's.
+    source.egress.allowed = mainstay_git::Network::ALL.to_vec();
+    let reference = arguments.branch.as_deref().unwrap_or("HEAD");
+    if let Some(followed) = &mut followed {
+        choose_directory(followed, arguments.base_dir.as_deref(), reference, &source).await?;
+    }
+    let pods = pods(followed.as_ref(), arguments.run_code);
+    let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
+    let token = token(&arguments)?;
+    if pods == PodMode::Processes {
+        fetch_libraries().await;
+    }
+    let embedded = embedded::start(embedded::EmbeddedOptions {
+        listen: arguments.listen,
+        gateway: arguments.gateway,
+        secure: arguments.gateway_tls,
+        token: &token,
+        kubeconfig: &kubeconfig,
+        pods,
+        rbac: arguments.rbac,
+        knative: arguments.knative,
+        directory: room.is_some().then(|| place.join("cluster")).as_deref(),
+    })
+    .await?;
+    let server = embedded.serving.url();
+    let receive = if followed.is_some() { Some(receive(arguments.receive)?) } else { None };
+    let receivers = receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned);
+    let other_room = room.as_ref().map(Room::path).filter(|path| *path != Path::new(DIRECTORY)).map(Path::to_owned);
+    let is_work_tree = arguments.work_tree;
+    let (gateway, secure) = (embedded.gateway.address(), (embedded.secure, embedded.authority.clone()));
+    let started =
+        messages::Started { server, gateway, secure, kubeconfig, followed, pods, receivers, other_room, is_work_tree };
+    let Some(followed) = &started.followed else {
+        messages::started(arguments.output, &started)?;
+        stop.cancelled().await;
+        return Ok(Exit::Fine);
+    };
+    let origin = Origin::Kubeconfig { path: Some(started.kubeconfig.clone()), context: None };
+    let cluster = Cluster::from_origin(&origin).await?;
+    let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
+    install::webhooks(&cluster, &admit).await?;
+    let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
+    events.install(&cluster, DOMAIN).await.map_err(Error::Events)?;
+    let functions = functions(events.publisher());
+
+    let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
+    let emitter = Emitter::default();
+    let mut tasks: JoinSet<Result<(), CommandError>> = JoinSet::new();
+    messages::started(arguments.output, &started)?;
+    tasks.spawn(registry);
+    tasks.spawn(messages::print(emitter.subscribe(), arguments.output, embedded.server.clone(), stop.clone()));
+    let settings = agent::Settings {
+        namespace: NAMESPACE.to_owned(),
+        allow_namespaces: Vec::new(),
+        default_service_account: None,
+        identity: "mainstay-dev".to_owned(),
+        pod: None,
+        listen: None,
+        receive,
+        admit: Some(admit),
+        limits: Limits::default(),
+        source,
+        functions,
+        exposure: mainstay_exposure::Settings { default_domain: Some(DOMAIN.to_owned()), allowed_domains: Vec::new() },
+        elect: false,
+        stuck_after: liveness::STUCK_AFTER,
+        memory: MEMORY,
+        nudge: agent::Nudge::default(),
+        audit: agent::AUDIT,
+        renderer: None,
+    };
+    let delivering = events.run(cluster.clone(), embedded.server.clone(), stop.clone());
+    tasks.spawn(async { Ok(delivering.await.map_err(Error::Events)?) });
+    let nudge = settings.nudge.clone();
+    let look = move || nudge.look_now();
+    let _watch = match (work_tree, followed.local.as_deref()) {
+        (Some(work_tree), _) => {
+            work_tree::watch(work_tree, look).map_err(Error::WorkTree)?;
+            None
+        }
+        (None, Some(path)) => Some(mainstay_git::watch_local(path, look).map_err(Error::Watch)?),
+        (None, None) => None,
+    };
+    tasks.spawn(run_agent(settings, cluster, emitter, stop.clone()));
+    // When one task ends, the others are stopped.
+    let first = tasks.join_next().await;
+    stop.cancel();
+    while tasks.join_next().await.is_some() {}
+    match first {
+        Some(Ok(result)) => result.map(|()| Exit::Fine),
+        Some(Err(panicked)) => Err(CommandError::Task(panicked)),
+        None => Ok(Exit::Fine),
+    }
+}
+
+/// The packages of the runtime servers, before the first build asks for them: the first time on this machine. Without them
+/// everything but the builds of Functions works.
+async fn fetch_libraries() {
+    let named = std::env::var_os(libraries::VARIABLE).map(PathBuf::from);
+    let fetched = tokio::task::spawn_blocking(|| libraries::fetch_all(&libraries::place(named))).await;
+    if let Ok(Err(error)) = fetched {
+        tracing::warn!("{}; builds of Functions fail until `mainstay runtimes fetch` has succeeded", chain(&error));
+    }
+}
+
+/// The listener for webhooks; its address is known here.
+fn receive(address: SocketAddr) -> Result<agent::Receive, CommandError> {
+    let mut receive = agent::Receive::bind(address, BaseUrl::Unknown)?;
+    receive.base = receive.address().map_or(BaseUrl::Unknown, |at| BaseUrl::Known(format!("http://{at}")));
+    Ok(receive)
+}
+
+/// The token of the administrator. A listener that other machines reach has none by chance: somebody chose that.
+fn token(arguments: &Arguments) -> Result<String, Error> {
+    match &arguments.token {
+        Some(token) => Ok(token.clone()),
+        None if arguments.listen.ip().is_loopback() => token::random().ok_or(Error::NoToken),
+        None => Err(Error::Unguarded(arguments.listen)),
+    }
+}
+
+/// Functions run with the programs of this machine.
+fn functions(publisher: String) -> mainstay_function::Settings {
+    let base_images = [("*".to_owned(), mainstay_function::BaseImage::Scratch)].into();
+    mainstay_function::Settings {
+        base_images,
+        runs_on_node: true,
+        builder_image: embedded::BUILDER.to_owned(),
+        publisher,
+        ..mainstay_function::Settings::default()
+    }
+}
+
+async fn run_agent(
+    settings: agent::Settings,
+    cluster: Cluster,
+    emitter: Emitter,
+    stop: tokio_util::sync::CancellationToken,
+) -> Result<(), CommandError> {
+    Ok(agent::run(settings, cluster, emitter, stop).await?)
+}
+
+/// How pods run: code of a remote repository runs only with `--run-code`.
+fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> PodMode {
+    let remote = followed.is_some_and(|followed| followed.local.is_none());
+    if remote && !run_code { PodMode::Simulated } else { PodMode::Processes }
+}
+
+/// The repository to follow; the default is the demonstration.
+fn followed_repository(arguments: &Arguments) -> Result<FollowedRepository, Error> {
+    let Some(text) = arguments.repository.as_deref() else {
+        let directory = Path::new(DIRECTORY).join("demo");
+        demonstration::prepare(&directory).map_err(Error::Demonstrate)?;
+        return repository::local(&directory).map_err(Error::Repository);
+    };
+    let followed = match repository::followed(text) {
+        Err(repository::Error::NotARepository(path, _)) if arguments.work_tree => Ok(repository::plain(path)),
+        followed => followed,
+    };
+    let followed = followed.map_err(Error::Repository)?;
+    if arguments.work_tree && followed.local.is_none() {
+        return Err(Error::NoWorkTree(followed.shown));
+    }
+    Ok(followed)
+}
+
+/// The directory of this run; none where nothing of it would be used.
+fn room(arguments: &Arguments) -> Result<Option<Room>, Error> {
+    let elsewhere = arguments.kubeconfig.as_ref().is_some_and(|path| !path.starts_with(DIRECTORY));
+    if arguments.cluster_only && elsewhere {
+        return Ok(None);
+    }
+    Room::take(Path::new(DIRECTORY)).map(Some).map_err(|(path, cause)| Error::Write { path, cause })
+}
+
+/// Has a repository of what is saved followed instead of the one that is there.
+fn follow_work_tree(followed: &mut FollowedRepository, place: &Path) -> Result<WorkTree, Error> {
+    let directory = place.join("work-tree.git");
+    let root = followed.local.clone().unwrap_or_default();
+    let tree = WorkTree::new(&root, &directory).map_err(|error| Error::WorkTree(error.into()))?;
+    let directory = directory.canonicalize().map_err(|cause| Error::Write { path: directory, cause })?;
+    followed.url = directory.display().to_string();
+    Ok(tree)
+}
+
+/// Follows the directory that somebody named; it is an error if the commit does not have it.
+async fn choose_directory(
+    followed: &mut FollowedRepository,
+    named: Option<&str>,
+    reference: &str,
+    source: &mainstay_git::Settings,
+) -> Result<(), Error> {
+    if let Some(named) = named {
+        named.clone_into(&mut followed.base_dir);
+    }
+    // A remote is fetched for this only if somebody named a directory of it.
+    if followed.local.is_none() && named.is_none() {
+        return Ok(());
+    }
+    let missing = repository::missing_directory(followed, reference, source).await;
+    missing.map_err(Error::Directory)?.map_or(Ok(()), |missing| Err(Error::NoDirectory(missing)))
+}

@@ -1,0 +1,243 @@
+//! Files with the objects of a cluster become a cluster of this process, against which a preview is made without the other one.
+//!
+//! Invariant: what is in the files is in it, or the command fails: an object that is missing would count as one to create.
+//! Invariant: no controller runs, so nothing in it moves.
+//!
+//! Deliberately absent: what controllers made from others (the Pods of a ReplicaSet, Events); nothing of it is ever compared.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::{fs, io, path::Path};
+
+use devcluster::status::Status;
+use devcluster::verbs::{delete::DeleteOptions, patch::Form};
+use devcluster::{Action, Call, Caller, Options};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use mainstay_cluster::{Cluster, Kind};
+use mainstay_function::admission::{Version, convert};
+use mainstay_object::{Key, redact_server_text, split_api_version};
+
+/// Who has created what is in the files, where they do not say so.
+const MANAGER: &str = "snapshot";
+/// Fields of the metadata that only the server of an object sets.
+const OF_SERVER: [&str; 7] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "selfLink",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+const GIT_SYNCS: (&str, &str) = ("mainstay.dev", "GitSync");
+
+/// Why what was saved cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum Error {
+    #[error("could not read {}", .0.display())]
+    Read(PathBuf, #[source] io::Error),
+    #[error("could not read {}", .0.display())]
+    Parse(PathBuf, #[source] serde_yaml::Error),
+    #[error("could not write the definitions")]
+    Definitions(#[source] serde_json::Error),
+    #[error("could not load {what}: {why}")]
+    Object { what: String, why: String },
+    #[error(transparent)]
+    Cluster(#[from] mainstay_cluster::Error),
+}
+
+/// A cluster with what was saved.
+pub(in crate::cli) struct Snapshot {
+    pub(in crate::cli) cluster: Cluster,
+    /// What the files lack.
+    pub(in crate::cli) notes: Vec<String>,
+}
+
+/// Loads files of YAML or JSON documents and lists, such as `kubectl get -o yaml` prints.
+///
+/// # Errors
+/// A file cannot be read, or an object in it cannot be loaded.
+pub(in crate::cli) async fn load(files: &[PathBuf]) -> Result<Snapshot, Error> {
+    let mut objects = Vec::new();
+    for file in files {
+        read(file, &mut objects)?;
+    }
+    // What others need comes first; their owners are known by a uid of this cluster then.
+    objects.sort_by_key(rank);
+    let options = Options { converter: Some(converted), ..Options::default() };
+    let server = devcluster::Cluster::new(options);
+    let client = || kube::Client::new(server.client_service(), "default");
+    let cluster = Cluster::from_clients(client(), client());
+    let mut loading = Loading { server, cluster, uids: HashMap::new(), is_tracked: true };
+    for definition in mainstay_api::definitions() {
+        loading.add(serde_json::to_value(definition).map_err(Error::Definitions)?).await?;
+    }
+    for object in objects {
+        loading.add(object).await?;
+    }
+    let untracked = "the snapshot does not say who owns which fields (kubectl get --show-managed-fields), so what the repository \
+        no longer has in an object is not seen, and nothing is deleted";
+    let notes = if loading.is_tracked { Vec::new() } else { vec![untracked.to_owned()] };
+    Ok(Snapshot { cluster: loading.cluster, notes })
+}
+
+/// Converts Functions, as the agent's webhook does in other clusters.
+fn converted(object: &mut Value, to: &str) {
+    if let Some(version) = Version::of(to) {
+        convert(object, version);
+    }
+}
+
+/// The objects of a file; lists are unpacked.
+fn read(file: &Path, objects: &mut Vec<Value>) -> Result<(), Error> {
+    let text = fs::read_to_string(file).map_err(|cause| Error::Read(file.to_owned(), cause))?;
+    for document in serde_yaml::Deserializer::from_str(&text) {
+        let document = Value::deserialize(document).map_err(|cause| Error::Parse(file.to_owned(), cause))?;
+        match document {
+            Value::Null => {}
+            Value::Object(mut list) if list.get("items").is_some_and(Value::is_array) => {
+                if let Some(Value::Array(items)) = list.remove("items") {
+                    objects.extend(items);
+                }
+            }
+            object => objects.push(object),
+        }
+    }
+    Ok(())
+}
+
+fn rank(object: &Value) -> u8 {
+    let (group, kind) = group_and_kind(object);
+    match kind {
+        "Namespace" => 0,
+        kind if (group, kind) == DEFINITIONS => 1,
+        kind if (group, kind) == GIT_SYNCS => 2,
+        _ => 3,
+    }
+}
+
+fn group_and_kind(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    (split_api_version(text("apiVersion")).0, text("kind"))
+}
+
+struct Loading {
+    server: devcluster::Cluster,
+    cluster: Cluster,
+    /// What objects are known by here, by what they were known by there.
+    uids: HashMap<String, String>,
+    /// Whether every object says who owns which of its fields.
+    is_tracked: bool,
+}
+
+impl Loading {
+    async fn add(&mut self, mut object: Value) -> Result<(), Error> {
+        let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        let (group, word) = group_and_kind(&object);
+        if word == "Event" || owners.iter().any(|owner| owner["controller"] == true) {
+            return Ok(());
+        }
+        let is_definition = (group, word) == DEFINITIONS;
+        let (version, word) = (object["apiVersion"].as_str().unwrap_or_default().to_owned(), word.to_owned());
+        let Some(kind) = self.cluster.kind(&version, &word).await? else {
+            return Err(Error::Object {
+                what: format!("{version} {word}"),
+                why: "its kind is not known; add its CustomResourceDefinition to the snapshot".to_owned(),
+            });
+        };
+        let Some(key) = kind.key_of(&object) else {
+            let why = "an object has no metadata.name".to_owned();
+            return Err(Error::Object { what: format!("{version} {word}"), why });
+        };
+        let metadata = &mut object["metadata"];
+        let uid = metadata["uid"].as_str().map(str::to_owned);
+        let tracked = metadata["managedFields"].take();
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.retain(|field, _| field != "managedFields" && !OF_SERVER.contains(&&**field));
+        }
+        for owner in metadata["ownerReferences"].as_array_mut().into_iter().flatten() {
+            if let Some(here) = owner["uid"].as_str().and_then(|there| self.uids.get(there)) {
+                owner["uid"] = json!(here);
+            }
+        }
+        if metadata["ownerReferences"].is_null()
+            && let Some(metadata) = metadata.as_object_mut()
+        {
+            metadata.remove("ownerReferences");
+        }
+        let status = object["status"].clone();
+        self.name_space(&key);
+        if key.is("", "Service") {
+            give_up_addresses(&mut object);
+        }
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let is_there = self.server.object(&version, &kind.plural, namespace, &key.name).is_some();
+        let created = match (is_there, is_definition) {
+            (false, _) => self.call(&kind, &key, "", Action::Create(object)),
+            // They are those of this program.
+            (true, true) => return Ok(()),
+            // Nobody would end its deletion.
+            (true, false) if key.is("", "Namespace") => {
+                let metadata =
+                    json!({"labels": object["metadata"]["labels"], "annotations": object["metadata"]["annotations"]});
+                self.call(&kind, &key, "", Action::Patch(Form::Merge, json!({"metadata": metadata})))
+            }
+            // A cluster has some objects from its beginning.
+            (true, false) => {
+                let gone = self.call(&kind, &key, "", Action::Delete(DeleteOptions::default()));
+                gone.and_then(|_| self.call(&kind, &key, "", Action::Create(object)))
+            }
+        };
+        let created = created.map_err(|status| refused(&key, &status))?;
+        if let (Some(there), Some(here)) = (uid, created["metadata"]["uid"].as_str()) {
+            self.uids.insert(there, here.to_owned());
+        }
+        if (&*key.group, &*key.kind) == GIT_SYNCS && !status.is_null() {
+            let patch = json!({"status": status});
+            self.call(&kind, &key, "status", Action::Patch(Form::Merge, patch))
+                .map_err(|status| refused(&key, &status))?;
+        }
+        if tracked.is_array() {
+            let patch = json!([{"op": "add", "path": "/metadata/managedFields", "value": tracked}]);
+            self.call(&kind, &key, "", Action::Patch(Form::Json, patch)).map_err(|status| refused(&key, &status))?;
+        } else if created["metadata"]["labels"].get(mainstay_api::names::SYNC_LABEL).is_some() {
+            self.is_tracked = false;
+        }
+        if is_definition {
+            self.cluster.kinds_changed();
+        }
+        Ok(())
+    }
+
+    /// A namespace that has something is there, whether it was saved or not.
+    fn name_space(&self, key: &Key) {
+        let Some(name) = &key.namespace else { return };
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": &**name}});
+        let call = Call::new("v1", "namespaces", "", name, Action::Create(namespace));
+        // Most are there already.
+        let _ = self.server.call(&Caller::new(MANAGER), call);
+    }
+
+    fn call(&self, kind: &Kind, key: &Key, subresource: &str, action: Action) -> Result<Value, Status> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let call = Call::new(&kind.api_version(), &kind.plural, namespace, &key.name, action).on(subresource);
+        self.server.call(&Caller::new(MANAGER), call)
+    }
+}
+
+/// The addresses of another cluster may not be of the range of this one. What Git does not set is not compared.
+fn give_up_addresses(service: &mut Value) {
+    let Some(spec) = service["spec"].as_object_mut() else { return };
+    spec.remove("ipFamilies");
+    if spec.get("clusterIP").is_some_and(|address| address != "None") {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+}
+
+fn refused(key: &Key, status: &Status) -> Error {
+    Error::Object { what: key.to_string(), why: redact_server_text(key, &status.message) }
+}

@@ -1,0 +1,144 @@
+//! Failures of commands.
+
+use std::{io, path::PathBuf};
+
+/// A failed attempt of a command; the cause is its source.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("could not start the runtime")]
+    Start(#[source] io::Error),
+    #[error("could not write to standard output")]
+    Print(#[source] io::Error),
+    #[error("could not write JSON")]
+    WriteJson(#[source] serde_json::Error),
+    #[error("could not write YAML")]
+    WriteYaml(#[source] serde_yaml::Error),
+    #[error("the definition of Functions is not the one that v1alpha2 is served with")]
+    Component(#[source] json_patch::PatchError),
+    #[error(
+        "could not serve the socket; agent and renderer share the directory of --shared, and both write to `socket` in it"
+    )]
+    Renderer(#[source] io::Error),
+    #[error("could not listen for signals")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Cluster(#[from] mainstay_cluster::Error),
+    #[error("could not decode {what}")]
+    Understand {
+        what: String,
+        #[source]
+        cause: serde_json::Error,
+    },
+    #[error("the cluster does not serve the kind {kind}")]
+    NotInstalled { kind: String },
+    #[error("the cluster serves no kind named {0}")]
+    UnknownKind(String),
+    #[error("kind and name are needed, not {:?}", format!("{kind}{}", name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()))]
+    NotAnObject { kind: String, name: Option<String> },
+    #[error("{what} does not exist")]
+    Missing { what: String },
+    #[error("no GitSync manages {what}{}", notes.iter().flat_map(|note| ["; ", note]).collect::<String>())]
+    NotManaged { what: String, notes: Vec<String> },
+    #[error("there is no GitSync in {}", namespace.as_ref().map_or("the cluster".to_owned(), |namespace| format!("the namespace {namespace}")))]
+    NoSync { namespace: Option<String> },
+    #[error("these environment variables cannot be used:\n{}", .0.iter().map(|refused| format!("  {refused}")).collect::<Vec<_>>().join("\n"))]
+    Settings(Vec<mainstay_function::InvalidVariable>),
+    #[error("these flags cannot be used:\n{}", .0.iter().map(|wrong| format!("  {wrong}")).collect::<Vec<_>>().join("\n"))]
+    Install(Vec<String>),
+    #[error("could not read {}", path.display())]
+    ReadFile {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("could not read {}", path.display())]
+    ReadYaml {
+        path: PathBuf,
+        #[source]
+        cause: serde_yaml::Error,
+    },
+    #[error("could not read the work tree")]
+    WorkTree(#[source] super::work_tree::Error),
+    #[cfg(feature = "dev")]
+    #[error("could not use the snapshot")]
+    Snapshot(#[from] super::dev::snapshot::Error),
+    #[error("could not tell what would change")]
+    NoPreview(#[from] mainstay_gitsync::NoPreview),
+    #[error("GitRepository {repository} is a path of the agent's machine")]
+    PathOfAgent { repository: String },
+    #[error("a comment shows what a work tree or a revision would change")]
+    NoComment,
+    #[error("could not read the manifests")]
+    Manifests(#[source] mainstay_git::Error),
+    #[error("there is no SSH key after {seconds} s: {missing}")]
+    NoKey { missing: String, seconds: u64 },
+    #[error("GitRepository {repository} does not use an SSH key")]
+    NotKeyed { repository: String },
+    #[error("several GitRepositories in the namespace {namespace} use an SSH key: {all}")]
+    SeveralRepositories { namespace: String, all: String },
+    #[error("the key in Secret {secret} was not made by the agent, so it is not replaced")]
+    NotOurKey { secret: String },
+    #[error("the SSH key cannot be used")]
+    Key(#[source] mainstay_git::Error),
+    #[error("{what} holds data that is not in base64")]
+    NotBase64 { what: String },
+    #[error("nothing was changed: Mainstay is not installed in the namespace {here}, but in {there}")]
+    InstalledElsewhere { here: String, there: String },
+    #[error("nothing was changed: not confirmed")]
+    NotConfirmed,
+    #[error("events are not delivered any more")]
+    Eventing(#[from] mainstay_eventing::Error),
+    #[error("could not deliver again")]
+    Replay(#[from] mainstay_eventing::ReplayError),
+    #[error("the agent stopped")]
+    Agent(#[from] crate::agent::Error),
+    #[cfg(feature = "dev")]
+    #[error("a task panicked")]
+    Task(#[source] tokio::task::JoinError),
+    #[cfg(feature = "dev")]
+    #[error(transparent)]
+    Dev(#[from] super::dev::Error),
+    #[cfg(feature = "dev")]
+    #[error(transparent)]
+    Bench(#[from] mainstay_bench::Error),
+    #[error(transparent)]
+    Function(#[from] super::function::error::Error),
+    #[error(transparent)]
+    Libraries(mainstay_function::runtimes::libraries::Error),
+    #[error("{}", .0.message)]
+    Build(mainstay_api::build::BuildFailure),
+    #[error("no agent has performed the request within {seconds} s")]
+    NotAnswered { seconds: u64 },
+}
+
+impl Error {
+    /// The hint.
+    pub(super) fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
+            Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
+            Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),
+            Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
+            Self::Missing { .. } | Self::NoSync { namespace: Some(_) } => {
+                Some("-n NAMESPACE looks in another namespace; mainstay status -A lists all GitSyncs".into())
+            }
+            Self::NoKey { .. } => Some("is an agent running in that namespace? its Lease: kubectl get lease -A".into()),
+            Self::SeveralRepositories { .. } => Some("name one: mainstay identity NAME".into()),
+            Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
+            Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
+            Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
+            Self::PathOfAgent { .. } => Some("--repository DIR names a repository of this machine, as for: mainstay diff NAME --revision main --repository .".into()),
+            Self::NoComment => Some("as in: mainstay diff NAME --path . --output markdown".into()),
+            Self::NotConfirmed => Some("--yes confirms without a terminal".into()),
+            Self::Install(_) => Some("mainstay install --help".into()),
+            Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
+            Self::Cluster(error) if matches!(*error.cause, mainstay_cluster::Cause::Configuration(_)) => {
+                Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster".into())
+            }
+            Self::Function(error) => error.hint().map(str::to_owned),
+            #[cfg(feature = "dev")]
+            Self::Dev(error) => error.hint(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `mainstay eventing`: the process that accepts and delivers events, and what it could not deliver.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+
+use super::{Error, Exit, connection::Connection, logs, output::OutputArgument, stop};
+use mainstay_eventing::{Resolve, SubscriberId};
+
+#[derive(Args, Debug)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Accept events over HTTP, and deliver them to the Services of Triggers and Subscriptions
+    Run(RunArguments),
+    /// List the events that could not be delivered, with their data in base64
+    DeadLetters(ListArguments),
+    /// Deliver them again to a subscriber, by the process that runs
+    Replay(ReplayArguments),
+}
+
+#[derive(Args, Debug)]
+struct RunArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    data: DataArgument,
+    /// Where events are accepted
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// What events that are not delivered yet may occupy on disk, such as 256Mi; where that is full, events are refused with 507
+    #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = super::agent::bytes)]
+    budget: u64,
+    /// Outside of a cluster: where a Service is, such as team/web:80=127.0.0.1:8081; may be repeated. Other Services are not
+    /// reached then
+    #[arg(long = "service", value_name = "NS/NAME:PORT=ADDR", value_parser = service)]
+    services: Vec<(Service, SocketAddr)>,
+    /// Name of this process in Events, such as the pod's
+    #[arg(long, value_name = "NAME", env = "MAINSTAY_POD", default_value = "mainstay-eventing")]
+    instance: String,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: logs::Format,
+}
+
+#[derive(Args, Debug)]
+struct DataArgument {
+    /// Directory of the events that are not delivered yet, and of those that could not be
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_EVENTING_DATA", default_value = ".mainstay/eventing")]
+    data: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct ListArguments {
+    #[command(flatten)]
+    data: DataArgument,
+    /// Only those of a subscriber, such as trigger/team/mine
+    #[arg(value_name = "SUBSCRIBER", value_parser = subscriber)]
+    subscriber: Option<SubscriberId>,
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+#[derive(Args, Debug)]
+struct ReplayArguments {
+    #[command(flatten)]
+    data: DataArgument,
+    /// The subscriber, such as trigger/team/mine or subscription/team/mine
+    #[arg(value_name = "SUBSCRIBER", value_parser = subscriber)]
+    subscriber: SubscriberId,
+}
+
+/// Namespace, name and port.
+type Service = (String, String, u16);
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    match arguments.what {
+        What::Run(arguments) => serve(arguments).await,
+        What::DeadLetters(arguments) => list(&arguments),
+        What::Replay(arguments) => {
+            let number = mainstay_eventing::replay(&arguments.data.data, &arguments.subscriber).await?;
+            super::output::print(&format!("{number} delivered again to {}\n", arguments.subscriber))?;
+            Ok(Exit::Fine)
+        }
+    }
+}
+
+async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
+    logs::start(arguments.log_format, "info");
+    let stop = stop::on_signal()?;
+    let listener = TcpListener::bind(arguments.listen)
+        .map_err(|cause| mainstay_eventing::Error::Io { what: "the address of --listen", cause })?;
+    let cluster = arguments.connection.connect().await?;
+    let settings = mainstay_eventing::Settings {
+        data: arguments.data.data,
+        budget: arguments.budget,
+        listener,
+        resolve: resolve(arguments.services),
+        instance: arguments.instance,
+    };
+    mainstay_eventing::run(settings, cluster, stop).await?;
+    Ok(Exit::Fine)
+}
+
+fn resolve(services: Vec<(Service, SocketAddr)>) -> Option<Resolve> {
+    if services.is_empty() {
+        return None;
+    }
+    let services: BTreeMap<Service, SocketAddr> = services.into_iter().collect();
+    Some(Arc::new(move |namespace, name, port| {
+        services.get(&(namespace.to_owned(), name.to_owned(), port)).copied().into_iter().collect()
+    }))
+}
+
+fn list(arguments: &ListArguments) -> Result<Exit, Error> {
+    let path = &arguments.data.data;
+    let all = mainstay_eventing::dead_letters(path).map_err(|cause| Error::ReadFile { path: path.clone(), cause })?;
+    let wanted = arguments.subscriber.as_ref().map(ToString::to_string);
+    let all: Vec<_> =
+        all.into_iter().filter(|letter| wanted.as_ref().is_none_or(|wanted| letter.subscriber == *wanted)).collect();
+    let facts = serde_json::to_value(&all).map_err(Error::WriteJson)?;
+    let text = || {
+        let attribute = |letter: &mainstay_eventing::DeadLetter, name: &str| {
+            letter.attributes.get(name).cloned().unwrap_or_default()
+        };
+        let line = |letter: &mainstay_eventing::DeadLetter| {
+            let (id, of) = (attribute(letter, "id"), attribute(letter, "type"));
+            let text = format!("{}  {}  {id}  {of}  {}", letter.time, letter.subscriber, letter.reason);
+            format!("{}\n", mainstay_object::printable(&text))
+        };
+        all.iter().map(line).collect()
+    };
+    arguments.output.print(&facts, text)?;
+    Ok(Exit::Fine)
+}
+
+fn subscriber(text: &str) -> Result<SubscriberId, String> {
+    SubscriberId::parse(text).ok_or_else(|| "write trigger/NAMESPACE/NAME or subscription/NAMESPACE/NAME".to_owned())
+}
+
+fn service(text: &str) -> Result<(Service, SocketAddr), String> {
+    let read = || {
+        let (service, address) = text.split_once('=')?;
+        let (namespace, rest) = service.split_once('/')?;
+        let (name, port) = rest.split_once(':')?;
+        Some(((namespace.to_owned(), name.to_owned(), port.parse().ok()?), address.parse().ok()?))
+    };
+    read().ok_or_else(|| "write NAMESPACE/NAME:PORT=ADDRESS:PORT, such as team/web:80=127.0.0.1:8081".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_where_a_service_is() {
+        let read = service("team/web:80=127.0.0.1:8081").unwrap();
+        assert_eq!(read, (("team".into(), "web".into(), 80), "127.0.0.1:8081".parse().unwrap()));
+        for text in ["", "web:80=127.0.0.1:1", "team/web=127.0.0.1:1", "team/web:80", "team/web:80=here"] {
+            assert!(service(text).unwrap_err().contains("such as"), "{text}");
+        }
+    }
+}

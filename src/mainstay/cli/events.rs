@@ -1,0 +1,194 @@
+//! `mainstay events`: the Events of GitSyncs and of the objects that they manage, newest last.
+//!
+//! Deliberately absent: the Events of what those objects have for children, which `kubectl events` shows.
+
+mod event;
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::event::SeenEvent;
+use super::{
+    Error, Exit,
+    connection::{WideConnection, own_kind},
+    output::{self, Format, OutputArgument},
+    stop,
+    syncs::{self, ago},
+    table::{self, Table},
+};
+use mainstay_api::GitSync;
+use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
+use mainstay_gitsync::Listing;
+use mainstay_object::Key;
+use mainstay_object::failure::chain;
+
+/// Events that are read from one namespace, at most.
+const MOST: usize = 5000;
+/// Namespaces that are asked one by one. Where there are more, all are asked at once.
+const NAMESPACES: usize = 5;
+/// Least time between two looks at what is managed.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// Arguments of `events`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Name of the GitSync; by default all of the namespace
+    name: Option<String>,
+    /// Go on with new Events, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: WideConnection,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connection.connect().await?;
+    let kind = own_kind::<GitSync>(&cluster).await?;
+    let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
+    let events = event_kind(&cluster).await?;
+    let subjects = Subjects::read(&cluster, kind, selection).await?;
+    if arguments.watch {
+        return watch(arguments, &cluster, &events, subjects).await;
+    }
+    let mut found = Vec::new();
+    for within in subjects.namespaces() {
+        let all = cluster.list(&events, within).take(MOST + 1);
+        let read: Vec<Value> = all.try_collect().await?;
+        if read.len() > MOST {
+            output::note(&format!("there are more than {MOST} Events; only the first {MOST} were looked at\n"));
+        }
+        found.extend(read.iter().take(MOST).map(SeenEvent::read).filter(|event| subjects.keys.contains(&event.object)));
+    }
+    found.sort_by(|a, b| (a.last, &a.name).cmp(&(b.last, &b.name)));
+    let items: Vec<Value> = found.iter().map(SeenEvent::facts).collect();
+    arguments.output.print(&json!({ "items": items }), || text(&found, arguments.output, Timestamp::now()))?;
+    Ok(Exit::Fine)
+}
+
+/// The kind of Events, as the server has it.
+async fn event_kind(cluster: &Cluster) -> Result<Arc<Kind>, Error> {
+    match cluster.kind("v1", "Event").await? {
+        Some(kind) => Ok(kind),
+        None => cluster.kind("events.k8s.io/v1", "Event").await?.ok_or_else(|| Error::UnknownKind("Event".to_owned())),
+    }
+}
+
+/// What Events are asked for.
+struct Subjects {
+    kind: Arc<Kind>,
+    selection: Selection,
+    /// The GitSyncs and what they manage.
+    keys: HashSet<Key>,
+    read_at: Instant,
+}
+
+impl Subjects {
+    async fn read(cluster: &Cluster, kind: Arc<Kind>, selection: Selection) -> Result<Self, Error> {
+        let mut keys = HashSet::new();
+        for sync in syncs::select(cluster, &kind, &selection).await? {
+            keys.insert(syncs::key(&sync));
+            if let Listing::Whole(listed) = mainstay_gitsync::listing(cluster, &sync).await? {
+                keys.extend(listed.objects.into_keys());
+            }
+        }
+        Ok(Self { kind, selection, keys, read_at: Instant::now() })
+    }
+
+    /// Where their Events are: those about cluster-wide objects are in the namespace `default`.
+    fn namespaces(&self) -> Vec<Selection> {
+        let of = |key: &Key| key.namespace.as_deref().unwrap_or("default").to_owned();
+        let names: BTreeSet<String> = self.keys.iter().map(of).collect();
+        if names.len() > NAMESPACES {
+            return vec![Selection::default()];
+        }
+        names.iter().map(|name| Selection::default().within(name)).collect()
+    }
+
+    /// The same, if an Event about a GitSync says that it may manage something else now.
+    async fn after(self, cluster: &Cluster, event: &SeenEvent) -> Result<Self, Error> {
+        if !event.object.is("mainstay.dev", "GitSync") || self.read_at.elapsed() < REFRESH {
+            return Ok(self);
+        }
+        match Self::read(cluster, Arc::clone(&self.kind), self.selection.clone()).await {
+            // It was deleted; its last Events are still to come.
+            Err(Error::NoSync { .. } | Error::Missing { .. }) => Ok(self),
+            read => read,
+        }
+    }
+}
+
+async fn watch(
+    arguments: &Arguments,
+    cluster: &Cluster,
+    kind: &Arc<Kind>,
+    mut subjects: Subjects,
+) -> Result<Exit, Error> {
+    let stop = stop::on_signal()?;
+    let mut within = subjects.namespaces();
+    let within = if within.len() == 1 { within.remove(0) } else { Selection::default() };
+    let mut stream = cluster.watch(kind, within);
+    let mut listed = Vec::new();
+    // What was printed before a lost connection is not printed again.
+    let mut printed: Option<Timestamp> = None;
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return Ok(Exit::Fine),
+            event = stream.next() => event,
+        };
+        let next = match event {
+            None => return Ok(Exit::Fine),
+            Some(WatchEvent::Begin) => {
+                listed.clear();
+                continue;
+            }
+            Some(WatchEvent::Initial(value)) => {
+                listed.push(SeenEvent::read(&value));
+                continue;
+            }
+            Some(WatchEvent::Synced(_)) => {
+                listed.sort_by(|a: &SeenEvent, b| (a.last, &a.name).cmp(&(b.last, &b.name)));
+                let before = printed;
+                std::mem::take(&mut listed).into_iter().filter(|event| before < event.last).collect()
+            }
+            Some(WatchEvent::Applied(value)) => vec![SeenEvent::read(&value)],
+            Some(WatchEvent::Failed(error)) => {
+                output::note(&format!("not connected, trying again: {}\n", chain(&error)));
+                continue;
+            }
+            Some(_) => continue,
+        };
+        for event in next {
+            subjects = subjects.after(cluster, &event).await?;
+            printed = printed.max(event.last);
+            if subjects.keys.contains(&event.object)
+                && let ControlFlow::Break(()) = arguments.output.print_next(&event.facts(), || event.line())?
+            {
+                return Ok(Exit::Fine);
+            }
+        }
+    }
+}
+
+fn text(events: &[SeenEvent], output: OutputArgument, now: Timestamp) -> String {
+    if events.is_empty() {
+        return "no Events; a cluster keeps them for an hour\n".to_owned();
+    }
+    let mut table = Table::new(&["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]);
+    for event in events {
+        let age = event.last.map_or_else(|| "?".to_owned(), |last| ago(now.duration_since(last).as_secs()));
+        let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
+        let object = event.object.to_string();
+        table.row(vec![age + &times, event.severity.clone(), event.reason.clone(), object, event.message.clone()]);
+    }
+    table.render((output.output != Format::Wide).then_some(table::WIDTH))
+}

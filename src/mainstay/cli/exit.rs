@@ -1,0 +1,53 @@
+//! The end of a command: its exit code, and the output of its failure.
+
+use std::{
+    error::Error as _,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use super::Error;
+use mainstay_object::printable_lines;
+
+/// The exit code of a command that could be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Exit {
+    /// No differences.
+    Fine = 0,
+    /// There are differences, or something is not in sync.
+    Differs = 1,
+    /// Something that was checked does not work.
+    Failed = 2,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
+pub(super) fn report(error: &Error) -> ExitCode {
+    // A failure to write to standard error cannot be reported.
+    let _ = io::stderr().lock().write_all(printable_lines(&text(error)).as_bytes());
+    ExitCode::from(2)
+}
+
+fn text(error: &Error) -> String {
+    let mut text = format!("error: {error}\n");
+    let mut depth = 1;
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // Some libraries repeat the cause in their own text.
+        if !text.trim_end().ends_with(&cause_text) {
+            text.push_str(&format!("{:1$}{cause_text}\n", "", depth * 2));
+            depth += 1;
+        }
+        next = cause.source();
+    }
+    if let Some(hint) = error.hint() {
+        text.push_str(&format!("hint: {hint}\n"));
+    }
+    text
+}

@@ -1,0 +1,135 @@
+//! `--watch`: GitSyncs as they are, again whenever one of them changes.
+//!
+//! Invariant: a state is shown only when it is whole; a lost connection shows nothing until everything was read again.
+
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
+
+use futures::StreamExt as _;
+
+use super::{
+    Error, output, stop,
+    syncs::{self, understand},
+};
+use mainstay_api::GitSync;
+use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
+use mainstay_object::failure::chain;
+
+/// What is watched, by namespace and name.
+pub(super) type Syncs = BTreeMap<String, GitSync>;
+
+/// Calls `changed` with the GitSyncs of the selection, and again after each change of one of them, until Ctrl-C or until it
+/// breaks.
+pub(super) async fn follow(
+    cluster: &Cluster,
+    kind: &Arc<Kind>,
+    selection: Selection,
+    mut changed: impl AsyncFnMut(&Syncs) -> Result<ControlFlow<()>, Error>,
+) -> Result<(), Error> {
+    let stop = stop::on_signal()?;
+    let mut events = cluster.watch(kind, selection);
+    let mut state = State::default();
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            event = events.next() => event,
+        };
+        let Some(event) = event else { return Ok(()) };
+        if let WatchEvent::Failed(error) = &event {
+            output::note(&format!("not connected, trying again: {}\n", chain(error)));
+        }
+        if state.takes(event)? && changed(&state.known).await?.is_break() {
+            return Ok(());
+        }
+    }
+}
+
+/// The GitSyncs as far as they have been seen.
+#[derive(Default)]
+struct State {
+    known: Syncs,
+    /// The list that is being read.
+    listed: Option<Syncs>,
+    /// Something was shown.
+    is_shown: bool,
+}
+
+impl State {
+    /// Whether the event makes a whole state that differs from the one before.
+    fn takes(&mut self, event: WatchEvent) -> Result<bool, Error> {
+        match event {
+            WatchEvent::Begin => {
+                self.listed = Some(Syncs::new());
+                Ok(false)
+            }
+            WatchEvent::Initial(value) => {
+                let sync = understand::<GitSync>(value)?;
+                self.listed.get_or_insert_default().insert(syncs::name(&sync), sync);
+                Ok(false)
+            }
+            WatchEvent::Synced(_) => {
+                let listed = self.listed.take().unwrap_or_default();
+                let differs = !self.is_shown || differ(&self.known, &listed);
+                (self.known, self.is_shown) = (listed, true);
+                Ok(differs)
+            }
+            WatchEvent::Applied(value) => {
+                let sync = understand::<GitSync>(value)?;
+                let name = syncs::name(&sync);
+                let differs = self.known.get(&name).is_none_or(|old| differs(old, &sync));
+                self.known.insert(name, sync);
+                Ok(differs)
+            }
+            WatchEvent::Deleted(value) => Ok(self.known.remove(&syncs::name(&understand(value)?)).is_some()),
+            WatchEvent::Unreadable(_, error) => Err(error.into()),
+            WatchEvent::Failed(_) | WatchEvent::Resumed => Ok(false),
+        }
+    }
+}
+
+fn differ(before: &Syncs, after: &Syncs) -> bool {
+    before.len() != after.len()
+        || after.iter().any(|(name, sync)| before.get(name).is_none_or(|old| differs(old, sync)))
+}
+
+/// Whether more has changed than who wrote what and when.
+fn differs(before: &GitSync, after: &GitSync) -> bool {
+    before.spec != after.spec
+        || before.status != after.status
+        || before.metadata.uid != after.metadata.uid
+        || before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn sync(name: &str, commit: &str) -> Value {
+        json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": { "name": name, "namespace": "apps", "resourceVersion": commit },
+            "spec": { "gitRepository": "shop" }, "status": { "appliedCommit": commit },
+        })
+    }
+
+    #[test]
+    fn a_state_is_shown_when_it_is_whole_and_another() {
+        let mut state = State::default();
+        let mut takes = |event| state.takes(event).unwrap();
+        assert!(!takes(WatchEvent::Begin) && !takes(WatchEvent::Initial(sync("a", "1"))));
+        assert!(takes(WatchEvent::Synced("1".into())), "the first one");
+        assert!(takes(WatchEvent::Applied(sync("b", "1"))) && takes(WatchEvent::Applied(sync("b", "2"))));
+        let mut same = sync("b", "2");
+        same["metadata"]["resourceVersion"] = json!("9");
+        assert!(!takes(WatchEvent::Applied(same)), "nothing of it has changed");
+        assert!(!takes(WatchEvent::Resumed));
+        // The connection was lost.
+        assert!(!takes(WatchEvent::Begin) && !takes(WatchEvent::Initial(sync("a", "1"))));
+        assert!(!takes(WatchEvent::Initial(sync("b", "2"))));
+        assert!(!takes(WatchEvent::Synced("2".into())), "all is as before");
+        assert!(takes(WatchEvent::Deleted(sync("b", "2"))));
+        assert!(!takes(WatchEvent::Begin) && takes(WatchEvent::Synced("3".into())), "what went meanwhile");
+        assert!(state.known.is_empty());
+    }
+}

@@ -1,0 +1,71 @@
+//! What is run of a workspace, as its files are at a moment.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    check::supported,
+    config::Config,
+    environment::{self, Found},
+    error::Error,
+    workspace::{Workspace, read_text},
+};
+use mainstay_function::runtimes::Runtime;
+
+/// A Function and its files.
+pub(super) struct Project {
+    pub(super) config: Config,
+    pub(super) runtime: &'static Runtime,
+    pub(super) handler: PathBuf,
+    /// Text of the dependency file.
+    pub(super) dependencies: String,
+    /// The variables of a file, by name.
+    pub(super) given: BTreeMap<String, String>,
+    pub(super) variables: Vec<(String, String)>,
+    /// Variables without a value, and where it is in the cluster.
+    pub(super) missing: Vec<String>,
+    /// Where changes are looked for.
+    pub(super) directories: Vec<PathBuf>,
+}
+
+impl Project {
+    /// Reads a configuration, the files in `source` or where it names them, and the variables of a file.
+    pub(super) fn read(filename: &Path, source: Option<&Path>, env_file: Option<&Path>) -> Result<Self, Error> {
+        let text = read_text(filename)?;
+        // What names no namespace runs here as well.
+        let config = Config::read(&text, None).or_else(|wrong| Config::read(&text, Some("default")).map_err(|_| wrong));
+        let config = config.map_err(|wrong| Error::unusable(filename, &wrong))?;
+        let unsupported = || Error::Runtime { given: config.runtime.clone(), supported: supported() };
+        let runtime = config.runtime().ok_or_else(unsupported)?;
+        let workspace = Workspace::of_file(filename)?;
+        let source = match source {
+            Some(directory) => Workspace::at(directory)?,
+            None => workspace.source(config.source.path())?,
+        };
+        let defaults = || [runtime.handler_file().to_owned(), runtime.dependency_file().to_owned()];
+        let [handler, dependencies] = config.files().unwrap_or_else(defaults);
+        // It says what is wrong with the file, before an interpreter does.
+        source.read_code(&handler)?;
+        let dependencies = source.read(&dependencies)?;
+        let handler = source.root().join(handler);
+        let mut directories = vec![workspace.root().to_owned(), source.root().to_owned()];
+        directories.extend(handler.parent().map(Path::to_owned));
+        let mut given = BTreeMap::new();
+        if let Some(file) = env_file {
+            given = environment::parse(&read_text(file)?).map_err(|wrong| Error::unusable(file, &wrong))?;
+            directories.push(Workspace::of_file(file)?.root().to_owned());
+        }
+        let (variables, missing) = environment::variables(&config, &given, &Found::new());
+        directories.sort();
+        directories.dedup();
+        Ok(Self { config, runtime, handler, dependencies, given, variables, missing, directories })
+    }
+
+    /// The same with values that a cluster has.
+    pub(super) fn with(mut self, found: &Found) -> Self {
+        (self.variables, self.missing) = environment::variables(&self.config, &self.given, found);
+        self
+    }
+}

@@ -1,0 +1,147 @@
+//! `mainstay function run`: the Function on the Node.js or Python of this machine, by the server that pods have.
+//!
+//! Invariant: when the command ends, so has everything that it has started, as far as `process` says.
+
+use std::{path::PathBuf, time::Duration};
+
+use notify::{EventKind, RecursiveMode, Watcher as _};
+use tokio::sync::mpsc;
+
+use super::{
+    descendants,
+    error::Error,
+    machine::Machine,
+    process::Group,
+    project::Project,
+    values::{self, Values},
+};
+use crate::cli::{Exit, output, stop};
+use mainstay_cluster::Cluster;
+use mainstay_object::failure::chain;
+
+/// Nothing was saved for so long before the Function starts again.
+const QUIET: Duration = Duration::from_millis(100);
+/// Files with these ends are watched.
+const WATCHED: [&str; 7] = ["js", "mjs", "cjs", "json", "py", "txt", "yaml"];
+
+/// Arguments of `function run`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Configuration of the Function
+    #[arg(short, long, value_name = "FILE", default_value = "./config.yaml")]
+    filename: PathBuf,
+    /// Directory of the handler and the dependency file; by default source.sourcePath, or that of the configuration
+    #[arg(short = 'd', long, value_name = "DIR")]
+    source_dir: Option<PathBuf>,
+    /// Port on 127.0.0.1; 0 is one that is free, the same until the command ends
+    #[arg(short, long, default_value_t = 8080)]
+    port: u16,
+    /// Let a debugger attach: at 127.0.0.1:9229 (the inspector of Node.js) or 127.0.0.1:5678 (debugpy, which is fetched)
+    #[arg(long)]
+    debug: bool,
+    /// File with a NAME=VALUE in each line: values of variables, those that are in ConfigMaps and Secrets of the cluster among
+    /// them. They come before those of config.yaml and of the cluster
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+    #[command(flatten)]
+    values: Values,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error> {
+    let stop = stop::on_signal()?;
+    descendants::adopt();
+    let room = tempfile::tempdir().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
+    let cluster = arguments.values.cluster().await?;
+    let first = read(arguments, cluster.as_ref()).await?;
+    let port = if arguments.port == 0 { free_port()? } else { arguments.port };
+    let mut machine = Machine::new(room.path(), port, arguments.debug);
+    machine.server(first.runtime).await?;
+    let (changes, mut changed) = mpsc::unbounded_channel();
+    let _watcher = watch(&first.directories, arguments.env_file.as_ref(), changes)?;
+    let mut project = Some(first);
+    loop {
+        let mut group = match project.take() {
+            Some(project) => machine.start(&project, &stop).await?,
+            None => None,
+        };
+        let is_changed = loop {
+            tokio::select! {
+                () = stop.cancelled() => break false,
+                _ = changed.recv() => break true,
+                ended = ended(&mut group) => {
+                    output::note(&format!("! the Function has ended ({ended}); it starts again when a file is saved\n"));
+                    group = None;
+                }
+            }
+        };
+        if let Some(mut group) = group {
+            group.end().await;
+        }
+        if !is_changed {
+            return Ok(Exit::Fine);
+        }
+        while tokio::time::timeout(QUIET, changed.recv()).await.is_ok() {}
+        match read(arguments, cluster.as_ref()).await {
+            Ok(next) => {
+                output::print("- Saved; it starts again\n")?;
+                project = Some(next);
+            }
+            Err(error) => output::note(&format!("! {}\n", chain(&error))),
+        }
+    }
+}
+
+/// A port that is free now. The Function asks for it each time that it starts, so that it is found where it was.
+fn free_port() -> Result<u16, Error> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    Ok(listener.map_err(Error::Port)?.port())
+}
+
+/// The project as it is now, with what the cluster has of it.
+async fn read(arguments: &Arguments, cluster: Option<&Cluster>) -> Result<Project, crate::cli::Error> {
+    let project = Project::read(&arguments.filename, arguments.source_dir.as_deref(), arguments.env_file.as_deref())?;
+    let Some(cluster) = cluster else { return Ok(project) };
+    let found = values::fetch(cluster, &project).await?;
+    Ok(project.with(&found))
+}
+
+/// How the Function has ended; never if there is none.
+async fn ended(group: &mut Option<Group>) -> String {
+    match group {
+        None => std::future::pending().await,
+        Some(group) => match group.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        },
+    }
+}
+
+/// Sends whenever a file of these directories may have been saved, until it is dropped.
+fn watch(
+    directories: &[PathBuf],
+    env_file: Option<&PathBuf>,
+    changes: mpsc::UnboundedSender<()>,
+) -> Result<notify::RecommendedWatcher, Error> {
+    let variables = env_file.and_then(|file| file.file_name()).map(ToOwned::to_owned);
+    let is_ours = move |path: &PathBuf| {
+        let is_code = path.extension().is_some_and(|end| WATCHED.iter().any(|watched| end == *watched));
+        is_code || variables.is_some() && path.file_name() == variables.as_deref()
+    };
+    let failed = |cause| Error::Watch { path: directories.first().cloned().unwrap_or_default(), cause };
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let matters = match &event {
+            Ok(event) => !matches!(event.kind, EventKind::Access(_)) && event.paths.iter().any(&is_ours),
+            // It may hide any change.
+            Err(_) => true,
+        };
+        if matters {
+            // Nobody listens when the command ends.
+            let _ = changes.send(());
+        }
+    })
+    .map_err(failed)?;
+    for directory in directories {
+        watcher.watch(directory, RecursiveMode::NonRecursive).map_err(failed)?;
+    }
+    Ok(watcher)
+}

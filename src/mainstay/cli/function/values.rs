@@ -1,0 +1,81 @@
+//! The values of variables that are in ConfigMaps and Secrets of a cluster.
+//!
+//! Invariant: no cluster is asked that the command line does not name, and only objects that the configuration names are read.
+//! Invariant: no value is written or shown.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::Value;
+
+use super::{
+    environment::{Found, holders},
+    project::Project,
+};
+use crate::cli::Error;
+use mainstay_cluster::{Cluster, Origin};
+
+/// The cluster of the values.
+#[derive(clap::Args, Debug)]
+pub(super) struct Values {
+    /// Read values of variables that are in ConfigMaps and Secrets from the cluster of this kubeconfig. Without this and --context
+    /// no cluster is asked
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The same with this context of the kubeconfig, which is $KUBECONFIG or ~/.kube/config unless --kubeconfig names one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl Values {
+    /// The cluster, if one is named; sends no request yet.
+    pub(super) async fn cluster(&self) -> Result<Option<Cluster>, Error> {
+        if self.kubeconfig.is_none() && self.context.is_none() {
+            return Ok(None);
+        }
+        let origin = Origin::Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() };
+        Ok(Some(Cluster::from_origin(&origin).await?))
+    }
+}
+
+/// What a cluster has of the values that a project lacks.
+pub(super) async fn fetch(cluster: &Cluster, project: &Project) -> Result<Found, Error> {
+    let mut all = Found::new();
+    for (kind, name) in holders(&project.config, &project.given) {
+        // Every cluster has both kinds.
+        let Some(served) = cluster.kind("v1", kind).await? else { continue };
+        let object = cluster.get(&served, Some(&project.config.namespace), &name).await?;
+        all.insert((kind, name), object.map(|object| entries(kind, &object)).unwrap_or_default());
+    }
+    Ok(all)
+}
+
+/// The entries of an object that can be values of variables.
+fn entries(kind: &str, object: &Value) -> BTreeMap<String, String> {
+    let text = |value: &Value| {
+        let text = value.as_str()?;
+        let text = match kind {
+            "Secret" => String::from_utf8(BASE64_STANDARD.decode(text).ok()?).ok()?,
+            _ => text.to_owned(),
+        };
+        (!text.contains('\0')).then_some(text)
+    };
+    let data = object["data"].as_object().into_iter().flatten();
+    data.filter_map(|(key, value)| Some((key.clone(), text(value)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_texts_are_values_of_variables() {
+        let map = json!({"data": {"a": "x", "b": "\0", "c": 1}});
+        assert_eq!(entries("ConfigMap", &map), BTreeMap::from([("a".to_owned(), "x".to_owned())]));
+        let secret = json!({"data": {"a": "eA==", "b": "AA==", "c": "/w==", "d": "no base64"}});
+        assert_eq!(entries("Secret", &secret), BTreeMap::from([("a".to_owned(), "x".to_owned())]));
+        assert_eq!(entries("Secret", &json!({})), BTreeMap::new());
+    }
+}

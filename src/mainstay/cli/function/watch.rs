@@ -1,0 +1,138 @@
+//! `--watch`: the conditions of a Function until it runs.
+
+use std::{sync::Arc, time::Instant};
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use crate::cli::{Error, Exit, output, stop};
+use mainstay_api::function_conditions::{Reason, Type};
+use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
+use mainstay_object::failure::chain;
+use mainstay_object::printable;
+
+/// Prints the conditions as they change, until the Function runs its generation, cannot come to run, or the time is over.
+pub(super) async fn until_running(
+    cluster: &Cluster,
+    kind: &Arc<Kind>,
+    namespace: &str,
+    name: &str,
+    generation: i64,
+    deadline: Option<Instant>,
+    on_stdout: bool,
+) -> Result<Exit, Error> {
+    let stop = stop::on_signal()?;
+    let mut events = cluster.watch(kind, Selection::named(Some(namespace), name));
+    let mut shown: Vec<String> = Vec::new();
+    let over = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut over = std::pin::pin!(over);
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return Ok(Exit::Differs),
+            () = &mut over => {
+                output::note(&format!("! Function - {name} does not run yet; the time is over\n"));
+                return Ok(Exit::Differs);
+            }
+            event = events.next() => event,
+        };
+        let function = match event {
+            Some(WatchEvent::Initial(function) | WatchEvent::Applied(function)) => function,
+            Some(WatchEvent::Failed(error)) => {
+                output::note(&format!("not connected, trying again: {}\n", chain(&error)));
+                continue;
+            }
+            Some(WatchEvent::Deleted(_)) | None => {
+                output::note(&format!("! Function - {name} was deleted\n"));
+                return Ok(Exit::Differs);
+            }
+            Some(_) => continue,
+        };
+        let lines = lines(&function);
+        for line in lines.iter().filter(|line| !shown.contains(line)) {
+            if on_stdout { output::print(line)? } else { output::note(line) }
+        }
+        shown = lines;
+        match progress(&function, generation) {
+            Progress::Waiting => {}
+            Progress::Running => return Ok(Exit::Fine),
+            Progress::Failed => return Ok(Exit::Differs),
+        }
+    }
+}
+
+/// The conditions of a live object, those of the stages in their order.
+fn conditions(function: &Value) -> impl Iterator<Item = &Value> {
+    let all = function["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Type::ALL.into_iter().filter_map(move |kind| all.iter().find(|condition| condition["type"] == kind.as_str()))
+}
+
+fn lines(function: &Value) -> Vec<String> {
+    let line = |condition: &Value| {
+        let text = |field: &str| printable(condition[field].as_str().unwrap_or_default()).into_owned();
+        format!("  {}  {}  {}  {}\n", text("type"), text("status"), text("reason"), text("message"))
+    };
+    conditions(function).map(line).collect()
+}
+
+/// How far a Function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It may come to run.
+    Waiting,
+    /// It runs what its generation says.
+    Running,
+    /// It does not come to run by itself.
+    Failed,
+}
+
+/// What the conditions say of a generation; those of an older one say nothing.
+fn progress(function: &Value, generation: i64) -> Progress {
+    let is_newer = |condition: &&Value| condition["observedGeneration"].as_i64().is_some_and(|seen| seen >= generation);
+    let current: Vec<_> = conditions(function).filter(is_newer).collect();
+    let all_true = current.iter().all(|condition| condition["status"] == "True");
+    // Git is read again by itself; the GitRepository may just have been applied.
+    let is_final = |condition: &&Value| {
+        condition["status"] == "False" && condition["reason"] != Reason::SourceUpdateFailed.as_str()
+    };
+    if current.iter().any(is_final) {
+        Progress::Failed
+    } else if all_true && current.len() == Type::ALL.len() {
+        Progress::Running
+    } else {
+        Progress::Waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(conditions: &[(&str, &str, i64)], expected: Progress) {
+        let conditions: Vec<_> = conditions
+            .iter()
+            .map(|(kind, status, seen)| json!({"type": kind, "status": status, "observedGeneration": seen}))
+            .collect();
+        assert_eq!(progress(&json!({"status": {"conditions": conditions}}), 2), expected, "{conditions:?}");
+    }
+
+    #[test]
+    fn what_serves_an_older_generation_is_waited_for() {
+        let (ready, built, running) = ("ConfigurationReady", "BuildReady", "Running");
+        check(&[], Progress::Waiting);
+        check(&[(running, "True", 1), (built, "True", 2), (ready, "True", 2)], Progress::Waiting);
+        check(&[(running, "True", 1), (built, "False", 1), (ready, "True", 2)], Progress::Waiting);
+        check(&[(running, "True", 1), (built, "Unknown", 2), (ready, "True", 2)], Progress::Waiting);
+        check(&[(running, "True", 2), (built, "True", 2), (ready, "True", 2)], Progress::Running);
+        check(&[(running, "True", 1), (built, "False", 2), (ready, "True", 2)], Progress::Failed);
+        check(&[(running, "False", 3), (built, "True", 3), (ready, "True", 3)], Progress::Failed);
+        let unread = json!({"type": ready, "status": "False", "reason": "SourceUpdateFailed", "observedGeneration": 2});
+        assert_eq!(progress(&json!({"status": {"conditions": [unread]}}), 2), Progress::Waiting);
+    }
+}

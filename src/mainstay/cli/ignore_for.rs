@@ -1,0 +1,195 @@
+//! `mainstay ignore-for`: the rule of `spec.ignore` that leaves to others what they have changed in an object.
+//!
+//! What was changed is what the agent has seen and says in the status of the GitSync: drift that remains, and the last reverts.
+//! The rules that are there come before the new one, so that the result can be given to `kubectl patch --type merge` as it is.
+//!
+//! Invariant: no value of the object is printed; it may be a Secret.
+
+mod field;
+
+use serde_json::{Value, json};
+
+use super::{Error, Exit, object_name::ObjectArguments, output, syncs, trace::origin};
+use mainstay_api::{GitSync, git_sync::UNKNOWN, ignore::IgnoreRule, overlay::PatchTarget};
+use mainstay_engine::managed::{IgnoreRules, Ignored};
+use mainstay_object::{Key, Object, Place, Pointer, printable};
+
+/// A field of which a change was seen.
+#[derive(Debug)]
+struct Change {
+    field: String,
+    /// By whom, and what became of it.
+    how: String,
+}
+
+/// What is printed.
+#[derive(Debug, Default)]
+struct Suggestion {
+    /// The new rule; `None` if there is nothing to ignore.
+    rule: Option<IgnoreRule>,
+    /// What was seen, and what cannot be ignored, a line each.
+    notes: Vec<String>,
+}
+
+pub(super) async fn run(arguments: &ObjectArguments) -> Result<Exit, Error> {
+    let trace = origin::find(arguments).await?;
+    let key = trace.object();
+    let Some(manager) = &trace.manager else {
+        return Err(Error::NotManaged { what: key.to_string(), notes: trace.notes.clone() });
+    };
+    let (sync, name) = (&manager.sync, syncs::name(&manager.sync));
+    let changes = changes(sync, key);
+    let suggestion = suggest(sync, key, trace.live.as_ref(), &changes);
+    let rules = sync.spec.ignore.iter().chain(&suggestion.rule).collect::<Vec<_>>();
+    let patch = json!({ "spec": { "ignore": rules } });
+    let body = if suggestion.rule.is_some() { output::yaml(&patch)? } else { String::new() };
+    let facts = if suggestion.rule.is_some() { patch } else { json!({}) };
+    arguments.output.print(&facts, || {
+        let begin = match changes.as_slice() {
+            [] => format!("no drift of {key} was seen by {name}, so there is nothing to ignore"),
+            _ => format!("for {name}: what others changed in {key}"),
+        };
+        let lines = std::iter::once(&begin).chain(&suggestion.notes);
+        lines.map(|line| format!("# {}\n", printable(line))).collect::<Vec<_>>().concat() + &body
+    })?;
+    Ok(if changes.is_empty() { Exit::Fine } else { Exit::Differs })
+}
+
+/// What was seen to be changed in an object, each field once, the latest first.
+fn changes(sync: &GitSync, key: &Key) -> Vec<Change> {
+    let (status, object) = (sync.status.clone().unwrap_or_default(), key.to_string());
+    let by = |who: &str| if who == UNKNOWN { String::new() } else { format!("changed by {who}, ") };
+    let drifted = status.drifted.iter().filter(|drifted| drifted.object == object);
+    let drifted = drifted.flat_map(|drifted| {
+        let how = format!("{}not put back", by(&drifted.who));
+        drifted.fields.iter().map(move |field| Change { field: field.clone(), how: how.clone() })
+    });
+    let reverts = status.last_reverts.iter().filter(|revert| revert.object == object);
+    let reverts = reverts.flat_map(|revert| {
+        let how = format!("{}put back at {}", by(&revert.who), revert.when.0);
+        revert.fields.iter().map(move |field| Change { field: field.clone(), how: how.clone() })
+    });
+    let mut all: Vec<Change> = Vec::new();
+    for change in drifted.chain(reverts) {
+        if all.iter().all(|known| known.field != change.field) {
+            all.push(change);
+        }
+    }
+    all
+}
+
+/// The rule that ignores these changes, and what is to be said about them.
+fn suggest(sync: &GitSync, key: &Key, live: Option<&Value>, changes: &[Change]) -> Suggestion {
+    let mut suggestion = Suggestion::default();
+    let known = live.and_then(|live| Object::from_value(live, Place::file("")).ok());
+    let rules = IgnoreRules::parse(&sync.spec.ignore).unwrap_or_default();
+    let ignored = known.and_then(|known| Ignored::of(&rules, key, &known));
+    let mut paths = Vec::new();
+    for Change { field, how } in changes {
+        let note = match field::pointer(field, live).and_then(|pointer| allowed(&pointer).map(|()| pointer)) {
+            Err(why) => format!("{field}: {how}; {why}"),
+            Ok(pointer) if ignored.as_ref().is_some_and(|ignored| covers(ignored, &pointer)) => {
+                format!("{field}: {how}; it is ignored already")
+            }
+            Ok(pointer) => {
+                paths.push(pointer.to_string());
+                format!("{field}: {how}")
+            }
+        };
+        suggestion.notes.push(note);
+    }
+    if !paths.is_empty() {
+        suggestion.rule = Some(IgnoreRule { paths, target: Some(target(key)) });
+    }
+    suggestion
+}
+
+fn covers(ignored: &Ignored, pointer: &Pointer) -> bool {
+    ignored.covers(&pointer.tokens().iter().map(|token| &**token).collect::<Vec<_>>())
+}
+
+fn allowed(pointer: &Pointer) -> Result<(), String> {
+    let rule = IgnoreRule { paths: vec![pointer.to_string()], target: None };
+    // Without the place: nobody has written this rule yet.
+    let why = |wrong: String| wrong.split_once("): ").map_or(wrong.clone(), |(_, why)| why.to_owned());
+    IgnoreRules::parse(&[rule]).map(drop).map_err(|wrong| format!("it cannot be ignored: {}", why(wrong)))
+}
+
+/// The object, and no other.
+fn target(key: &Key) -> PatchTarget {
+    PatchTarget {
+        group: Some(exactly(&key.group)).filter(|group| !group.is_empty()),
+        kind: Some(exactly(&key.kind)),
+        name: Some(exactly(&key.name)),
+        namespace: key.namespace.as_deref().map(exactly),
+        ..PatchTarget::default()
+    }
+}
+
+/// A regular expression for just this text; most names are one.
+fn exactly(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':');
+    text.chars().map(|c| if is_plain(c) || !c.is_ascii() { c.to_string() } else { format!("\\{c}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(sync: Value, live: Value, rule: Value, notes: &[&str]) {
+        let mut whole = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": { "name": "demo", "namespace": "shop" },
+            "spec": { "gitRepository": "shop" },
+        });
+        json_patch::merge(&mut whole, &sync);
+        let sync = serde_json::from_value(whole).unwrap();
+        let key = Key::new("apps", "Deployment", Some("shop"), "web.v1");
+        let changes = changes(&sync, &key);
+        let suggestion = suggest(&sync, &key, Some(&live), &changes);
+        assert_eq!(json!(suggestion.rule), rule);
+        assert_eq!(suggestion.notes, notes);
+    }
+
+    fn status() -> Value {
+        let at = "2030-01-01T00:00:00Z";
+        let revert = |fields: &[&str], who: &str| json!({ "object": "Deployment.apps shop/web.v1", "fields": fields, "who": who, "when": at, "latencyMs": 1 });
+        json!({
+            "drifted": [{ "object": "Deployment.apps shop/web.v1", "fields": ["spec.replicas"], "who": "hpa", "since": at, "reason": "Report" }],
+            "lastReverts": [
+                revert(&["spec.replicas", "metadata.annotations[a.b/c]", "spec.c (order)"], "kubectl"),
+                revert(&["metadata.labels[mainstay.dev/sync]", "(object)"], "unknown"),
+                { "object": "Deployment.apps shop/api", "fields": ["spec.x"], "who": "kubectl", "when": at, "latencyMs": 1 },
+            ],
+        })
+    }
+
+    fn live() -> Value {
+        let metadata = json!({ "name": "web.v1", "namespace": "shop", "annotations": { "a.b/c": "d" } });
+        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": { "replicas": 3 } })
+    }
+
+    #[test]
+    fn names_the_fields_that_were_changed_and_what_cannot_be_ignored() {
+        let target = json!({ "group": "apps", "kind": "Deployment", "name": "web\\.v1", "namespace": "shop" });
+        let notes = [
+            "spec.replicas: changed by hpa, not put back",
+            "metadata.annotations[a.b/c]: changed by kubectl, put back at 2030-01-01T00:00:00Z",
+            "spec.c (order): changed by kubectl, put back at 2030-01-01T00:00:00Z; the order of a list cannot be ignored, but the \
+             whole list can",
+            "metadata.labels[mainstay.dev/sync]: put back at 2030-01-01T00:00:00Z; it cannot be ignored: it is Mainstay's own",
+            "(object): put back at 2030-01-01T00:00:00Z; it is no field",
+        ];
+        let paths = json!(["/spec/replicas", "/metadata/annotations/a.b~1c"]);
+        check(json!({ "status": status() }), live(), json!({ "paths": paths, "target": target }), &notes);
+        check(json!({}), live(), Value::Null, &[]);
+    }
+
+    #[test]
+    fn what_is_ignored_already_is_not_ignored_again() {
+        let rules = json!([{ "paths": ["/spec", "/metadata/annotations/a.b~1c"], "target": { "name": "web.*" } }]);
+        let mut status = status();
+        status["lastReverts"] = json!([]);
+        let notes = ["spec.replicas: changed by hpa, not put back; it is ignored already"];
+        check(json!({ "spec": { "ignore": rules }, "status": status }), live(), Value::Null, &notes);
+    }
+}

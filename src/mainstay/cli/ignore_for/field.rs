@@ -1,0 +1,203 @@
+//! A field as the agent names it, such as `spec.containers[name="web"].image`, becomes a JSON pointer into the manifest.
+//!
+//! An item of a list is known by its keys; in the manifest it has a position. That is its position among the items that are
+//! ours in the live object, for those are the manifest's, in its order.
+
+use serde_json::{Map, Value};
+
+use mainstay_api::names::MANAGER;
+use mainstay_engine::managed::fields::{Fields, applied_by};
+use mainstay_object::Pointer;
+
+/// How the name of a list ends whose items have another order.
+const ORDER: &str = " (order)";
+
+/// One part of a field's name.
+#[derive(Debug, PartialEq)]
+enum Part {
+    Field(String),
+    /// The item of a list with these keys.
+    Item(Map<String, Value>),
+    /// The member of a set with this value.
+    Member(Value),
+}
+
+/// The pointer to a field of a live object.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn pointer(field: &str, live: Option<&Value>) -> Result<Pointer, String> {
+    if field.starts_with('(') || field.starts_with('…') || field == "metadata.managedFields" {
+        return Err("it is no field".to_owned());
+    }
+    if field.ends_with(ORDER) {
+        return Err("the order of a list cannot be ignored, but the whole list can".to_owned());
+    }
+    let parts = parts(field).ok_or("how it is written in the manifest is not known")?;
+    if parts.iter().any(|part| matches!(part, Part::Field(name) if name == "…")) {
+        return Err("it is not shown which one it is, for it may hold values of a Secret".to_owned());
+    }
+    let ours = live.and_then(|live| applied_by(live, MANAGER));
+    let tokens = tokens(&parts, live, ours);
+    tokens
+        .and_then(Pointer::of)
+        .ok_or_else(|| "where it is in the manifest is not known, for it is not in the object now".to_owned())
+}
+
+fn tokens(parts: &[Part], live: Option<&Value>, ours: Option<&Fields>) -> Option<Vec<String>> {
+    let (mut live, mut ours, mut tokens) = (live, ours, Vec::new());
+    for part in parts {
+        match part {
+            Part::Field(name) => {
+                live = live.and_then(|live| live.get(name));
+                ours = ours.and_then(|ours| ours.get(&format!("f:{name}"))?.as_object());
+                tokens.push(name.clone());
+            }
+            Part::Item(_) | Part::Member(_) => {
+                let items = live?.as_array()?;
+                let at = items.iter().position(|item| is(part, item))?;
+                let is_ours = |item: &&Value| ours.is_none_or(|ours| key_of(ours, item).is_some());
+                tokens.push(items[..at].iter().filter(is_ours).count().to_string());
+                live = Some(&items[at]);
+                ours = ours.and_then(|ours| ours.get(key_of(ours, &items[at])?)?.as_object());
+            }
+        }
+    }
+    Some(tokens)
+}
+
+fn is(part: &Part, item: &Value) -> bool {
+    match part {
+        Part::Field(_) => false,
+        Part::Item(keys) => keys.iter().all(|(name, value)| item.get(name) == Some(value)),
+        Part::Member(value) => item == value,
+    }
+}
+
+/// The key under which an item is ours.
+fn key_of<'f>(ours: &'f Fields, item: &Value) -> Option<&'f String> {
+    ours.keys().find(|key| match key.split_once(':') {
+        Some(("k", keys)) => serde_json::from_str(keys).is_ok_and(|keys| is(&Part::Item(keys), item)),
+        Some(("v", value)) => serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item),
+        _ => false,
+    })
+}
+
+fn parts(mut field: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    while !field.is_empty() {
+        if let Some(rest) = field.strip_prefix('[') {
+            let (part, rest) = in_brackets(rest)?;
+            parts.push(part);
+            field = rest;
+        } else {
+            let name = field.strip_prefix('.').unwrap_or(field);
+            let end = name.find(['.', '[']).unwrap_or(name.len());
+            if end == 0 {
+                return None;
+            }
+            parts.push(Part::Field(name[..end].to_owned()));
+            field = &name[end..];
+        }
+    }
+    Some(parts)
+}
+
+/// What is in brackets, and what follows them.
+fn in_brackets(text: &str) -> Option<(Part, &str)> {
+    if let Some((value, rest)) = text.strip_prefix('=').and_then(value) {
+        return Some((Part::Member(value), rest.strip_prefix(']')?));
+    }
+    if let Some((keys, rest)) = keys(text) {
+        return Some((Part::Item(keys), rest));
+    }
+    let (name, rest) = text.split_once(']')?;
+    Some((Part::Field(name.to_owned()), rest))
+}
+
+/// Keys with their values, up to the bracket.
+fn keys(mut text: &str) -> Option<(Map<String, Value>, &str)> {
+    let mut keys = Map::new();
+    loop {
+        let (name, rest) = text.split_once('=')?;
+        let (value, rest) = value(rest)?;
+        keys.insert(name.to_owned(), value);
+        match rest.split_at_checked(1)? {
+            ("]", rest) => return Some((keys, rest)),
+            (",", rest) => text = rest,
+            _ => return None,
+        }
+    }
+}
+
+/// A value as JSON, and what follows it.
+fn value(text: &str) -> Option<(Value, &str)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let value = values.next()?.ok()?;
+    Some((value, &text[values.byte_offset()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn live() -> Value {
+        json!({
+            "metadata": {"finalizers": ["x/y", "a/b"], "managedFields": [{
+                "manager": MANAGER, "operation": "Apply", "fieldsV1": {
+                    "f:metadata": {"f:finalizers": {"v:\"a/b\"": {}}},
+                    "f:spec": {"f:containers": {
+                        "k:{\"name\":\"web\"}": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {}}},
+                        "k:{\"name\":\"log\"}": {},
+                    }},
+                }}]},
+            "spec": {"containers": [
+                {"name": "injected"}, {"name": "web", "ports": [{"port": 1}, {"port": 80, "protocol": "TCP"}]}, {"name": "log"}]},
+            "data": {"a]b": "1"},
+        })
+    }
+
+    fn check(field: &str, expected: &str) {
+        let found = pointer(field, Some(&live())).map(|pointer| pointer.to_string());
+        let found = found.unwrap_or_else(|why| why);
+        assert!(
+            if expected.starts_with('/') { found == expected } else { found.starts_with(expected) },
+            "{field}: {found}"
+        );
+    }
+
+    #[test]
+    fn items_are_counted_among_those_of_the_manifest() {
+        for (field, expected) in [
+            ("spec.replicas", "/spec/replicas"),
+            ("metadata.annotations[a.b/c~d]", "/metadata/annotations/a.b~1c~0d"),
+            ("spec.containers[name=\"log\"].image", "/spec/containers/1/image"),
+            ("spec.containers[name=\"web\"].ports[port=80,protocol=\"TCP\"].name", "/spec/containers/0/ports/0/name"),
+            ("spec.containers[name=\"web\"]", "/spec/containers/0"),
+            ("metadata.finalizers[=\"a/b\"]", "/metadata/finalizers/0"),
+            ("data[a/b=c]", "/data/a~1b=c"),
+            ("spec.containers[name=\"gone\"].image", "where it is in the manifest is not known"),
+            ("data[…]", "it is not shown"),
+            ("(object)", "it is no field"),
+            ("metadata.managedFields", "it is no field"),
+            ("spec.containers (order)", "the order of a list"),
+            ("data[a", "how it is written"),
+            ("..", "how it is written"),
+            ("… and 3 more", "it is no field"),
+        ] {
+            check(field, expected);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let pieces = ["spec", ".", "[", "]", "=", "\"", ",", "name", "containers", "1", "ä", "…", "{", "}", "\\"];
+        for _ in 0..20_000 {
+            let text: String = (0..random.usize(..12)).map(|_| *random.choice(&pieces).unwrap()).collect();
+            let _ = pointer(&text, Some(&live()));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The objects of an [`Installation`], in the order in which they are applied. Roles and the Deployment are those of `manifests/`.
+
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::newer;
+use super::registry::Registry;
+use super::request::{Access, IMAGE, Installation};
+use crate::cli::{Error, connection::DEFAULT_NAMESPACE};
+use mainstay_api::{GitRepository, GitSync, names};
+use mainstay_gitsync::receiver::BaseUrl;
+
+const NAMESPACE: &str = include_str!("../../../../manifests/namespace.yaml");
+const RBAC: &str = include_str!("../../../../manifests/rbac.yaml");
+const AGENT: &str = include_str!("../../../../manifests/deployment.yaml");
+const WEBHOOKS: &str = include_str!("../../../../manifests/webhooks.yaml");
+const NETWORK_POLICY: &str = include_str!("../../../../manifests/network-policy.yaml");
+const DISRUPTION_BUDGET: &str = include_str!("../../../../manifests/disruption-budget.yaml");
+const REGISTRY: &str = include_str!("../../../../manifests/registry/registry.yaml");
+/// The namespace of `manifests/`.
+const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
+/// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
+const VARIABLES: &str = "/spec/template/spec/containers/0/env";
+const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
+/// The variable with the base images of Functions.
+const BASE_IMAGES: &str = "MAINSTAY_BASE_IMAGES";
+/// The variable with the Secret with which nodes pull the image of builds.
+const IMAGE_PULL_SECRET: &str = "MAINSTAY_IMAGE_PULL_SECRET";
+/// Label on everything that is installed.
+const LABEL: (&str, &str) = (names::INSTALLED, names::INSTALLED_AS);
+
+/// All objects.
+pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let mut objects = manifest(NAMESPACE, installation)?;
+    if installation.with_definitions {
+        for definition in mainstay_api::definitions() {
+            let mut definition = value("CustomResourceDefinition", &definition)?;
+            if installation.v1alpha2 {
+                newer::serve(&mut definition)?;
+                substitute(&mut definition, installation);
+            }
+            objects.push(definition);
+        }
+    }
+    objects.extend(manifest(RBAC, installation)?);
+    if installation.v1alpha2 {
+        objects.extend(manifest(newer::RBAC, installation)?);
+    }
+    objects.extend(secret(installation));
+    let known_hosts = format!("{}{}", mainstay_git::PUBLISHED, installation.known_hosts.as_deref().unwrap_or_default());
+    objects.push(config_map(installation, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
+    objects.push(config_map(installation, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(installation)?)?));
+    let mut agent = manifest(AGENT, installation)?;
+    let url = installation.receiver_url.as_ref().and_then(BaseUrl::known);
+    let given = [
+        (RECEIVER_URL, url.map(str::to_owned)),
+        (BASE_IMAGES, installation.base_images.clone()),
+        (IMAGE_PULL_SECRET, installation.image_pull_secret.clone()),
+    ];
+    for variables in agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut()) {
+        let set = given.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        variables.extend(set.map(|(name, value)| json!({"name": name, "value": value})));
+    }
+    objects.extend(agent);
+    objects.extend(manifest(NETWORK_POLICY, installation)?);
+    objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
+    if installation.registry == Registry::Internal {
+        // Builds call it by its name, which has the namespace in it.
+        let here = format!(".{}.svc.", installation.namespace);
+        objects.extend(manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?);
+    }
+    objects.extend(manifest(WEBHOOKS, installation)?);
+    if let Some(secret) = &installation.image_pull_secret {
+        let pods = objects.iter_mut().filter(|object| object["kind"] == "Deployment");
+        pods.for_each(|object| object["spec"]["template"]["spec"]["imagePullSecrets"] = json!([{"name": secret}]));
+    }
+    Ok(objects)
+}
+
+fn value(what: &str, object: &impl serde::Serialize) -> Result<Value, Error> {
+    serde_json::to_value(object).map_err(|cause| Error::Understand { what: what.to_owned(), cause })
+}
+
+/// The documents of a manifest, in the installation's namespace and with its image.
+fn manifest(text: &str, installation: &Installation) -> Result<Vec<Value>, Error> {
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let mut object = Value::deserialize(document).map_err(Error::WriteYaml)?;
+        substitute(&mut object, installation);
+        objects.push(object);
+    }
+    Ok(objects)
+}
+
+/// Replaces the namespace and the image of `manifests/`, wherever they occur.
+fn substitute(value: &mut Value, installation: &Installation) {
+    match value {
+        Value::String(text) if *text == MANIFEST_NAMESPACE => text.clone_from(&installation.namespace),
+        Value::String(text) if *text == IMAGE => text.clone_from(&installation.image),
+        Value::Array(items) => items.iter_mut().for_each(|item| substitute(item, installation)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| substitute(field, installation)),
+        _ => {}
+    }
+}
+
+fn metadata(installation: &Installation, name: &str) -> Value {
+    json!({"name": name, "namespace": installation.namespace, "labels": {LABEL.0: LABEL.1}})
+}
+
+fn config_map(installation: &Installation, name: &str, key: &str, text: String) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(installation, name), "data": {key: text}})
+}
+
+/// The Secret that the agent puts a new key into. It has no data here, so applying it again keeps the key.
+fn secret(installation: &Installation) -> Option<Value> {
+    let Access::NewKey(name) = &installation.access else { return None };
+    let mut metadata = metadata(installation, name);
+    metadata["labels"][names::GENERATE] = json!(names::SSH_KEY);
+    // Even if the repository contains a Secret with this name, the agent must not overwrite the key.
+    metadata["annotations"] = json!({names::RECONCILE: names::DISABLED});
+    Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}))
+}
+
+/// The GitRepository and its GitSyncs, which the agent creates.
+fn followed(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let auth = match &installation.access {
+        Access::Anonymous => None,
+        Access::Basic(secret) => Some(json!({"type": "basic", "secretName": secret})),
+        Access::Key(secret) | Access::NewKey(secret) => Some(json!({"type": "key", "secretName": secret})),
+    };
+    let mut spec = json!({"url": installation.url});
+    if let Some(auth) = auth {
+        spec["auth"] = auth;
+    }
+    let object = |version: &str, kind: &str, name: &str, spec: Value| {
+        json!({
+            "apiVersion": version, "kind": kind, "spec": spec,
+            "metadata": {"name": name, "namespace": installation.namespace},
+        })
+    };
+    let mut objects = vec![object("serverless.kyma-project.io/v1alpha1", "GitRepository", &installation.name, spec)];
+    // The types must accept what is written here.
+    serde_json::from_value::<GitRepository>(objects[0].clone())
+        .map_err(|cause| Error::Understand { what: "GitRepository".into(), cause })?;
+    for (name, directory) in &installation.syncs {
+        let mut spec = json!({
+            "gitRepository": installation.name, "reference": installation.branch, "baseDir": directory.to_string(),
+            "targetNamespace": installation.target_namespace,
+        });
+        if let Some(interval) = installation.interval {
+            spec["interval"] = value("interval", &interval)?;
+        }
+        let sync = object("mainstay.dev/v1alpha1", "GitSync", name, spec);
+        serde_json::from_value::<GitSync>(sync.clone())
+            .map_err(|cause| Error::Understand { what: "GitSync".into(), cause })?;
+        objects.push(sync);
+    }
+    Ok(objects)
+}
+
+/// The objects as one YAML stream.
+pub(super) fn stream(objects: &[Value]) -> Result<String, Error> {
+    let mut text = String::new();
+    for object in objects {
+        text.push_str("---\n");
+        text.push_str(&serde_yaml::to_string(object).map_err(Error::WriteYaml)?);
+    }
+    Ok(text)
+}

@@ -1,0 +1,474 @@
+//! The flags of `install` become an [`Installation`], or the list of all problems with them.
+
+use std::path::PathBuf;
+
+use super::registry::Registry;
+use crate::cli::{connection::DEFAULT_NAMESPACE, deploy_key};
+use mainstay_api::{Span, names};
+use mainstay_git::{BaseDir, Reference, RemoteUrl};
+use mainstay_gitsync::receiver::BaseUrl;
+
+/// The image that the Deployment of `manifests/` names.
+pub(super) const IMAGE: &str = concat!("mainstay:", env!("CARGO_PKG_VERSION"));
+
+/// Arguments of `install`.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(in crate::cli) struct Arguments {
+    /// Address of the repository: git@host:path, ssh://user@host:port/path or https://host/path
+    #[arg(long, value_name = "URL")]
+    pub(super) git_url: String,
+    /// Branch to follow
+    #[arg(long, value_name = "BRANCH", default_value = "main")]
+    git_branch: String,
+    /// Directory of the repository to apply, by default all of it; several are separated by commas or by repeating the flag
+    #[arg(long, visible_alias = "git-paths", value_name = "DIR", value_delimiter = ',')]
+    git_path: Vec<String>,
+    /// Secret in the namespace with `username` and `password` (https), or with an SSH key of yours
+    #[arg(long, value_name = "SECRET")]
+    git_secret: Option<String>,
+    /// File with the keys of the Git server's host, as `ssh-keyscan` prints them; not needed for github.com, gitlab.com,
+    /// bitbucket.org and ssh.dev.azure.com
+    #[arg(long, value_name = "FILE")]
+    pub(super) known_hosts: Option<PathBuf>,
+    /// Namespace of the agent and of the GitSync
+    #[arg(short, long, value_name = "NS", default_value = DEFAULT_NAMESPACE)]
+    namespace: String,
+    /// Namespace for objects of the repository that name none
+    #[arg(long, value_name = "NS", default_value = "default")]
+    target_namespace: String,
+    /// Name of the GitRepository and the GitSync, by default the last part of the address
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// How often the repository is checked for a new commit
+    #[arg(long, value_name = "DURATION")]
+    interval: Option<Span>,
+    /// Address under which Git hosts reach the Service mainstay-receivers, such as https://hooks.example.com, for the status of
+    /// Receivers
+    #[arg(long, value_name = "URL")]
+    receiver_url: Option<BaseUrl>,
+    /// Base images of Functions, by runtime and digest, as JSON:
+    /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
+    #[arg(long, value_name = "JSON")]
+    base_images: Option<String>,
+    /// Registry for the images of Functions: `internal` brings one, `none` none; for another, such as ghcr.io/team, it is said
+    /// how its login is stored
+    #[arg(long, value_name = "internal|none|ADDRESS", default_value = "internal")]
+    registry: Registry,
+    /// Image of the agent: one that you have built and pushed
+    #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
+    image: String,
+    /// Secret in the namespace with which nodes pull that image, of type kubernetes.io/dockerconfigjson
+    #[arg(long, value_name = "SECRET")]
+    image_pull_secret: Option<String>,
+    /// Leave out the CustomResourceDefinitions
+    #[arg(long)]
+    no_crds: bool,
+    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    #[arg(long, conflicts_with = "no_crds")]
+    v1alpha2: bool,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "NAME", help_heading = WITHOUT_EFFECT)]
+    git_user: Option<String>,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "EMAIL", help_heading = WITHOUT_EFFECT)]
+    git_email: Option<String>,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "LABEL", help_heading = WITHOUT_EFFECT)]
+    git_label: Option<String>,
+    /// Accepted for fluxctl's users; Mainstay never writes to Git
+    #[arg(long, help_heading = WITHOUT_EFFECT)]
+    git_readonly: bool,
+    /// Accepted for fluxctl's users; no images are scanned
+    #[arg(long, help_heading = WITHOUT_EFFECT)]
+    registry_disable_scanning: bool,
+}
+
+const WITHOUT_EFFECT: &str = "Flags without effect";
+
+/// What to install.
+#[derive(Debug)]
+pub(super) struct Installation {
+    /// Namespace of the agent.
+    pub(super) namespace: String,
+    /// Name of the GitRepository.
+    pub(super) name: String,
+    /// Address of the repository, as it was given.
+    pub(super) url: String,
+    /// How the repository is authenticated.
+    pub(super) access: Access,
+    /// The directories to follow, each with the name of its GitSync.
+    pub(super) syncs: Vec<(String, BaseDir)>,
+    /// The branch.
+    pub(super) branch: String,
+    /// Namespace for objects that name none.
+    pub(super) target_namespace: String,
+    /// How often the repository is asked, if given.
+    pub(super) interval: Option<Span>,
+    /// Image of the agent.
+    pub(super) image: String,
+    /// Secret with which nodes pull it, if it takes one.
+    pub(super) image_pull_secret: Option<String>,
+    /// Address under which Receivers are reached, if it is known.
+    pub(super) receiver_url: Option<BaseUrl>,
+    /// The registry for the images of Functions.
+    pub(super) registry: Registry,
+    /// Base images of Functions, if they are given.
+    pub(super) base_images: Option<String>,
+    /// Host keys besides those that are published.
+    pub(super) known_hosts: Option<String>,
+    /// Whether the definitions are included.
+    pub(super) with_definitions: bool,
+    /// Whether Functions are served in v1alpha2, too.
+    pub(super) v1alpha2: bool,
+}
+
+/// How the repository is authenticated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Without credentials.
+    Anonymous,
+    /// With the user name and password of this Secret.
+    Basic(String),
+    /// With the SSH key of this Secret, which the user provides.
+    Key(String),
+    /// With an SSH key that the agent makes and keeps in this Secret.
+    NewKey(String),
+}
+
+/// Validates the flags; returns the installation and notes for the user.
+pub(super) fn resolve(
+    arguments: &Arguments,
+    known_hosts: Option<String>,
+) -> Result<(Installation, Vec<String>), Vec<String>> {
+    let mut problems = Vec::new();
+    let mut notes = Vec::new();
+    for (flag, value) in [("--namespace", &arguments.namespace), ("--target-namespace", &arguments.target_namespace)] {
+        if !is_label(value) {
+            problems.push(format!("{flag} {value:?} is not a valid name of a namespace: {RULE}"));
+        }
+    }
+    if Reference::parse(&arguments.git_branch).is_err() {
+        problems.push(format!("--git-branch {:?} is not a valid name of a branch", arguments.git_branch));
+    }
+    if arguments.image.trim().is_empty() || arguments.image.contains(char::is_whitespace) {
+        problems.push(format!(
+            "--image {:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0",
+            arguments.image
+        ));
+    }
+    if let Some(images) = &arguments.base_images {
+        let given = [("MAINSTAY_BASE_IMAGES".to_owned(), images.clone())];
+        let refused = mainstay_function::Settings::from_env(mainstay_function::Settings::default(), given).err();
+        problems.extend(refused.into_iter().flatten().map(|refused| format!("--base-images: {}", refused.why)));
+    }
+    let names = [
+        ("--name", &arguments.name),
+        ("--git-secret", &arguments.git_secret),
+        ("--image-pull-secret", &arguments.image_pull_secret),
+    ];
+    for (flag, name) in names {
+        if let Some(name) = name.as_deref().filter(|name| !is_label(name)) {
+            problems.push(format!("{flag} {name:?} is not a valid name of an object: {RULE}"));
+        }
+    }
+    let url = match address(&arguments.git_url) {
+        Ok(url) => Some(url),
+        Err(why) => {
+            problems.push(why);
+            None
+        }
+    };
+    let name = arguments.name.clone().or_else(|| url.as_ref().map(name_of)).unwrap_or_default();
+    let syncs = syncs(&name, &arguments.git_path).unwrap_or_else(|why| {
+        problems.push(why);
+        Vec::new()
+    });
+    let (Some(url), true) = (url, problems.is_empty()) else { return Err(problems) };
+
+    let access = match (url.known_hosts_name(), arguments.git_secret.clone()) {
+        (Some(_), Some(secret)) => Access::Key(secret),
+        (Some(_), None) => Access::NewKey(format!("{name}-git")),
+        (None, Some(secret)) => Access::Basic(secret),
+        (None, None) => Access::Anonymous,
+    };
+    if let Some(host) = url.known_hosts_name() {
+        let listed = |text: &str| mainstay_git::lists_host(text, &host);
+        match known_hosts.as_deref() {
+            Some(text) if !listed(text) => {
+                return Err(vec![format!(
+                    "the file of --known-hosts has no line that can be read for {host}; `ssh-keyscan` prints some"
+                )]);
+            }
+            None if !listed(mainstay_git::PUBLISHED) => notes.push(format!(
+                "the key of {host} is not known, so the agent will refuse it: compare what ssh-keyscan prints with what the \
+                 host publishes, and install again with --known-hosts FILE"
+            )),
+            _ => {}
+        }
+    } else if known_hosts.is_some() {
+        return Err(vec!["--known-hosts is for addresses of SSH; leave it out, or give such an address".to_owned()]);
+    }
+    if url.is_unprotected() {
+        notes.push(
+            "git:// is neither encrypted nor authenticated: whoever is on the way can put another repository in its place; use \
+             https:// or ssh://, or have commits verified (`verify` in the spec of the GitRepository)"
+                .to_owned(),
+        );
+        if arguments.git_secret.is_some() {
+            return Err(vec![
+                "--git-secret: authentication at a git:// address is not supported; leave it out, or give the https:// or ssh:// \
+                 address"
+                    .to_owned(),
+            ]);
+        }
+    }
+    if matches!(access, Access::NewKey(_)) && deploy_key::takes_only_rsa(&url) {
+        let page = deploy_key::page(&url).url.map(|url| format!(" at {url}")).unwrap_or_default();
+        return Err(vec![format!(
+            "--git-url: Azure DevOps takes RSA keys only, and the agent makes an ed25519 key: make one with `ssh-keygen -t rsa -b \
+             3072 -m PEM -N '' -f azure`, add azure.pub{page}, install again with --git-secret {name}-git, and then `kubectl \
+             create secret generic {name}-git -n {} --from-file=key=azure`",
+            arguments.namespace
+        )]);
+    }
+    if let Access::NewKey(_) = access {
+        notes.push(format!(
+            "the agent makes an SSH key; show its public half: mainstay identity -n {}",
+            arguments.namespace
+        ));
+    }
+    notes.extend(arguments.registry.note(&arguments.namespace));
+    notes.extend(arguments.image_pull_secret.as_ref().map(|secret| pull_note(secret, &arguments.namespace)));
+    let unused = [
+        ("--git-user", arguments.git_user.is_some()),
+        ("--git-email", arguments.git_email.is_some()),
+        ("--git-label", arguments.git_label.is_some()),
+    ];
+    let unused: Vec<&str> = unused.into_iter().filter_map(|(flag, is_used)| is_used.then_some(flag)).collect();
+    if !unused.is_empty() {
+        notes.push(format!(
+            "nothing is written to Git: a read-only key will do, and {} has no effect",
+            unused.join(", ")
+        ));
+    }
+    let installation = Installation {
+        namespace: arguments.namespace.clone(),
+        name,
+        url: arguments.git_url.trim().to_owned(),
+        access,
+        syncs,
+        branch: arguments.git_branch.clone(),
+        target_namespace: arguments.target_namespace.clone(),
+        interval: arguments.interval,
+        image: arguments.image.clone(),
+        image_pull_secret: arguments.image_pull_secret.clone(),
+        receiver_url: arguments.receiver_url.clone(),
+        registry: arguments.registry.clone(),
+        base_images: arguments.base_images.clone(),
+        known_hosts,
+        with_definitions: !arguments.no_crds,
+        v1alpha2: arguments.v1alpha2,
+    };
+    Ok((installation, notes))
+}
+
+/// How the Secret comes to where the image is pulled.
+fn pull_note(secret: &str, namespace: &str) -> String {
+    format!(
+        "store the login for the agent's image; its label has it copied to the namespaces of Functions, whose builds run that \
+         image:\n  kubectl create secret docker-registry {secret} -n {namespace} --docker-server=HOST --docker-username=USER \
+         --docker-password=PASSWORD\n  kubectl label secret {secret} -n {namespace} {}={}",
+        names::CONFIG,
+        names::CREDENTIALS
+    )
+}
+
+const RULE: &str = "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";
+
+/// Whether it is a DNS label, and so a valid name of a namespace and of any object.
+fn is_label(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.chars().all(|c| plain(c) || c == '-')
+        && name.starts_with(plain)
+        && name.ends_with(plain)
+}
+
+fn address(text: &str) -> Result<RemoteUrl, String> {
+    let url = RemoteUrl::parse(text).map_err(|error| format!("--git-url: {}", error.fault()))?;
+    if url.local_path().is_some() {
+        return Err(
+            "--git-url: a repository of this file system cannot be reached from a cluster; give the address of a \
+                    Git server, or try `mainstay dev PATH`"
+                .to_owned(),
+        );
+    }
+    if url.holds_credentials() {
+        return Err(
+            "--git-url: an address with a user or password would be stored in the open; put them into a Secret and \
+                    name it with --git-secret"
+                .to_owned(),
+        );
+    }
+    Ok(url)
+}
+
+/// The last part of the address, as the name of an object.
+fn name_of(url: &RemoteUrl) -> String {
+    let last = url.repository_path().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    // Names of Secrets and of further GitSyncs are made of it.
+    Some(label(last, 40)).filter(|name| !name.is_empty()).unwrap_or_else(|| "repository".to_owned())
+}
+
+/// The text as a name: other characters become dashes.
+fn label(text: &str, most: usize) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let text: String = text.chars().map(plain).collect();
+    let parts: Vec<&str> = text.split('-').filter(|part| !part.is_empty()).collect();
+    let mut name = parts.join("-");
+    name.truncate(most);
+    name.trim_end_matches('-').to_owned()
+}
+
+/// A GitSync for each directory.
+fn syncs(name: &str, paths: &[String]) -> Result<Vec<(String, BaseDir)>, String> {
+    let mut syncs: Vec<(String, BaseDir)> = Vec::new();
+    for path in paths.iter().map(String::as_str).chain(paths.is_empty().then_some("/")) {
+        let directory = BaseDir::parse(path).map_err(|error| format!("--git-path {path:?}: {}", error.fault()))?;
+        if syncs.iter().any(|(_, known)| *known == directory) {
+            return Err(format!("--git-path names {directory} twice"));
+        }
+        let mut sync = name.to_owned();
+        if paths.len() > 1 {
+            sync = label(&format!("{name}-{}", directory.path()), 63);
+            if syncs.iter().any(|(known, _)| *known == sync) {
+                return Err(format!(
+                    "--git-path {path:?} would make a second GitSync {sync}; install it by a GitSync of your own"
+                ));
+            }
+        }
+        syncs.push((sync, directory));
+    }
+    Ok(syncs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(url: &str) -> Arguments {
+        Arguments {
+            git_url: url.into(),
+            git_branch: "main".into(),
+            namespace: "flux".into(),
+            target_namespace: "default".into(),
+            image: "mainstay:1".into(),
+            ..Arguments::default()
+        }
+    }
+
+    #[track_caller]
+    fn refused(change: impl FnOnce(&mut Arguments), expected: &str) {
+        let mut arguments = arguments("git@github.com:team/shop.git");
+        change(&mut arguments);
+        let problems = resolve(&arguments, None).unwrap_err().join("\n");
+        assert!(problems.contains(expected), "{problems}");
+    }
+
+    #[test]
+    fn takes_base_images_that_the_agent_would_take() {
+        let images = format!(r#"{{"nodejs24": "registry.local/node@sha256:{}"}}"#, "0".repeat(64));
+        let given = Arguments { base_images: Some(images.clone()), ..arguments("https://h/x") };
+        assert_eq!(resolve(&given, None).unwrap().0.base_images, Some(images));
+        for (wrong, expected) in [
+            ("node:24", "--base-images: it is not the expected JSON object"),
+            (
+                r#"{"nodejs24": "node:24"}"#,
+                "--base-images: nodejs24: \"node:24\": the image must be pinned by its digest",
+            ),
+            (r#"{"cobol85": "scratch"}"#, "--base-images: there is no runtime \"cobol85\""),
+        ] {
+            refused(|arguments| arguments.base_images = Some(wrong.to_owned()), expected);
+        }
+    }
+
+    #[test]
+    fn chooses_a_new_key_for_ssh_and_a_secret_or_none_for_https() {
+        let access = |url: &str, secret: Option<&str>| {
+            let arguments = Arguments { git_secret: secret.map(str::to_owned), ..arguments(url) };
+            let (request, _) = resolve(&arguments, None).unwrap();
+            (request.name, request.access)
+        };
+        let shop = |access| ("shop".to_owned(), access);
+        assert_eq!(access("git@github.com:team/shop.git", None), shop(Access::NewKey("shop-git".into())));
+        assert_eq!(access("ssh://git@github.com/team/Shop.git", Some("mine")), shop(Access::Key("mine".into())));
+        assert_eq!(access("https://github.com/team/shop", None), shop(Access::Anonymous));
+        assert_eq!(access("https://github.com/team/shop/", Some("login")), shop(Access::Basic("login".into())));
+        assert_eq!(access("git@h:__.git", None).0, "repository");
+        assert_eq!(access("git@h:a/My_Repo.v2.git", None).0, "my-repo-v2");
+    }
+
+    #[test]
+    fn creates_a_git_sync_for_each_directory() {
+        let syncs = |paths: &[&str]| {
+            let paths: Vec<String> = paths.iter().map(ToString::to_string).collect();
+            syncs("shop", &paths).map(|all| all.iter().map(|(name, dir)| format!("{name} {dir}")).collect::<Vec<_>>())
+        };
+        assert_eq!(syncs(&[]).unwrap(), ["shop /"]);
+        assert_eq!(syncs(&["apps"]).unwrap(), ["shop /apps"]);
+        assert_eq!(syncs(&["apps", "infra/base/"]).unwrap(), ["shop-apps /apps", "shop-infra-base /infra/base"]);
+        assert!(syncs(&["apps", "/apps/"]).unwrap_err().contains("twice"));
+        assert!(syncs(&["a/b", "a-b"]).unwrap_err().contains("second GitSync shop-a-b"));
+        assert!(syncs(&["../x"]).unwrap_err().contains("`..` is not allowed"));
+    }
+
+    #[test]
+    fn names_the_wrong_flag_and_what_to_do() {
+        refused(|a| a.git_url = "https://me:hunter2@h/x".into(), "name it with --git-secret");
+        refused(|a| a.git_url = "/srv/shop".into(), "mainstay dev PATH");
+        refused(|a| a.git_url = "shop".into(), "--git-url: an address has the form");
+        refused(
+            |a| a.git_url = "https://gіthub.com/a/b".into(),
+            "--git-url: the host of an address is written in ASCII",
+        );
+        refused(|a| a.git_url = "git://gіthub.com/a/b".into(), "--git-url: the host of an address is written in ASCII");
+        let daemon = |a: &mut Arguments| {
+            a.git_url = "git://h/x".into();
+            a.git_secret = Some("mine".into());
+        };
+        refused(daemon, "authentication at a git:// address is not supported");
+        for url in
+            ["git@ssh.dev.azure.com:v3/org/project/repo", "ssh://org@vs-ssh.visualstudio.com/v3/org/project/repo"]
+        {
+            refused(|a| a.git_url = url.into(), "takes RSA keys only, and the agent makes an ed25519 key");
+        }
+        refused(|a| a.namespace = "Flux".into(), "--namespace \"Flux\" is not a valid name of a namespace");
+        refused(|a| a.git_branch = "a b".into(), "--git-branch");
+        refused(|a| a.image = String::new(), "--image");
+        refused(|a| a.name = Some("a/b".into()), "--name \"a/b\" is not a valid name of an object");
+        let mut both = arguments("https://me:hunter2@h/x");
+        both.namespace = "Flux".into();
+        let problems = resolve(&both, None).unwrap_err();
+        assert_eq!(problems.len(), 2, "all at once: {problems:?}");
+        assert!(!problems.concat().contains("hunter2"));
+        let said = resolve(&arguments("git@github.com:a/b"), Some("other ssh-ed25519 x".into())).unwrap_err();
+        assert!(said[0].contains("no line that can be read for github.com"), "{said:?}");
+        assert!(resolve(&arguments("https://h/x"), Some(String::new())).unwrap_err()[0].contains("leave it out"));
+    }
+
+    #[test]
+    fn notes_unknown_host_keys_and_flags_without_effect() {
+        let notes = |url: &str| {
+            let arguments = Arguments { git_email: Some("a@example.com".into()), ..arguments(url) };
+            resolve(&arguments, None).unwrap().1.join("\n")
+        };
+        let said = notes("ssh://git@git.example.com:2222/x");
+        assert!(said.contains("the key of [git.example.com]:2222 is not known"), "{said}");
+        assert!(said.contains("mainstay identity -n flux") && said.contains("--git-email has no effect"), "{said}");
+        assert!(!notes("git@github.com:a/b").contains("is not known"));
+        assert!(notes("git://h/a").contains("git:// is neither encrypted nor authenticated"));
+        assert!(!notes("https://h/a").contains("authenticated"));
+        let own = Arguments { git_secret: Some("mine".into()), ..arguments("git@ssh.dev.azure.com:v3/o/p/r") };
+        assert!(resolve(&own, None).is_ok());
+    }
+}

@@ -1,0 +1,234 @@
+//! The command line: one file per command, each from its arguments to an exit code.
+//!
+//! Invariant: standard output contains only the result; everything else is written to standard error.
+//!
+//! Deliberately absent: how syncing works. Commands use the API server; only `agent` and `dev` start the agent itself.
+
+mod agent;
+#[cfg(feature = "dev")]
+mod bench;
+mod build;
+mod check;
+mod completion;
+mod connection;
+mod crd;
+mod deploy_key;
+#[cfg(feature = "dev")]
+mod dev;
+mod diff;
+mod drift;
+mod error;
+mod eventing;
+mod events;
+mod exit;
+mod follow;
+mod function;
+mod identity;
+mod ignore_for;
+mod install;
+mod lease_identity;
+mod logs;
+mod manifests;
+mod object_name;
+mod output;
+mod pause;
+mod preview;
+mod progress;
+mod registry;
+mod renderer;
+mod runtimes;
+mod settled;
+mod status;
+mod stop;
+mod sync;
+mod syncs;
+mod table;
+mod trace;
+mod tree;
+mod uninstall;
+mod work_tree;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+
+use error::Error;
+use exit::Exit;
+
+/// Keeps a Kubernetes cluster on its Git repository: applies commits, prunes what left, reverts hand edits.
+#[derive(Parser, Debug)]
+#[command(name = "mainstay", version, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run the agent, in a cluster or beside one
+    Agent(agent::Arguments),
+    /// Print everything that a cluster needs to follow a repository, for `kubectl apply -f -`
+    Install(install::Arguments),
+    /// Print the public half of the SSH key of a repository, and where to add it
+    Identity(identity::Arguments),
+    /// Check the cluster, the agent's permissions and the repositories, and print what is wrong; exit code 2 if anything is
+    Check(check::Arguments),
+    /// Remove the agent from the cluster; the objects that it has applied stay
+    Uninstall(uninstall::Arguments),
+    /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
+    Crd,
+    /// Show what is read of a directory and what not, and why; exit code 1 if something cannot be read
+    Manifests(manifests::Arguments),
+    /// From a directory to a Function and back: init, run, apply, sync. `mainstay init function` and the like are the same
+    Function(function::Arguments),
+    /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. With two words,
+    /// `mainstay sync function NAME`, it is about a Function: `mainstay function sync NAME`
+    Sync(sync::Arguments),
+    /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; of several GitSyncs, a table
+    Status(status::Arguments),
+    /// Show field by field what differs from the repository and was not put back, or what a work tree or a revision would
+    /// change; exit code 1 if anything does
+    Diff(diff::Arguments),
+    /// Show what GitSyncs manage and the children of that, each with its health
+    Tree(tree::Arguments),
+    /// Show where an object comes from, how it is, and what the agent does about it next
+    Trace(object_name::ObjectArguments),
+    /// Print the rule of `spec.ignore` that leaves to others what they have changed in an object; exit code 1 if they have
+    IgnoreFor(object_name::ObjectArguments),
+    /// Show the Events of GitSyncs and of what they manage, newest last
+    Events(events::Arguments),
+    /// Accept CloudEvents and deliver them to what subscribes; list what could not be delivered, and deliver it again
+    Eventing(eventing::Arguments),
+    /// Print the completion for a shell: `source <(mainstay completion bash)`
+    Completion(completion::Arguments),
+    /// Run one container of a build Job
+    #[command(hide = true)]
+    Build(build::Arguments),
+    /// Run the first container of the registry's pod
+    #[command(hide = true)]
+    Registry(registry::Arguments),
+    /// Run the container in which the agent has kustomizations and charts rendered
+    #[command(hide = true)]
+    Renderer(renderer::Arguments),
+    /// Fetch what the runtime servers of Functions need, once
+    Runtimes(runtimes::Arguments),
+    /// Break glass: stop applying and reverting one object
+    Pause(pause::PauseArguments),
+    /// End a break glass
+    Resume(object_name::ObjectArguments),
+    /// Try it out: an embedded cluster, kept on a repository of yours or on a demonstration
+    #[cfg(feature = "dev")]
+    Dev(dev::Arguments),
+    /// Measure the agent and print one table; exit code 1 if a promise is missed
+    #[cfg(feature = "dev")]
+    Bench(bench::Arguments),
+}
+
+/// Size of the pool for blocking calls: at least twice what all remotes together may occupy, so that files, packs and the
+/// name lookup of the API server always get a thread. Idle threads end.
+const BLOCKING_THREADS: usize = 128;
+const _: () = assert!(BLOCKING_THREADS >= 2 * mainstay_git::MAX_THREADS);
+
+/// Parses the arguments of the process, runs the command and returns its exit code: 0 fine, 1 differences or not in
+/// sync, 2 failed.
+pub fn run() -> ExitCode {
+    let arguments = match parse(&std::env::args_os().collect::<Vec<_>>()) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all()
+        .build()
+        .map_err(Error::Start);
+    match runtime.and_then(|runtime| runtime.block_on(perform(arguments.command))) {
+        Ok(exit) => exit.into(),
+        Err(error) => exit::report(&error),
+    }
+}
+
+/// What the words mean. `sync function` alone is about the GitSync of that name.
+fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let Some(in_order) = function::words::in_order(words) else { return Arguments::try_parse_from(words) };
+    let meant = Arguments::try_parse_from(in_order);
+    match meant {
+        Err(error) if error.kind() != ErrorKind::DisplayHelp => Arguments::try_parse_from(words).map_err(|_| error),
+        meant => meant,
+    }
+}
+
+async fn perform(command: Command) -> Result<Exit, Error> {
+    match command {
+        Command::Agent(arguments) => agent::run(arguments).await,
+        Command::Install(arguments) => install::run(arguments),
+        Command::Identity(arguments) => identity::run(arguments).await,
+        Command::Check(arguments) => check::run(arguments).await,
+        Command::Uninstall(arguments) => uninstall::run(arguments).await,
+        Command::Crd => crd::run(),
+        Command::Manifests(arguments) => manifests::run(&arguments),
+        Command::Function(arguments) => function::run(&arguments).await,
+        Command::Sync(arguments) => sync::run(&arguments).await,
+        Command::Status(arguments) => status::run(&arguments).await,
+        Command::Diff(arguments) => diff::run(&arguments).await,
+        Command::Tree(arguments) => tree::run(&arguments).await,
+        Command::Trace(arguments) => trace::run(&arguments).await,
+        Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,
+        Command::Events(arguments) => events::run(&arguments).await,
+        Command::Eventing(arguments) => eventing::run(arguments).await,
+        Command::Completion(arguments) => completion::run(&arguments, Arguments::command()),
+        Command::Build(arguments) => build::run(arguments).await,
+        Command::Registry(arguments) => registry::run(arguments).await,
+        Command::Renderer(arguments) => renderer::run(arguments).await,
+        Command::Runtimes(arguments) => runtimes::run(arguments).await,
+        Command::Pause(arguments) => pause::pause(&arguments).await,
+        Command::Resume(arguments) => pause::resume(&arguments).await,
+        #[cfg(feature = "dev")]
+        Command::Dev(arguments) => dev::run(arguments).await,
+        #[cfg(feature = "dev")]
+        Command::Bench(arguments) => bench::run(arguments).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_function::Settings;
+
+    /// Whether a line is about a Function; `None` if it is refused.
+    fn is_about_a_function(line: &str) -> Option<bool> {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        parse(&words).ok().map(|arguments| matches!(arguments.command, Command::Function(_)))
+    }
+
+    #[test]
+    fn one_word_after_sync_is_a_git_sync_and_two_are_a_function() {
+        assert_eq!(is_about_a_function("mainstay sync shop"), Some(false));
+        assert_eq!(is_about_a_function("mainstay sync function"), Some(false));
+        assert_eq!(is_about_a_function("mainstay sync function --no-wait -n team"), Some(false));
+        assert_eq!(is_about_a_function("mainstay sync function shop"), Some(true));
+        assert_eq!(is_about_a_function("mainstay sync function function -d out"), Some(true));
+        assert_eq!(is_about_a_function("mainstay sync function --dir out shop"), Some(true));
+        assert_eq!(is_about_a_function("mainstay sync function shop --no-wait"), None);
+        assert_eq!(is_about_a_function("mainstay init function --runtime python38 --dir ws"), Some(true));
+        assert_eq!(
+            is_about_a_function("mainstay apply function --filename a/config.yaml --output yaml --dry-run"),
+            Some(true)
+        );
+        assert_eq!(is_about_a_function("mainstay apply"), None);
+    }
+
+    /// Names of the environment variables that a command or one of its own commands reads.
+    fn variables(command: &clap::Command) -> Vec<String> {
+        let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned));
+        own.chain(command.get_subcommands().flat_map(variables)).collect()
+    }
+
+    #[test]
+    fn the_agent_starts_with_every_variable_that_a_command_reads() {
+        let all = variables(&Arguments::command());
+        assert!(all.iter().any(|name| name == "MAINSTAY_POD"), "{all:?}");
+        let read = Settings::from_env(Settings::default(), all.into_iter().map(|name| (name, "x".to_owned())));
+        assert_eq!(read, Ok(Settings::default()));
+    }
+}

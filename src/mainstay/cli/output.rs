@@ -1,0 +1,176 @@
+//! Standard output: text for people, and the same facts as JSON or YAML.
+//!
+//! Invariant: texts from repositories and servers cannot control the terminal: what controls it is escaped, in JSON and YAML
+//! in a way that readers of those undo.
+
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+};
+
+use serde::Serialize;
+
+use super::Error;
+use mainstay_object::{is_unprintable, printable_lines};
+
+/// The format of a command's result.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For people, with more columns and nothing cut
+    Wide,
+    /// One JSON document; several in a stream, each in a line of its own
+    Json,
+    /// One YAML document; several in a stream, divided by `---`
+    Yaml,
+}
+
+/// The flag of every command that prints facts.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(super) struct OutputArgument {
+    /// Format of the result
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "text",
+        hide_possible_values = true,
+        help = "Format of the result: text, wide (text with nothing cut), json or yaml"
+    )]
+    pub(super) output: Format,
+}
+
+impl OutputArgument {
+    /// Writes one result: `text`, or the facts in the format that was asked for.
+    pub(super) fn print(self, facts: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Error> {
+        print(&self.render(Position::Only, facts, text)?)
+    }
+
+    /// Writes one result of several.
+    pub(super) fn print_next(
+        self,
+        facts: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<ControlFlow<()>, Error> {
+        write(&self.render(Position::InStream, facts, text)?)
+    }
+
+    /// Whether people read it.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self.output, Format::Text | Format::Wide)
+    }
+
+    fn render(
+        self,
+        position: Position,
+        facts: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<String, Error> {
+        Ok(match (self.output, position) {
+            (Format::Text | Format::Wide, _) => text(),
+            (Format::Json, Position::Only) => json(facts)?,
+            (Format::Json, Position::InStream) => {
+                escaped(&serde_json::to_string(facts).map_err(Error::WriteJson)?, Escape::Json)
+            }
+            (Format::Yaml, position) => {
+                let divider = if position == Position::InStream { "---\n" } else { "" };
+                format!("{divider}{}", yaml(facts)?)
+            }
+        })
+    }
+}
+
+/// Whether other results follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    Only,
+    InStream,
+}
+
+/// YAML has no escapes outside of double quotes; where one is needed, the document is JSON, which is YAML too.
+pub(super) fn yaml(facts: &impl Serialize) -> Result<String, Error> {
+    let text = serde_yaml::to_string(facts).map_err(Error::WriteYaml)?;
+    if !text.contains(|c| is_unprintable(c) && c != '\n') {
+        return Ok(text);
+    }
+    Ok(escaped(&serde_json::to_string_pretty(facts).map_err(Error::WriteJson)?, Escape::Yaml))
+}
+
+/// JSON over several lines, for programs.
+pub(super) fn json(facts: &impl Serialize) -> Result<String, Error> {
+    Ok(escaped(&serde_json::to_string_pretty(facts).map_err(Error::WriteJson)?, Escape::Json))
+}
+
+/// How a character beyond the first 65 536 is escaped: JSON takes two halves, which YAML does not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Escape {
+    Json,
+    Yaml,
+}
+
+/// JSON and a line feed. What is not printable is within strings and becomes `\uXXXX`.
+fn escaped(json: &str, escape: Escape) -> String {
+    let mut text = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        if is_unprintable(c) && c > '\u{ffff}' && escape == Escape::Yaml {
+            text.push_str(&format!("\\U{:08x}", u32::from(c)));
+        } else if is_unprintable(c) && c != '\n' {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                text.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            text.push(c);
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// Writes `text`. A closed pipe (`| head`) is not an error.
+pub(super) fn print(text: &str) -> Result<(), Error> {
+    write(text).map(drop)
+}
+
+/// Writes `text`; breaks when nobody reads it any more.
+fn write(text: &str) -> Result<ControlFlow<()>, Error> {
+    let mut out = io::stdout().lock();
+    match out.write_all(printable_lines(text).as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(Error::Print(error)),
+    }
+}
+
+/// Writes `text` to standard error, for people. A failure to write is ignored.
+pub(super) fn note(text: &str) {
+    let _ = io::stderr().lock().write_all(printable_lines(text).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn json_and_yaml_say_hostile_texts_without_writing_them() {
+        let facts = json!({ "message": "a\nb\u{202e}c\u{e0001}\u{9b}31m", "plain": "größe" });
+        for output in [Format::Json, Format::Yaml] {
+            for position in [Position::Only, Position::InStream] {
+                let text = OutputArgument { output }.render(position, &facts, String::new).unwrap();
+                assert_eq!(printable_lines(&text), text);
+                let read: Value = match output {
+                    Format::Json => serde_json::from_str(&text).unwrap(),
+                    _ => serde_yaml::from_str(&text).unwrap(),
+                };
+                assert_eq!(read, facts, "{text}");
+            }
+        }
+        let line = OutputArgument { output: Format::Json }.render(Position::InStream, &facts, String::new).unwrap();
+        assert_eq!(line.lines().count(), 1);
+    }
+}

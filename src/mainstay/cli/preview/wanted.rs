@@ -1,0 +1,212 @@
+//! What is compared with what, and the comparison.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::markdown;
+use super::remote::{self, Git};
+use super::report::{Named, PreviewOutput, Report};
+use crate::cli::connection::{Connection, own_kind};
+use crate::cli::{Error, Exit, logs, output, syncs};
+use mainstay_api::GitSync;
+use mainstay_cluster::Cluster;
+use mainstay_git::{Reference, Remote};
+use mainstay_gitsync::{Preview, Revision};
+use mainstay_object::Owner;
+use mainstay_object::failure::chain;
+
+/// Flags that compare something else than what the agent has found.
+#[derive(clap::Args, Debug, Default)]
+pub(in crate::cli) struct Wanted {
+    /// Compare the work tree that DIR is in, as it is saved now: what its GitSync would change; files that Git ignores are left
+    /// out
+    #[arg(long, value_name = "DIR", requires = "name", conflicts_with = "revision", help_heading = "Before a commit")]
+    path: Option<PathBuf>,
+    /// Compare a revision of the GitSync's repository: a branch, tag or commit, or as refs/pull/7/head
+    #[arg(long, value_name = "REF", requires = "name", value_parser = reference, help_heading = "Before a commit")]
+    revision: Option<Reference>,
+    /// Read revisions from this repository instead of the GitSync's
+    #[arg(long, value_name = "DIR", requires = "name", help_heading = "Before a commit")]
+    repository: Option<PathBuf>,
+    /// Compare with this revision instead of the cluster, whose objects are not read then
+    #[arg(long, value_name = "REF", requires = "name", value_parser = reference, help_heading = "Before a commit")]
+    against: Option<Reference>,
+    /// The GitSync as this file has it, instead of the cluster
+    #[arg(long, value_name = "FILE", requires = "name", help_heading = "Before a commit")]
+    git_sync: Option<PathBuf>,
+    /// Compare with what was saved of a cluster, and ask no cluster: YAML or JSON, as by `kubectl get KINDS -A -o yaml
+    /// --show-managed-fields`, with the GitSync and what it names; may be given several times
+    #[cfg(feature = "dev")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "name",
+        conflicts_with = "kubeconfig",
+        help_heading = "Before a commit"
+    )]
+    snapshot: Vec<PathBuf>,
+}
+
+fn reference(text: &str) -> Result<Reference, String> {
+    Reference::parse(text).map_err(|error| chain(&error))
+}
+
+impl Wanted {
+    /// Whether anything is to be previewed.
+    pub(in crate::cli) fn is_any(&self) -> bool {
+        self.is_offline()
+            || self.path.is_some()
+            || self.revision.is_some()
+            || self.repository.is_some()
+            || self.against.is_some()
+            || self.git_sync.is_some()
+    }
+
+    #[cfg(feature = "dev")]
+    fn is_offline(&self) -> bool {
+        !self.snapshot.is_empty()
+    }
+
+    #[cfg(not(feature = "dev"))]
+    fn is_offline(&self) -> bool {
+        false
+    }
+
+    /// The cluster that is asked, or what was saved of one, and what that lacks.
+    #[cfg(feature = "dev")]
+    async fn cluster(&self, connection: &Connection) -> Result<(Cluster, Vec<String>), Error> {
+        if self.snapshot.is_empty() {
+            return Ok((connection.connect().await?, Vec::new()));
+        }
+        let snapshot = crate::cli::dev::snapshot::load(&self.snapshot).await?;
+        Ok((snapshot.cluster, snapshot.notes))
+    }
+
+    #[cfg(not(feature = "dev"))]
+    async fn cluster(&self, connection: &Connection) -> Result<(Cluster, Vec<String>), Error> {
+        Ok((connection.connect().await?, Vec::new()))
+    }
+}
+
+/// Compares what is wanted, and prints that.
+pub(in crate::cli) async fn diff(
+    wanted: &Wanted,
+    name: &str,
+    connection: &Connection,
+    output: PreviewOutput,
+) -> Result<Exit, Error> {
+    // What the agent would say in its log belongs to no preview.
+    logs::start(logs::Format::Text, "off");
+    let (cluster, notes) = wanted.cluster(connection).await?;
+    let namespace = connection.namespace(&cluster);
+    let sync = find(&cluster, &namespace, name, wanted.git_sync.as_deref()).await?;
+    let report = Box::pin(Comparison { cluster: &cluster, wanted, notes }.report(sync)).await?;
+    match output.plain() {
+        Some(plain) => plain.print(&report.facts(), || report.text())?,
+        None => output::print(&markdown::comment(&report))?,
+    }
+    Ok(report.exit())
+}
+
+/// What a sync would do now with what the GitSync follows.
+pub(in crate::cli) async fn dry_run(cluster: &Cluster, sync: GitSync) -> Result<Report, Error> {
+    logs::start(logs::Format::Text, "off");
+    Box::pin(Comparison { cluster, wanted: &Wanted::default(), notes: Vec::new() }.report(sync)).await
+}
+
+/// The GitSync of the cluster, or as a file has it.
+async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path>) -> Result<GitSync, Error> {
+    let Some(file) = file else {
+        let kind = own_kind::<GitSync>(cluster).await?;
+        let mut found = syncs::read(cluster, &kind, namespace, Some(name)).await?;
+        return found.pop().ok_or_else(|| Error::Missing { what: format!("GitSync {namespace}/{name}") });
+    };
+    let text = fs::read_to_string(file).map_err(|cause| Error::ReadFile { path: file.to_owned(), cause })?;
+    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
+    let is_named = |value: &Value| {
+        let metadata = &value["metadata"];
+        let is_here = metadata["namespace"].as_str().is_none_or(|there| there == namespace);
+        value["kind"] == "GitSync" && metadata["name"] == name && is_here
+    };
+    let documents: Vec<Value> =
+        documents.collect::<Result<_, _>>().map_err(|cause| Error::ReadYaml { path: file.to_owned(), cause })?;
+    let found = documents.into_iter().find(is_named);
+    let missing = || Error::Missing { what: format!("GitSync {namespace}/{name} in {}", file.display()) };
+    let mut written: GitSync = syncs::understand(found.ok_or_else(missing)?)?;
+    written.metadata.namespace = Some(namespace.to_owned());
+    // What it has applied so far is known by the one that is there.
+    if let Some(kind) = cluster.kind("mainstay.dev/v1alpha1", "GitSync").await?
+        && let Some(live) = cluster.get(&kind, Some(namespace), name).await?
+    {
+        let live: GitSync = syncs::understand(live)?;
+        (written.metadata.uid, written.status) = (live.metadata.uid, live.status);
+    }
+    Ok(written)
+}
+
+/// One comparison.
+struct Comparison<'a> {
+    cluster: &'a Cluster,
+    wanted: &'a Wanted,
+    /// What the cluster lacks.
+    notes: Vec<String>,
+}
+
+impl Comparison<'_> {
+    async fn report(&self, sync: GitSync) -> Result<Report, Error> {
+        let Self { cluster, wanted, notes } = self;
+        let git = Git::new(cluster).await?;
+        let path = std::env::var_os("PATH");
+        let renderers = Preview::renderers(path.as_deref(), &git.scratch());
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let owner = Owner::git_sync(&text(&sync.metadata.namespace), &text(&sync.metadata.name));
+        let mut preview = Preview::of(Cluster::clone(cluster), git.source.clone(), renderers, sync.clone()).await?;
+        let (remote, reference, refused) = if let Some(directory) = &wanted.path {
+            let (mut remote, reference) = git.work_tree(directory)?;
+            remote.submodules = remote::has_submodules(cluster, &sync).await;
+            (remote, reference, None)
+        } else {
+            let (remote, refused) = self.remote(&preview, &sync).await?;
+            let reference = wanted.revision.clone().unwrap_or_else(|| preview.followed().clone());
+            (remote, reference, refused)
+        };
+        let revision = preview.read(&remote, &reference).await?;
+        let named = if wanted.path.is_some() { Named::work_tree() } else { Named::revision(&revision) };
+        let mut masked = None;
+        let (mut changes, against) = match &wanted.against {
+            None => {
+                let against = if wanted.is_offline() { "the snapshot" } else { "the cluster" };
+                masked = preview.look_at_applied(&remote, &revision).await;
+                (preview.against_cluster(&revision).await?, against.to_owned())
+            }
+            Some(reference) => {
+                let (remote, _) = self.remote(&preview, &sync).await?;
+                let before: Revision = preview.read(&remote, reference).await?;
+                (Preview::between(&before, &revision), Named::revision(&before).what)
+            }
+        };
+        changes.notes.extend(refused.map(|why| format!("the agent would refuse this commit: {why}")));
+        changes.notes.extend(revision.notes.iter().cloned());
+        changes.notes.extend(masked);
+        if wanted.against.is_none() {
+            changes.notes.extend(preview.held_back());
+            changes.notes.extend(notes.iter().cloned());
+        }
+        Ok(Report::of(owner, named, against, changes, &preview.secret_values()))
+    }
+
+    /// Where revisions are read from, and what keeps the agent from using that.
+    async fn remote(&self, preview: &Preview, sync: &GitSync) -> Result<(Remote, Option<String>), Error> {
+        match self.wanted.repository.as_ref().or(self.wanted.path.as_ref()) {
+            Some(directory) => {
+                let mut remote = remote::of_this_machine(directory)?;
+                remote.submodules = remote::has_submodules(self.cluster, sync).await;
+                Ok((remote, None))
+            }
+            None => remote::of_sync(self.cluster, preview, sync).await,
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `mainstay registry sweep`: what the first container of the registry's pod runs, before the registry serves.
+//!
+//! Invariant: it exits with 0 whatever happens, because the registry begins after it; what went wrong is in its report.
+//! Invariant: without a policy that was made for this pod, just now, nothing is touched.
+//! Invariant: a sweep is begun once. A pod that replaces one that was deleted may begin while that still serves.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+
+use super::{Error, Exit, output};
+use mainstay_function::registry::retention::{Policy, Report};
+use mainstay_function::registry::storage::Storage;
+use mainstay_object::failure::chain;
+use mainstay_object::printable;
+
+/// File in the storage with the sweep that was begun last.
+const BEGUN: &str = ".mainstay-sweep";
+/// Bytes that a kubelet takes of a report, less what is around the problem.
+const MAX_PROBLEM: usize = 2000;
+
+#[derive(Args, Debug)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Remove the images that a policy of the agent does not keep from the storage of a registry that does not serve
+    Sweep(Sweep),
+}
+
+#[derive(Args, Debug)]
+struct Sweep {
+    /// The registry's `rootdirectory`
+    #[arg(long, value_name = "DIRECTORY")]
+    storage: PathBuf,
+    /// The policy; if there is none, nothing is removed
+    #[arg(long, value_name = "FILE")]
+    policy: PathBuf,
+    /// The sweep that this pod was started for; without one, nothing is removed
+    #[arg(long, value_name = "ID", env = "MAINSTAY_SWEEP", default_value = "", hide_env_values = true)]
+    id: String,
+    /// Where the report goes
+    #[arg(long, value_name = "FILE", default_value = mainstay_api::build::TERMINATION_LOG)]
+    report: PathBuf,
+    /// File that is created if there is something for `registry garbage-collect` to do
+    #[arg(long, value_name = "FILE")]
+    marker: PathBuf,
+}
+
+pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    let What::Sweep(sweep) = arguments.what;
+    let (marker, to, id) = (sweep.marker.clone(), sweep.report.clone(), sweep.id.clone());
+    let swept = tokio::task::spawn_blocking(move || perform(&sweep)).await;
+    let report = swept.unwrap_or_else(|panicked| {
+        Some(Report { policy: id, problem: Some(panicked.to_string()), ..Report::default() })
+    });
+    let Some(mut report) = report else {
+        output::print("no sweep was asked for\n")?;
+        return Ok(Exit::Fine);
+    };
+    if let Some(problem) = &mut report.problem {
+        let mut text = printable(problem).into_owned();
+        text.truncate(
+            (0..=MAX_PROBLEM.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default(),
+        );
+        *problem = text;
+    }
+    // What an earlier sweep has left is freed, too.
+    if (report.manifests > 0 || report.bytes.is_some_and(|bytes| bytes > 0))
+        && let Err(cause) = std::fs::write(&marker, "")
+    {
+        report
+            .problem
+            .get_or_insert(format!("the blobs stay, because {} cannot be written: {cause}", marker.display()));
+    }
+    let text = serde_json::to_string(&report).map_err(Error::WriteJson)?;
+    // The registry begins anyway.
+    let _ = output::print(&format!("{text}\n"));
+    let _ = std::fs::write(&to, text);
+    Ok(Exit::Fine)
+}
+
+/// Sweeps; `None` if nobody has asked for it.
+fn perform(sweep: &Sweep) -> Option<Report> {
+    let failed =
+        |refusal: String| Some(Report { policy: sweep.id.clone(), problem: Some(refusal), ..Report::default() });
+    if sweep.id.is_empty() {
+        return None;
+    }
+    let text = match read(&sweep.policy) {
+        Ok(text) => text,
+        Err(cause) => return failed(format!("the policy cannot be read: {}", chain(&cause))),
+    };
+    let now = Timestamp::now();
+    let policy = match Policy::read(&text).and_then(|policy| policy.check(&sweep.id, now).map(|()| policy)) {
+        Ok(policy) => policy,
+        Err(refusal) => return failed(refusal.to_string()),
+    };
+    let begun = sweep.storage.join(BEGUN);
+    if read(&begun).is_ok_and(|id| id == sweep.id) {
+        return failed("it was begun before, by an earlier pod".to_owned());
+    }
+    match std::fs::write(&begun, &sweep.id) {
+        // Nobody pushes to a volume without room, and it has to be made somehow.
+        Err(cause) if cause.kind() != std::io::ErrorKind::StorageFull => {
+            failed(format!("{} cannot be written: {cause}", begun.display()))
+        }
+        _ => Some(Storage::new(&sweep.storage).sweep(&policy, now)),
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    // A ConfigMap is not larger.
+    std::fs::File::open(path)?.take(2 << 20).read_to_string(&mut text)?;
+    Ok(text)
+}

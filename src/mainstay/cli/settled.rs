@@ -1,0 +1,149 @@
+//! How a requested sync has ended, as the status of the GitSync says: the decision that `mainstay sync` waits for.
+//!
+//! Invariant: a sync has succeeded only if Ready is True, about this generation and about the commit that was read last.
+//! What is only kept applied while the repository cannot be reached is no success.
+
+use jiff::Timestamp;
+
+use mainstay_api::{
+    GitSync, GitSyncStatus,
+    conditions::{self, Reason, Type},
+};
+
+/// Whether a command waits until the objects are healthy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It does.
+    UntilHealthy,
+    /// It ends when the commit was applied, whatever becomes of the objects.
+    UntilApplied,
+}
+
+/// How far a requested sync is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// The agent has not answered the request yet.
+    Unanswered,
+    /// It has, and what it says may become Ready by itself.
+    Waiting,
+    /// The commit is applied and Ready, or (without waiting) on its way to be.
+    Succeeded,
+    /// It is not, and waiting does not help.
+    Failed,
+}
+
+/// How far the sync that was requested with `token` is.
+pub(super) fn settled(sync: &GitSync, token: &str, wait: Wait, now: Timestamp) -> Settled {
+    if sync.spec.suspended(now).is_some() {
+        return Settled::Failed;
+    }
+    let is_answered =
+        |status: &&GitSyncStatus| status.last_handled_request.as_deref().is_some_and(|at| answers(at, token));
+    let Some(status) = sync.status.as_ref().filter(is_answered) else { return Settled::Unanswered };
+    if status.observed_generation < sync.metadata.generation {
+        // The spec has changed since.
+        return Settled::Waiting;
+    }
+    if status.frozen.is_some() {
+        // Whatever becomes of the commit before, this one waits for a window.
+        return Settled::Failed;
+    }
+    let Some(ready) = conditions::status(&status.conditions, Type::Ready) else { return Settled::Waiting };
+    let is_current = status.applied_commit.is_some() && status.applied_commit == status.attempted_commit;
+    match ready.status.as_str() {
+        "True" if is_current && !is_out_of_reach(status) => Settled::Succeeded,
+        "True" | "False" => Settled::Failed,
+        // Unknown also says that the repository has been silent for long.
+        _ if ready.reason != Reason::Progressing.as_str() => Settled::Failed,
+        _ if wait == Wait::UntilApplied => Settled::Succeeded,
+        _ => Settled::Waiting,
+    }
+}
+
+/// Whether a request that was handled answers the one with `token`: it is that, or one that came later.
+fn answers(handled: &str, token: &str) -> bool {
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    handled == token || time(handled).zip(time(token)).is_some_and(|(handled, token)| handled > token)
+}
+
+/// Whether Ready only says what was applied before, because nothing could be read now.
+fn is_out_of_reach(status: &GitSyncStatus) -> bool {
+    let reconciling = conditions::status(&status.conditions, Type::Reconciling);
+    reconciling.is_some_and(|condition| condition.status == "True" && condition.reason != Reason::Applied.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const TOKEN: &str = "2030-01-01T00:00:00Z";
+
+    /// A GitSync whose request was answered, Ready at its commit; `change` is merged over it.
+    fn check(change: Value, wait: Wait, expected: &Settled) {
+        let mut sync = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": { "name": "shop", "namespace": "apps", "generation": 2 },
+            "spec": { "gitRepository": "shop" },
+            "status": {
+                "observedGeneration": 2, "lastHandledRequest": TOKEN, "appliedCommit": "c2", "attemptedCommit": "c2",
+                "conditions": conditions("True", "Applied", "False", "Applied"),
+            },
+        });
+        json_patch::merge(&mut sync, &change);
+        let sync = serde_json::from_value(sync).unwrap();
+        assert_eq!(&settled(&sync, TOKEN, wait, Timestamp::UNIX_EPOCH), expected, "{change}");
+    }
+
+    fn conditions(ready: &str, reason: &str, reconciling: &str, why: &str) -> Value {
+        let at = "2030-01-01T00:00:00Z";
+        json!([
+            { "type": "Ready", "status": ready, "reason": reason, "message": "", "lastTransitionTime": at },
+            { "type": "Reconciling", "status": reconciling, "reason": why, "message": "", "lastTransitionTime": at },
+        ])
+    }
+
+    fn with(ready: &str, reason: &str, reconciling: &str, why: &str) -> Value {
+        json!({ "status": { "conditions": conditions(ready, reason, reconciling, why) } })
+    }
+
+    #[test]
+    fn succeeds_only_when_ready_at_the_commit_that_was_read_last() {
+        let wait = Wait::UntilHealthy;
+        check(json!({}), wait, &Settled::Succeeded);
+        check(with("True", "Applied", "True", "Applied"), wait, &Settled::Succeeded);
+        check(json!({ "status": { "attemptedCommit": "c3" } }), wait, &Settled::Failed);
+        check(json!({ "status": { "appliedCommit": null, "attemptedCommit": null } }), wait, &Settled::Failed);
+        check(with("True", "Applied", "True", "SourceUnavailable"), wait, &Settled::Failed);
+        check(json!({ "status": { "frozen": { "commit": "c3", "by": "a window" } } }), wait, &Settled::Failed);
+        let mut held = with("Unknown", "Progressing", "True", "Progressing");
+        held["status"]["frozen"] = json!({ "commit": "c3", "by": "a window" });
+        check(held, Wait::UntilApplied, &Settled::Failed);
+        // Somebody else asked meanwhile.
+        check(json!({ "status": { "lastHandledRequest": "2030-01-01T00:00:00.5Z" } }), wait, &Settled::Succeeded);
+        check(json!({ "status": { "lastHandledRequest": "2029-12-31T23:59:59Z" } }), wait, &Settled::Unanswered);
+        check(json!({ "spec": { "suspend": true } }), wait, &Settled::Failed);
+    }
+
+    #[test]
+    fn waits_for_health_unless_told_not_to() {
+        let progressing = with("Unknown", "Progressing", "True", "Progressing");
+        check(progressing.clone(), Wait::UntilHealthy, &Settled::Waiting);
+        check(progressing, Wait::UntilApplied, &Settled::Succeeded);
+        for reason in ["ObjectFailed", "HealthTimeout", "ApplyFailed", "ManifestInvalid"] {
+            for wait in [Wait::UntilHealthy, Wait::UntilApplied] {
+                check(with("False", reason, "True", reason), wait, &Settled::Failed);
+            }
+        }
+        let silent = with("Unknown", "SourceUnavailable", "True", "SourceUnavailable");
+        check(silent, Wait::UntilHealthy, &Settled::Failed);
+    }
+
+    #[test]
+    fn an_answer_to_another_request_or_about_another_spec_is_none() {
+        let wait = Wait::UntilApplied;
+        check(json!({ "status": { "lastHandledRequest": "before" } }), wait, &Settled::Unanswered);
+        check(json!({ "status": null }), wait, &Settled::Unanswered);
+        check(json!({ "metadata": { "generation": 3 } }), wait, &Settled::Waiting);
+    }
+}

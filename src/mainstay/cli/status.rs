@@ -1,0 +1,374 @@
+//! `mainstay status`: repository, commits, failures, reverts and pauses of a GitSync; of several, a table.
+
+mod overview;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    Error, Exit,
+    connection::{WideConnection, own_kind},
+    drift,
+    follow::{Syncs, follow},
+    output::OutputArgument,
+    syncs::{self, address, ago, short},
+};
+use mainstay_api::{
+    GitRepository, GitSync, GitSyncStatus, conditions,
+    git_sync::{Terminating, UNKNOWN, WHOLE_OBJECT},
+};
+use mainstay_cluster::{Cluster, Kind};
+use mainstay_engine::notification::waits_for;
+use mainstay_object::printable;
+
+/// Arguments of `status`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Name of the GitSync; by default all of the namespace
+    name: Option<String>,
+    /// Print again whenever something changes, until Ctrl-C
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: WideConnection,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connection.connect().await?;
+    let kind = own_kind::<GitSync>(&cluster).await?;
+    let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
+    let status =
+        StatusCommand { arguments, repositories: own_kind::<GitRepository>(&cluster).await?, cluster: &cluster };
+    let found = syncs::select(&cluster, &kind, &selection).await?;
+    if !arguments.watch {
+        let shown = status.report(&found.iter().collect::<Vec<_>>()).await?;
+        arguments.output.print(&shown.facts, || shown.text)?;
+        return Ok(shown.exit);
+    }
+    let mut exit = Exit::Fine;
+    follow(&cluster, &kind, selection, async |syncs: &Syncs| {
+        let shown = status.report(&syncs.values().collect::<Vec<_>>()).await?;
+        exit = shown.exit;
+        arguments.output.print_next(&shown.facts, || shown.text + "\n")
+    })
+    .await?;
+    Ok(exit)
+}
+
+/// The command, with what it asks.
+struct StatusCommand<'a> {
+    arguments: &'a Arguments,
+    cluster: &'a Cluster,
+    repositories: Arc<Kind>,
+}
+
+/// What is printed, and the exit code.
+struct Shown {
+    facts: serde_json::Value,
+    text: String,
+    exit: Exit,
+}
+
+impl StatusCommand<'_> {
+    async fn report(&self, syncs: &[&GitSync]) -> Result<Shown, Error> {
+        let now = jiff::Timestamp::now();
+        let repositories = self.repositories(syncs).await?;
+        let of = |sync: &GitSync| {
+            let namespace = sync.metadata.namespace.clone().unwrap_or_default();
+            repositories.get(&(namespace, sync.spec.git_repository.clone()))
+        };
+        let is_fine = syncs.iter().all(|sync| is_in_sync(sync)) && !syncs.is_empty();
+        let mut items = Vec::new();
+        for sync in syncs {
+            items.push(overview::facts(sync, of(sync), is_in_sync(sync), now)?);
+        }
+        // A name has one answer; anything else a list, however many there are.
+        let facts = match &items[..] {
+            [one] if self.arguments.name.is_some() => one.clone(),
+            _ => overview::list(items),
+        };
+        let text = match syncs {
+            [] => "no GitSync\n".to_owned(),
+            [one] if !self.arguments.connection.all_namespaces => describe(one, of(one), now),
+            _ => overview::table(syncs, of, self.arguments.output, self.arguments.connection.all_namespaces, now),
+        };
+        Ok(Shown { facts, text, exit: if is_fine { Exit::Fine } else { Exit::Differs } })
+    }
+
+    /// The GitRepositories of the GitSyncs, by namespace and name.
+    async fn repositories(&self, syncs: &[&GitSync]) -> Result<BTreeMap<(String, String), GitRepository>, Error> {
+        let mut found = BTreeMap::new();
+        for sync in syncs {
+            let namespace = sync.metadata.namespace.clone().unwrap_or_default();
+            let key = (namespace, sync.spec.git_repository.clone());
+            if found.contains_key(&key) {
+                continue;
+            }
+            let repository = self.cluster.get(&self.repositories, Some(&key.0), &key.1).await?;
+            if let Some(repository) = repository {
+                found.insert(key, syncs::understand(repository)?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn is_in_sync(sync: &GitSync) -> bool {
+    let status = sync.status.as_ref();
+    let ready = status.and_then(|status| conditions::status(&status.conditions, conditions::Type::Ready));
+    ready.is_some_and(|ready| ready.status == "True" && ready.reason != conditions::Reason::Suspended.as_str())
+        && !sync.spec.suspend
+        && status.is_none_or(|status| status.frozen.is_none() && status.drifted_objects == 0)
+}
+
+/// The report about one GitSync.
+fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Timestamp) -> String {
+    let spec = &sync.spec;
+    let status = sync.status.clone().unwrap_or_default();
+    let mut text = format!("{}\n", syncs::name(sync));
+    let mut row = |label: &str, value: String| text.push_str(&format!("  {label:<11} {value}\n"));
+    let address = match repository {
+        None => format!("(GitRepository {} does not exist)", spec.git_repository),
+        Some(repository) => address(repository).unwrap_or_else(|| "(the address cannot be read)".to_owned()),
+    };
+    row("repository", format!("{address}, {}, {}", spec.followed_reference(), spec.base_dir));
+    row("commit", commits(&status));
+    if let Some(config) = &spec.kube_config {
+        let id = status.cluster.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
+        row("cluster", format!("another one, by Secret {}{}", config.secret_ref.name, printable(&id)));
+    }
+    row("objects", format!("{}{}", counts(&status), drift::count(&status)));
+    row("put back", times(status.reverted));
+    if let Some(until) = spec.suspended(now) {
+        let until = until.map_or_else(|| "yes".to_owned(), |until| format!("until {until}"));
+        row("suspended", format!("{until}: nothing is applied, nothing is put back"));
+    }
+    if let Some(over) = &status.window_override {
+        let ago = ago(now.duration_since(over.when.0).as_secs());
+        row(
+            "override",
+            format!("{} was applied {ago} ago although {}, by {}", short(&over.commit), over.window, over.who),
+        );
+    }
+    let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
+    for condition in &status.conditions {
+        // A condition with the same message as Ready is not repeated.
+        // Prevention is said only of who asks for it, and whoever does has to know that there is none.
+        let is_telling = if condition.type_ == "Prevented" {
+            condition.status != "Unknown"
+        } else {
+            condition.status == "True" && !["Healthy", "Drifted"].contains(&&*condition.type_)
+        };
+        let is_shown = is_telling && Some(&condition.message) != ready.as_ref();
+        if condition.type_ == "Ready" || is_shown {
+            let message = condition.message.replace('\n', "\n              ");
+            row(&condition.type_.to_lowercase(), format!("{}, {}: {message}", condition.status, condition.reason));
+        }
+    }
+    text.push_str(&failures(&status));
+    let drifted = status.drifted.iter().map(|drifted| drift::row(drifted, now));
+    text.push_str(&section("Drifted, and not put back", status.drifted_objects, drifted));
+    text.push_str(&reverts(&status, now));
+    let replaced = status.last_replacements.iter().map(|one| {
+        let ago = ago(now.duration_since(one.when.0).as_secs());
+        format!("{ago} ago {}: {}", one.object, one.fields.join(", "))
+    });
+    text.push_str(&section("Deleted and created anew, newest first", status.replaced, replaced));
+    text.push_str(&section(
+        "Paused",
+        status.paused_objects,
+        status.paused.iter().map(|pause| match (&pause.until, &pause.problem) {
+            (_, Some(problem)) => format!("{}: {problem}", pause.object),
+            (Some(until), None) => format!("{} until {until}", pause.object),
+            (None, None) => format!("{} until it is resumed", pause.object),
+        }),
+    ));
+    text.push_str(&section("Held back from deletion", status.held_objects, status.held.iter().cloned()));
+    let terminating = status.terminating.iter().map(|one| deleting(one, now));
+    text.push_str(&section("Still being deleted", status.terminating_objects, terminating));
+    text
+}
+
+fn deleting(object: &Terminating, now: jiff::Timestamp) -> String {
+    let since = ago(now.duration_since(object.since.0).as_secs());
+    format!("{} for {since}: it {}", object.object, waits_for(&object.finalizers))
+}
+
+fn counts(status: &GitSyncStatus) -> String {
+    format!("{} managed, {} healthy, {} failed", status.objects, status.healthy, status.failed)
+}
+
+fn commits(status: &GitSyncStatus) -> String {
+    match (&status.applied_commit, &status.attempted_commit) {
+        (Some(applied), Some(attempted)) if applied != attempted => {
+            format!("{} applied; {} attempted and not applied in full", short(applied), short(attempted))
+        }
+        (Some(applied), _) => applied.clone(),
+        (None, Some(attempted)) => format!("{} attempted and not applied in full", short(attempted)),
+        (None, None) => "none yet".into(),
+    }
+}
+
+fn failures(status: &GitSyncStatus) -> String {
+    // What does not exist is listed as drift.
+    let absent = status.drifted.iter().filter(|drifted| drifted.is_absent()).count();
+    let count = status.failed + (status.objects - status.healthy) - i64::try_from(absent).unwrap_or(0);
+    section("Failing", count, status.failures.iter().map(|f| format!("{}: {}: {}", f.object, f.reason, f.message)))
+}
+
+fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
+    section(
+        "Put back, newest first",
+        status.reverted,
+        status.last_reverts.iter().map(|revert| {
+            let ago = ago(now.duration_since(revert.when.0).as_secs());
+            let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
+            let mut text = format!("{ago} ago, {} ms after {who} ", revert.latency_ms);
+            if revert.fields == [WHOLE_OBJECT] {
+                text.push_str(&format!("deleted {}", revert.object));
+            } else {
+                text.push_str(&format!("changed {}: {}", revert.object, revert.fields.join(", ")));
+            }
+            for change in &revert.changes {
+                text.push_str(&format!("\n      {}: {} → {}", change.field, change.found, change.restored));
+            }
+            text
+        }),
+    )
+}
+
+/// A list of which the status names the first, with how many there are.
+fn section(title: &str, count: i64, rows: impl Iterator<Item = String>) -> String {
+    let rows: Vec<String> = rows.map(|row| format!("    {row}\n")).collect();
+    let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    let part = if count > shown { format!(", {shown} of {count}") } else { String::new() };
+    if rows.is_empty() { String::new() } else { format!("  {title}{part}:\n{}", rows.concat()) }
+}
+
+fn times(number: i64) -> String {
+    match number {
+        0 => "never".into(),
+        1 => "once".into(),
+        n => format!("{n} times"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn sync(status: serde_json::Value) -> GitSync {
+        let object = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": { "name": "shop", "namespace": "apps" },
+            "spec": { "gitRepository": "shop" },
+            "status": status,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn repository(url: &str) -> GitRepository {
+        GitRepository::new("shop", mainstay_api::GitRepositorySpec { url: url.into(), ..Default::default() })
+    }
+
+    #[test]
+    fn shows_failures_reverts_pauses_and_held_objects() {
+        let sync = sync(json!({
+            "appliedCommit": "1111111111111111111111111111111111111111",
+            "attemptedCommit": "2222222222222222222222222222222222222222",
+            "objects": 9, "healthy": 8, "failed": 1, "reverted": 2, "driftedObjects": 23,
+            "drifted": [{
+                "object": "Service shop/web", "fields": ["(object)"], "who": "unknown", "reason": "Report",
+                "since": "2030-01-01T00:01:00Z",
+            }, {
+                "object": "ConfigMap shop/web", "fields": ["data.color"], "who": "kubectl-edit", "reason": "Backoff",
+                "changes": [{ "field": "data.color", "found": "\"red\"", "restored": "\"blue\"" }],
+                "since": "2030-01-01T00:04:00Z", "nextAttempt": "2030-01-01T00:05:30Z",
+            }, {
+                "object": "Secret shop/key", "who": "unknown", "reason": "Paused", "since": "2030-01-01T00:00:00Z",
+            }],
+            "lastReverts": [{
+                "object": "Deployment.apps shop/web", "fields": [".spec.replicas"], "who": "kubectl-edit",
+                "when": "2030-01-01T00:00:00Z", "latencyMs": 4,
+                "changes": [{ "field": ".spec.replicas", "found": "5", "restored": "2" }],
+            }],
+            "replaced": 11,
+            "lastReplacements": [{
+                "object": "Job.batch shop/migrate", "fields": ["spec.template"], "uid": "u", "allowedBy": "Spec",
+                "when": "2030-01-01T00:03:00Z",
+            }],
+            "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
+            "paused": [{ "object": "ConfigMap shop/web", "until": "2030-01-01T00:30:00Z" }],
+            "held": ["Namespace shop"],
+            "terminating": [{
+                "object": "ConfigMap shop/old", "finalizers": ["example.org/wait"], "since": "2030-01-01T00:01:00Z",
+            }],
+            "conditions": [{
+                "type": "Ready", "status": "False", "reason": "ApplyFailed", "message": "1 of 9 objects failed",
+                "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }, {
+                "type": "Drifted", "status": "False", "reason": "NotDrifted", "message": "",
+                "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }, {
+                "type": "Prevented", "status": "False", "reason": "NotSupported", "message": "this API server is too old",
+                "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }],
+        }));
+        let now = "2030-01-01T00:05:00Z".parse().unwrap();
+        let text = describe(&sync, Some(&repository("https://u:hunter2@git.example.org/shop.git")), now);
+        let expected = "\
+GitSync apps/shop
+  repository  https://git.example.org/shop.git, main, /
+  commit      11111111 applied; 22222222 attempted and not applied in full
+  objects     9 managed, 8 healthy, 1 failed, 23 drifted
+  put back    2 times
+  ready       False, ApplyFailed: 1 of 9 objects failed
+  prevented   False, NotSupported: this API server is too old
+  Failing:
+    Service shop/api: Invalid: spec.ports: Required value
+  Drifted, and not put back, 3 of 23:
+    Service shop/web does not exist, for 4 min: spec.drift is Report
+    ConfigMap shop/web: data.color, for 60 s, by kubectl-edit: it keeps being changed; next attempt in 30 s
+      data.color: \"red\" → \"blue\"
+    Secret shop/key, for 5 min: paused
+  Put back, newest first, 1 of 2:
+    5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
+      .spec.replicas: 5 → 2
+  Deleted and created anew, newest first, 1 of 11:
+    2 min ago Job.batch shop/migrate: spec.template
+  Paused:
+    ConfigMap shop/web until 2030-01-01T00:30:00Z
+  Held back from deletion:
+    Namespace shop
+  Still being deleted:
+    ConfigMap shop/old for 4 min: it waits for the finalizer example.org/wait, which only its controller should take off
+";
+        assert_eq!(text, expected);
+        assert!(!is_in_sync(&sync));
+    }
+
+    #[test]
+    fn drift_that_remains_is_a_difference_although_ready_is_true() {
+        let ready = json!([{
+            "type": "Ready", "status": "True", "reason": "Applied", "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        }]);
+        assert!(is_in_sync(&sync(json!({ "conditions": ready.clone() }))));
+        assert!(!is_in_sync(&sync(json!({ "conditions": ready, "driftedObjects": 1 }))));
+    }
+
+    #[test]
+    fn shows_a_missing_repository_and_an_empty_status() {
+        let text = describe(&sync(serde_json::Value::Null), None, jiff::Timestamp::UNIX_EPOCH);
+        let expected = "\
+GitSync apps/shop
+  repository  (GitRepository shop does not exist), main, /
+  commit      none yet
+  objects     0 managed, 0 healthy, 0 failed
+  put back    never
+";
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,126 @@
+//! Several GitSyncs as a table, and what is said of one in JSON and YAML.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cli::{
+    Error,
+    output::{Format, OutputArgument},
+    syncs::{address, short},
+    table::{self, Table},
+};
+use mainstay_api::{GitRepository, GitSync, conditions};
+
+/// What is said of one GitSync: whether it is in sync, what it reads, and its status as it is in the cluster.
+pub(super) fn facts(
+    sync: &GitSync,
+    repository: Option<&GitRepository>,
+    is_in_sync: bool,
+    now: Timestamp,
+) -> Result<Value, Error> {
+    let status = serde_json::to_value(&sync.status).map_err(Error::WriteJson)?;
+    let suspended = sync.spec.suspended(now);
+    Ok(json!({
+        "namespace": sync.metadata.namespace,
+        "name": sync.metadata.name,
+        "inSync": is_in_sync,
+        "suspended": suspended.is_some(),
+        "suspendedUntil": suspended.flatten(),
+        "repository": {
+            "name": sync.spec.git_repository,
+            "url": repository.and_then(address),
+            "reference": sync.spec.followed_reference(),
+            "baseDir": sync.spec.base_dir,
+        },
+        "status": status,
+    }))
+}
+
+/// Several of them.
+pub(super) fn list(items: Vec<Value>) -> Value {
+    json!({ "items": items })
+}
+
+/// One row for each GitSync.
+pub(super) fn table<'a>(
+    syncs: &[&GitSync],
+    repository: impl Fn(&GitSync) -> Option<&'a GitRepository>,
+    output: OutputArgument,
+    with_namespaces: bool,
+    now: Timestamp,
+) -> String {
+    let is_wide = output.output == Format::Wide;
+    let mut heading = vec!["NAME", "READY", "COMMIT", "HEALTHY", "FAILED", "DRIFTED", "PAUSED", "REVERTED"];
+    if with_namespaces {
+        heading.insert(0, "NAMESPACE");
+    }
+    if is_wide {
+        heading.extend(["REPOSITORY", "REFERENCE", "BASEDIR"]);
+    }
+    heading.push("MESSAGE");
+    let mut table = Table::new(&heading);
+    for sync in syncs {
+        let status = sync.status.clone().unwrap_or_default();
+        let ready = conditions::status(&status.conditions, conditions::Type::Ready);
+        let is_suspended = sync.spec.suspended(now).is_some();
+        let mut row = vec![
+            sync.metadata.name.clone().unwrap_or_default(),
+            match ready {
+                _ if is_suspended => "Suspended".to_owned(),
+                Some(ready) => ready.status.clone(),
+                None => "Unknown".to_owned(),
+            },
+            short(status.applied_commit.as_deref().unwrap_or("none")),
+            format!("{}/{}", status.healthy, status.objects),
+            status.failed.to_string(),
+            status.drifted_objects.to_string(),
+            status.paused_objects.to_string(),
+            status.reverted.to_string(),
+        ];
+        if with_namespaces {
+            row.insert(0, sync.metadata.namespace.clone().unwrap_or_default());
+        }
+        if is_wide {
+            let url = repository(sync).and_then(address).unwrap_or_else(|| "?".to_owned());
+            row.extend([url, sync.spec.followed_reference().into_owned(), sync.spec.base_dir.clone()]);
+        }
+        row.push(ready.map_or_else(|| "no agent has looked at it yet".to_owned(), |ready| ready.message.clone()));
+        table.row(row);
+    }
+    table.render((!is_wide).then_some(table::WIDTH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_a_line_and_wide_cuts_nothing() {
+        let message = "waiting for Deployment.apps shop/web: 0 of 3 replicas are available\nDeployment.apps shop/api";
+        let sync = |namespace: &str, name: &str| -> GitSync {
+            serde_json::from_value(json!({
+                "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+                "metadata": { "name": name, "namespace": namespace }, "spec": { "gitRepository": "shop" },
+                "status": {
+                    "appliedCommit": "1111111111111111111111111111111111111111",
+                    "objects": 441, "healthy": 421, "failed": 1, "reverted": 7, "pausedObjects": 21, "driftedObjects": 3,
+                    "conditions": [{
+                        "type": "Ready", "status": "False", "reason": "X", "message": message.repeat(3),
+                        "lastTransitionTime": "2030-01-01T00:00:00Z",
+                    }],
+                },
+            }))
+            .unwrap()
+        };
+        let (one, two) = (sync("apps", "shop"), sync("a-team-with-a-long-name", &"n".repeat(90)));
+        let render = |output| {
+            let output = OutputArgument { output };
+            table(&[&one, &two], |_| None, output, true, Timestamp::UNIX_EPOCH)
+        };
+        let text = render(Format::Text);
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        assert!(text.lines().nth(1).unwrap().starts_with("apps "), "{text}");
+        assert!(text.contains("  False  11111111  421/441  1       3        21      7  "), "{text}");
+        assert!(render(Format::Wide).contains(&"n".repeat(90)));
+    }
+}

@@ -1,0 +1,321 @@
+//! `mainstay sync`: requests a sync, waits until its objects are healthy, and prints the result.
+//!
+//! Invariant: every GitSync is asked before any of them is waited for.
+//!
+//! Deliberately absent: any syncing. The annotation requests it, the status shows the result; how that ends is `settled`'s.
+
+use std::{
+    fmt::Write as _,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+use super::{
+    Error, Exit,
+    connection::{Connection, own_kind},
+    output::{self, OutputArgument},
+    preview,
+    progress::Progress,
+    settled::{Settled, Wait, settled},
+    syncs::{self, short},
+};
+use mainstay_api::{GitSync, Span, conditions, names};
+use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
+
+/// What a longer timeout comes to.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Arguments of `sync`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Name of the GitSync; by default all of the namespace
+    name: Option<String>,
+    /// How long to wait, such as 90s or 10m
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    timeout: Span,
+    /// Do not wait until the applied objects are healthy
+    #[arg(long)]
+    no_wait: bool,
+    /// Only show what a sync would do now, object by object; nothing is written. Exit code 1 if it would change anything
+    #[arg(long, conflicts_with_all = ["timeout", "no_wait", "override_window"])]
+    dry_run: bool,
+    /// Apply the newest commit even if a window holds it back; the status records it
+    #[arg(long)]
+    override_window: bool,
+    #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connect().await?;
+    let namespace = arguments.connection.namespace(&cluster);
+    let kind = own_kind::<GitSync>(&cluster).await?;
+    let now = Instant::now();
+    let end = now.checked_add(arguments.timeout.0).unwrap_or(now + FOR_EVER);
+    let all = syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await?;
+    if arguments.dry_run {
+        return dry_run(arguments, &cluster, all).await;
+    }
+    let progress = Progress::begin();
+    let synced = all.iter().map(async |before| {
+        let asked = Asked { arguments, cluster: &cluster, kind: &kind, progress: &progress };
+        (before, asked.sync(before, end).await)
+    });
+    let mut synced = std::pin::pin!(stream::iter(synced).buffered(all.len()));
+    let mut exit = Exit::Fine;
+    let mut failed = None;
+    let mut items = Vec::new();
+    while let Some((before, synced)) = synced.next().await {
+        match synced {
+            Ok((after, end)) => {
+                progress.clear();
+                exit = exit.max(if end == End::Succeeded { Exit::Fine } else { Exit::Differs });
+                items.push(facts(before, &after, end)?);
+                if arguments.output.is_text() {
+                    print(before, &after, end)?;
+                }
+            }
+            // What became of the others is printed all the same.
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    progress.clear();
+    if !arguments.output.is_text() {
+        // A name has one answer; anything else a list, however many there are.
+        let facts = match &items[..] {
+            [one] if arguments.name.is_some() => one.clone(),
+            _ => json!({ "items": items }),
+        };
+        arguments.output.print(&facts, String::new)?;
+    }
+    failed.map_or(Ok(exit), Err)
+}
+
+/// Shows what a sync of each of them would do.
+async fn dry_run(arguments: &Arguments, cluster: &Cluster, all: Vec<GitSync>) -> Result<Exit, Error> {
+    let mut reports = Vec::with_capacity(all.len());
+    for sync in all {
+        reports.push(preview::dry_run(cluster, sync).await?);
+    }
+    let facts = match &reports[..] {
+        [one] if arguments.name.is_some() => one.facts(),
+        all => json!({ "items": all.iter().map(preview::Report::facts).collect::<Vec<_>>() }),
+    };
+    arguments.output.print(&facts, || preview::text_of(&reports))?;
+    Ok(reports.iter().map(preview::Report::exit).max().unwrap_or(Exit::Fine))
+}
+
+/// How a sync ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As it was asked for.
+    Succeeded,
+    /// Not, and waiting for longer does not help.
+    Failed,
+    /// The agent has answered, and the objects were not healthy in time.
+    TimedOut(Duration),
+}
+
+/// What every request of the command shares.
+struct Asked<'a> {
+    arguments: &'a Arguments,
+    cluster: &'a Cluster,
+    kind: &'a Arc<Kind>,
+    progress: &'a Progress,
+}
+
+impl Asked<'_> {
+    /// Requests a sync of one GitSync and waits for its end.
+    async fn sync(&self, before: &GitSync, end: Instant) -> Result<(GitSync, End), Error> {
+        let Self { arguments, cluster, kind, progress } = *self;
+        let mut request = Request::begin(cluster, kind, before, None, progress).await?;
+        let wait = if arguments.no_wait { Wait::UntilApplied } else { Wait::UntilHealthy };
+        let mut ended = request.end(wait, end, arguments.timeout.0).await?;
+        if let Some(frozen) = ended.0.status.as_ref().and_then(|status| status.frozen.as_ref())
+            && arguments.override_window
+        {
+            let by = override_by(&frozen.commit, cluster.user_name().await.ok().flatten());
+            request = Request::begin(cluster, kind, before, Some((&frozen.commit, by)), progress).await?;
+            ended = request.end(wait, end, arguments.timeout.0).await?;
+        }
+        Ok(ended)
+    }
+}
+
+/// Who overrides a window for a commit. Without a name, what was said of an earlier override goes.
+fn override_by(commit: &str, user: Option<String>) -> Value {
+    user.map_or(Value::Null, |user| json!(format!("{commit} {user}")))
+}
+
+/// A request for a sync, and the GitSync as it is seen from then on.
+struct Request {
+    what: String,
+    token: String,
+    events: Pin<Box<dyn futures::Stream<Item = WatchEvent> + Send>>,
+    last: Option<GitSync>,
+    progress: Progress,
+}
+
+impl Request {
+    /// Sets the annotation. The commit in `overridden` is applied even if a window holds it back.
+    async fn begin(
+        cluster: &Cluster,
+        kind: &Arc<Kind>,
+        before: &GitSync,
+        overridden: Option<(&str, Value)>,
+        progress: &Progress,
+    ) -> Result<Self, Error> {
+        let name = before.metadata.name.as_deref().unwrap_or_default();
+        let namespace = before.metadata.namespace.as_deref();
+        let token = jiff::Timestamp::now().to_string();
+        let mut annotations = json!({ names::REQUESTED_AT: token });
+        if let Some((commit, by)) = overridden {
+            annotations[names::OVERRIDE_WINDOW] = json!(commit);
+            annotations[names::OVERRIDE_WINDOW_BY] = by;
+        }
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
+        let events = cluster.watch(kind, Selection::named(namespace, name));
+        progress.say(&format!("{}: waiting for an agent", syncs::name(before)));
+        Ok(Self { what: syncs::name(before), token, events: Box::pin(events), last: None, progress: progress.clone() })
+    }
+
+    /// Waits until the sync has ended, or until `deadline`, which is after `timeout`.
+    async fn end(&mut self, wait: Wait, deadline: Instant, timeout: Duration) -> Result<(GitSync, End), Error> {
+        if let Ok(ended) = tokio::time::timeout_at(deadline.into(), self.settled(wait)).await {
+            return ended;
+        }
+        let last = self.last.take().ok_or(Error::NotAnswered { seconds: timeout.as_secs() })?;
+        Ok((last, End::TimedOut(timeout)))
+    }
+
+    async fn settled(&mut self, wait: Wait) -> Result<(GitSync, End), Error> {
+        while let Some(event) = self.events.next().await {
+            match event {
+                WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
+                    let sync = syncs::understand::<GitSync>(value)?;
+                    self.progress.say(&waiting(&sync));
+                    match settled(&sync, &self.token, wait, jiff::Timestamp::now()) {
+                        Settled::Succeeded => return Ok((sync, End::Succeeded)),
+                        Settled::Failed => return Ok((sync, End::Failed)),
+                        Settled::Waiting => self.last = Some(sync),
+                        Settled::Unanswered => {}
+                    }
+                }
+                WatchEvent::Deleted(_) => return Err(Error::Missing { what: self.what.clone() }),
+                // The watch retries by itself; the caller sets a deadline.
+                WatchEvent::Unreadable(_, error) => return Err(error.into()),
+                WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+            }
+        }
+        Err(Error::NotAnswered { seconds: 0 })
+    }
+}
+
+/// How far a sync is.
+fn waiting(sync: &GitSync) -> String {
+    let status = sync.status.clone().unwrap_or_default();
+    let reconciling = conditions::status(&status.conditions, conditions::Type::Reconciling);
+    let why = reconciling.filter(|condition| condition.status == "True").map(|condition| condition.message.as_str());
+    let why = why.and_then(|message| message.lines().next()).unwrap_or("waiting for an agent");
+    let (objects, healthy, failed) = (status.objects, status.healthy, status.failed);
+    format!("{}: {objects} objects, {healthy} healthy, {failed} failed; {why}", syncs::name(sync))
+}
+
+/// How a sync ended, in JSON and YAML.
+fn facts(before: &GitSync, after: &GitSync, end: End) -> Result<Value, Error> {
+    let status = serde_json::to_value(&after.status).map_err(Error::WriteJson)?;
+    let result = match end {
+        _ if after.spec.suspended(jiff::Timestamp::now()).is_some() => "Suspended",
+        End::Succeeded => "Succeeded",
+        End::Failed => "Failed",
+        End::TimedOut(_) => "TimedOut",
+    };
+    Ok(json!({
+        "namespace": after.metadata.namespace, "name": after.metadata.name, "result": result,
+        "commitBefore": before.status.as_ref().and_then(|status| status.applied_commit.as_deref()),
+        "commit": status["appliedCommit"], "status": status,
+    }))
+}
+
+/// Prints how a sync ended: the result on standard output, and what is wrong on standard error.
+fn print(before: &GitSync, after: &GitSync, end: End) -> Result<(), Error> {
+    let (result, wrong) = texts(before, after, end);
+    output::print(&result)?;
+    output::note(&wrong);
+    Ok(())
+}
+
+/// The result of the sync, and what is wrong.
+fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
+    let name = syncs::name(after);
+    if after.spec.suspended(jiff::Timestamp::now()).is_some() {
+        return (format!("{name}: suspended, nothing was done\n"), String::new());
+    }
+    let status = after.status.clone().unwrap_or_default();
+    let old = before.status.as_ref().and_then(|status| status.applied_commit.as_deref());
+    let new = status.applied_commit.as_deref();
+    let mut result = match (old, new) {
+        (Some(old), Some(new)) if old == new => format!("{name}: commit {}, as before", short(new)),
+        (Some(old), Some(new)) => format!("{name}: commit {} (was {})", short(new), short(old)),
+        (None, Some(new)) => format!("{name}: commit {}", short(new)),
+        (_, None) => format!("{name}: nothing applied yet"),
+    };
+    let _ = writeln!(result, ", {} objects, {} healthy, {} failed", status.objects, status.healthy, status.failed);
+    let mut wrong = String::new();
+    if let End::TimedOut(timeout) = end {
+        let _ = writeln!(wrong, "{name} is not Ready after {} s", timeout.as_secs());
+    }
+    let shown = if end == End::Succeeded { &mut result } else { &mut wrong };
+    let condition = |kind| conditions::status(&status.conditions, kind);
+    let ready = condition(conditions::Type::Ready);
+    // Ready may only say what was applied before.
+    let reconciling = condition(conditions::Type::Reconciling).filter(|condition| condition.status == "True");
+    let reconciling = reconciling.filter(|_| end != End::Succeeded);
+    let reconciling = reconciling.filter(|other| ready.is_none_or(|ready| ready.message != other.message));
+    for condition in ready.into_iter().chain(reconciling) {
+        let _ = writeln!(shown, "  {}: {}", condition.reason, condition.message);
+    }
+    for failure in &status.failures {
+        let _ = writeln!(shown, "  {}: {}: {}", failure.object, failure.reason, failure.message);
+    }
+    // The status names a few of them; the counts are of all.
+    let unnamed =
+        status.failed + (status.objects - status.healthy) - i64::try_from(status.failures.len()).unwrap_or(i64::MAX);
+    if unnamed > 0 && !status.failures.is_empty() {
+        let _ = writeln!(shown, "  and {unnamed} more");
+    }
+    (result, wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_the_objects_and_names_the_failed_ones() {
+        let sync = |status: serde_json::Value| -> GitSync {
+            serde_json::from_value(json!({
+                "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+                "metadata": { "name": "shop", "namespace": "apps" },
+                "spec": { "gitRepository": "shop" }, "status": status,
+            }))
+            .unwrap()
+        };
+        let (old, new) = ("1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222");
+        let before = sync(json!({ "appliedCommit": old }));
+        let after = sync(json!({
+            "appliedCommit": old, "attemptedCommit": new, "objects": 9, "healthy": 9, "failed": 3,
+            "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
+        }));
+        let (result, wrong) = texts(&before, &after, End::Failed);
+        assert_eq!(result, "GitSync apps/shop: commit 11111111, as before, 9 objects, 9 healthy, 3 failed\n");
+        assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
+    }
+}

@@ -1,0 +1,245 @@
+//! What the agent will do about an object next, and why, as far as the cluster shows it.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::origin::{Manager, Trace};
+use crate::cli::syncs::short;
+use mainstay_api::{
+    DriftPolicy, GitSyncStatus, conditions,
+    git_sync::{DriftReason, UNKNOWN},
+    names,
+};
+use mainstay_engine::managed::PauseEnd;
+use mainstay_object::Key;
+
+/// What the agent does next, in one sentence, and whether it keeps the object as it is in the repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    /// One word for programs.
+    pub(super) action: &'static str,
+    /// The sentence.
+    pub(super) text: String,
+}
+
+impl Next {
+    fn new(action: &'static str, text: impl Into<String>) -> Self {
+        Self { action, text: text.into() }
+    }
+}
+
+/// What the agent does next. The first reason that applies decides, as it does in the agent.
+pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
+    let Some(manager) = &trace.manager else {
+        return Next::new("Nothing", "nothing: no GitSync manages it, so nobody puts it back");
+    };
+    let (key, live) = (trace.object(), trace.live.as_ref());
+    let status = manager.sync.status.clone().unwrap_or_default();
+    by_the_git_sync(manager, now)
+        .or_else(|| live.and_then(|live| paused(key, live, now)))
+        .or_else(|| leaving(key, &status))
+        .or_else(|| deleted(live))
+        .or_else(|| failing(key, &status))
+        .or_else(|| fought_over(key, &status))
+        .or_else(|| absent(manager, live))
+        .unwrap_or_else(|| kept(key, manager, &status))
+}
+
+fn by_the_git_sync(manager: &Manager, now: Timestamp) -> Option<Next> {
+    if manager.sync.metadata.deletion_timestamp.is_some() {
+        return Some(Next::new("LetGo", "lets go of it: its GitSync is being deleted"));
+    }
+    let until = manager.sync.spec.suspended(now)?;
+    let until = until.map_or_else(|| "for as long as spec.suspend is true".to_owned(), |time| format!("until {time}"));
+    Some(Next::new("Nothing", format!("nothing {until}: its GitSync is suspended")))
+}
+
+fn paused(key: &Key, live: &Value, now: Timestamp) -> Option<Next> {
+    let annotation = |name: &str| live.pointer("/metadata/annotations")?.get(name)?.as_str();
+    let end = PauseEnd::read(annotation(names::UNTIL));
+    let is_over = end.time().is_some_and(|time| time <= now);
+    if annotation(names::RECONCILE) != Some(names::DISABLED) || is_over {
+        return None;
+    }
+    let group = if key.group.is_empty() { String::new() } else { format!(".{}", key.group) };
+    let namespace = key.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let resume = format!("mainstay resume {}{group}/{}{namespace}", key.kind, key.name);
+    let until = match (end.time(), end.problem()) {
+        (Some(time), _) => format!("until {time} or `{resume}`"),
+        (None, Some(problem)) => format!("until `{resume}` ({problem})"),
+        (None, None) => format!("until `{resume}`"),
+    };
+    Some(Next::new("Nothing", format!("nothing {until}: it is under break glass")))
+}
+
+/// What left the repository, or is not to be touched.
+fn leaving(key: &Key, status: &GitSyncStatus) -> Option<Next> {
+    let name = key.to_string();
+    if let Some(one) = status.terminating.iter().find(|one| one.object == name) {
+        let waits = mainstay_engine::notification::waits_for(&one.finalizers);
+        return Some(Next::new("Wait", format!("waits until it is gone: it left the repository and {waits}")));
+    }
+    if let Some(text) =
+        status.held.iter().find(|text| text.strip_prefix(&name).is_some_and(|rest| rest.starts_with(':')))
+    {
+        return Some(Next::new("Keep", format!("keeps it although it left the repository: {text}")));
+    }
+    status.unread.iter().find(|one| one.object == name).map(|one| {
+        Next::new(
+            "Keep",
+            format!(
+                "leaves changes of it alone until the repository can be read: with it that failed since {}",
+                one.since.0
+            ),
+        )
+    })
+}
+
+fn deleted(live: Option<&Value>) -> Option<Next> {
+    let is_terminating = live?.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
+    is_terminating.then(|| Next::new("Wait", "waits until it is gone, and creates it again"))
+}
+
+fn failing(key: &Key, status: &GitSyncStatus) -> Option<Next> {
+    let name = key.to_string();
+    let is_health = |reason: &str| matches!(reason, "Unhealthy" | "Progressing");
+    let failure = status.failures.iter().find(|failure| failure.object == name && !is_health(&failure.reason))?;
+    Some(Next::new(
+        "Retry",
+        format!(
+            "tries again, first after 1 s and then at most every 2 min, and at once with a new commit: {}: {}",
+            failure.reason, failure.message
+        ),
+    ))
+}
+
+/// A revert that waits, because somebody keeps changing the object.
+fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
+    let name = key.to_string();
+    let drifted = status.drifted.iter().find(|one| one.object == name && one.reason == DriftReason::Backoff)?;
+    let when = drifted.next_attempt.as_ref().map_or_else(|| "soon".to_owned(), |time| format!("at {}", time.0));
+    let who = if drifted.who == UNKNOWN { "somebody" } else { &drifted.who };
+    let fields = drifted.fields.join(", ");
+    Some(Next::new("Revert", format!("puts it back {when}, and not before: {who} keeps changing {fields}")))
+}
+
+fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
+    if live.is_some() {
+        return None;
+    }
+    if manager.entry.ended.is_some() {
+        let text =
+            "leaves it gone: it ran to its end; another manifest, or another mainstay.dev/rerun in it, runs it again";
+        return Some(Next::new("Nothing", text));
+    }
+    Some(match manager.sync.spec.drift {
+        DriftPolicy::Revert => Next::new("Create", "creates it: it is in the repository and not in the cluster"),
+        DriftPolicy::Report => Next::new("Report", "reports that it is not there, and leaves it so: drift is Report"),
+        DriftPolicy::Ignore => Next::new("Nothing", "nothing before its manifest changes: drift is Ignore"),
+    })
+}
+
+fn kept(key: &Key, manager: &Manager, status: &GitSyncStatus) -> Next {
+    let commit =
+        status.applied_commit.as_deref().map_or_else(|| "no commit yet".to_owned(), |c| format!("commit {}", short(c)));
+    let later = match (&status.frozen, conditions::status(&status.conditions, conditions::Type::Ready)) {
+        (Some(frozen), _) => format!("; commit {} waits for a window: {}", short(&frozen.commit), frozen.by),
+        (None, Some(ready)) if ready.status == "False" && status.attempted_commit != status.applied_commit => {
+            let attempted = status.attempted_commit.as_deref().map(short).unwrap_or_default();
+            format!("; commit {attempted} is not applied in full: {}", ready.reason)
+        }
+        _ => String::new(),
+    };
+    let contended = conditions::status(&status.conditions, conditions::Type::Contended)
+        .filter(|condition| condition.status == "True" && condition.message.contains(&key.to_string()));
+    match manager.sync.spec.drift {
+        DriftPolicy::Ignore => Next::new(
+            "Apply",
+            format!("applies changes of its manifest, and leaves other changes: drift is Ignore{later}"),
+        ),
+        DriftPolicy::Report => {
+            Next::new("Report", format!("reports changes of its fields and leaves them: drift is Report{later}"))
+        }
+        DriftPolicy::Revert => match contended {
+            Some(contended) => Next::new(
+                "Revert",
+                format!(
+                    "keeps it at {commit}, but waits longer before each revert, because it is fought over: {}{later}",
+                    contended.message
+                ),
+            ),
+            None => {
+                Next::new("Revert", format!("keeps it at {commit}: changes of its fields are put back at once{later}"))
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(sync: Value, live: Value, expected: &str) {
+        let mut whole = json!({
+            "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+            "metadata": { "name": "demo", "namespace": "apps" }, "spec": { "gitRepository": "shop" },
+            "status": { "appliedCommit": "11111111aa", "attemptedCommit": "11111111aa" },
+        });
+        json_patch::merge(&mut whole, &sync);
+        let manager = Manager {
+            sync: serde_json::from_value(whole).unwrap(),
+            repository: None,
+            entry: mainstay_engine::managed::inventory::Entry::default(),
+            place: None,
+        };
+        let trace = Trace {
+            asked: Key::new("apps", "Deployment", Some("shop"), "web"),
+            owners: vec![],
+            live: Some(live).filter(|live| !live.is_null()),
+            manager: Some(manager),
+            notes: vec![],
+        };
+        let next = next(&trace, "2030-01-01T00:00:00Z".parse().unwrap());
+        assert!(next.text.starts_with(expected), "{}\n{expected}", next.text);
+    }
+
+    #[test]
+    fn the_first_reason_decides() {
+        let live = json!({ "metadata": { "name": "web" } });
+        check(json!({}), live.clone(), "keeps it at commit 11111111: changes of its fields are put back at once");
+        check(json!({}), Value::Null, "creates it");
+        check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is not there");
+        check(json!({ "spec": { "drift": "Ignore" } }), live.clone(), "applies changes of its manifest");
+        check(json!({ "spec": { "suspend": true } }), live.clone(), "nothing for as long as spec.suspend is true");
+        let glass = |until: Value| json!({ "metadata": { "annotations": { "mainstay.dev/reconcile": "disabled", "mainstay.dev/until": until } } });
+        let resume = "nothing until `mainstay resume Deployment.apps/web -n shop`";
+        check(json!({}), glass(Value::Null), resume);
+        check(json!({}), glass(json!("2030-01-01T01:00:00Z")), "nothing until 2030-01-01T01:00:00Z or");
+        check(json!({}), glass(json!("2029-01-01T01:00:00Z")), "keeps it at commit");
+        check(
+            json!({}),
+            json!({ "metadata": { "deletionTimestamp": "2030-01-01T00:00:00Z" } }),
+            "waits until it is gone, and",
+        );
+        let held = json!({ "status": { "held": ["Deployment.apps shop/web: held by a guard"] } });
+        check(
+            held,
+            live.clone(),
+            "keeps it although it left the repository: Deployment.apps shop/web: held by a guard",
+        );
+        let fight = json!([{
+            "object": "Deployment.apps shop/web", "fields": ["spec.replicas"], "who": "kubectl", "reason": "Backoff",
+            "since": "2030-01-01T00:00:00Z", "nextAttempt": "2030-01-01T00:01:00Z",
+        }]);
+        let expected = "puts it back at 2030-01-01T00:01:00Z, and not before: kubectl keeps changing spec.replicas";
+        check(json!({ "status": { "driftedObjects": 1, "drifted": fight } }), live.clone(), expected);
+        let failure = |reason: &str| {
+            let failure = json!({ "object": "Deployment.apps shop/web", "reason": reason, "message": "no" });
+            json!({ "status": { "failures": [failure] } })
+        };
+        check(failure("Invalid"), live.clone(), "tries again");
+        check(failure("Progressing"), live, "keeps it at commit");
+    }
+}

@@ -1,0 +1,200 @@
+//! Finds the GitSync of an object: by its label, by the inventories, or by what it is a child of.
+//!
+//! Invariant: a label alone proves nothing (controllers copy labels to what they make); only an inventory does.
+
+use std::sync::Arc;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde_json::Value;
+
+use crate::cli::{
+    Error,
+    connection::own_kind,
+    object_name::ObjectArguments,
+    syncs::{self, understand},
+};
+use mainstay_api::{GitRepository, GitSync, names};
+use mainstay_cluster::{Cluster, Kind, Selection};
+use mainstay_engine::managed::inventory::Entry;
+use mainstay_gitsync::{Listed, Listing};
+use mainstay_object::{Key, Place};
+
+/// How far up owner references are followed.
+const HIGHEST: usize = 8;
+/// GitSyncs whose inventories are read, at most.
+const MOST: usize = 500;
+
+/// What is known of an object.
+#[derive(Debug)]
+pub(in crate::cli) struct Trace {
+    /// The object that was asked for.
+    pub(in crate::cli) asked: Key,
+    /// The owners between it and the managed object, that one last; empty if it is managed itself.
+    pub(in crate::cli) owners: Vec<Key>,
+    /// The managed object as it is in the cluster, or else the one that was asked for; `None` if it is not there.
+    pub(in crate::cli) live: Option<Value>,
+    /// The GitSync that manages it.
+    pub(in crate::cli) manager: Option<Manager>,
+    /// What could not be read.
+    pub(in crate::cli) notes: Vec<String>,
+}
+
+/// The GitSync that manages an object.
+#[derive(Debug)]
+pub(in crate::cli) struct Manager {
+    pub(in crate::cli) sync: GitSync,
+    pub(in crate::cli) repository: Option<GitRepository>,
+    /// What its inventory says of the object.
+    pub(in crate::cli) entry: Entry,
+    /// Where it is in the repository, and in which commit.
+    pub(in crate::cli) place: Option<(Arc<str>, Place)>,
+}
+
+impl Trace {
+    /// The managed object.
+    pub(in crate::cli) fn object(&self) -> &Key {
+        self.owners.last().unwrap_or(&self.asked)
+    }
+}
+
+/// Finds what is known of the object of the arguments.
+pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<Trace, Error> {
+    let (called, name) = arguments.kind_and_name()?;
+    let cluster = arguments.connection.connect().await?;
+    let namespace = arguments.connection.namespace(&cluster);
+    let kind = cluster.kind_called(called).await?.ok_or_else(|| Error::UnknownKind(called.to_owned()))?;
+    let asked = kind.key(Some(&namespace), name);
+    let mut search = Search::begin(&cluster, &namespace).await?;
+    let live = search.read(&kind, &asked).await?;
+    let mut trace = Trace { asked: asked.clone(), owners: Vec::new(), live, manager: None, notes: Vec::new() };
+    trace.manager = search.manager(&asked, trace.live.as_ref()).await?;
+    if trace.manager.is_none() {
+        search.climb(&mut trace).await?;
+    }
+    if trace.manager.is_none() && trace.live.is_none() && search.notes.is_empty() {
+        return Err(Error::Missing { what: asked.to_string() });
+    }
+    trace.notes = search.notes;
+    Ok(trace)
+}
+
+/// The GitSyncs that may manage an object, with their inventories as far as they were read.
+struct Search<'a> {
+    cluster: &'a Cluster,
+    syncs: Vec<(GitSync, Option<Listed>)>,
+    notes: Vec<String>,
+}
+
+impl<'a> Search<'a> {
+    async fn begin(cluster: &'a Cluster, namespace: &str) -> Result<Self, Error> {
+        let kind = own_kind::<GitSync>(cluster).await?;
+        let mut notes = Vec::new();
+        let list = async |selection| -> Result<Vec<Value>, mainstay_cluster::Error> {
+            cluster.list(&kind, selection).take(MOST + 1).try_collect().await
+        };
+        let values = match list(Selection::default()).await {
+            Err(error) if error.is_forbidden() => {
+                notes.push(format!("you may not list GitSyncs outside of the namespace {namespace}"));
+                list(Selection::default().within(namespace)).await?
+            }
+            values => values?,
+        };
+        if values.len() > MOST {
+            notes.push(format!("there are more than {MOST} GitSyncs; the others were not asked"));
+        }
+        let syncs = values.into_iter().take(MOST).map(|value| Ok((understand(value)?, None)));
+        Ok(Self { cluster, syncs: syncs.collect::<Result<_, Error>>()?, notes })
+    }
+
+    /// The object, or `None` if it is not there or may not be read.
+    async fn read(&mut self, kind: &Kind, key: &Key) -> Result<Option<Value>, Error> {
+        match self.cluster.get(kind, key.namespace.as_deref(), &key.name).await {
+            Err(error) if error.is_forbidden() => {
+                self.notes.push(format!("you may not read {key}, so how it is now is not known"));
+                Ok(None)
+            }
+            read => Ok(read?),
+        }
+    }
+
+    /// The GitSync whose inventory lists the object. The one that the label names is asked first.
+    async fn manager(&mut self, key: &Key, live: Option<&Value>) -> Result<Option<Manager>, Error> {
+        let label = live.and_then(|live| live.pointer("/metadata/labels")?.get(names::SYNC_LABEL)?.as_str());
+        let is_named = |sync: &GitSync| {
+            let own = syncs::key(sync);
+            Some(&*mainstay_gitsync::label(own.namespace.as_deref().unwrap_or_default(), &own.name)) == label
+        };
+        let mut order: Vec<usize> = (0..self.syncs.len()).collect();
+        order.sort_by_key(|&number| !is_named(&self.syncs[number].0));
+        for number in order {
+            let Some(listed) = self.listed(number).await? else { continue };
+            let Some(entry) = listed.objects.get(key).cloned() else { continue };
+            let place = listed.places.get(key).cloned();
+            let sync = self.syncs[number].0.clone();
+            let repositories = own_kind::<GitRepository>(self.cluster).await?;
+            let namespace = sync.metadata.namespace.clone();
+            let read = self.cluster.get(&repositories, namespace.as_deref(), &sync.spec.git_repository).await;
+            let repository = match read {
+                Err(error) if error.is_forbidden() => None,
+                read => read?.map(understand).transpose()?,
+            };
+            return Ok(Some(Manager { sync, repository, entry, place }));
+        }
+        Ok(None)
+    }
+
+    async fn listed(&mut self, number: usize) -> Result<Option<&Listed>, Error> {
+        let (sync, listed) = &mut self.syncs[number];
+        if listed.is_none() {
+            let read = match mainstay_gitsync::listing(self.cluster, sync).await {
+                Ok(Listing::Whole(whole)) => whole,
+                Ok(Listing::Missing) => Listed::default(),
+                Ok(Listing::Elsewhere) => {
+                    let name = syncs::name(sync);
+                    self.notes.push(format!(
+                        "the objects of {name} are in another cluster (spec.kubeConfig), and none of them is meant here"
+                    ));
+                    Listed::default()
+                }
+                Ok(Listing::Damaged) => {
+                    self.notes.push(format!("the inventory of {} cannot be read", syncs::name(sync)));
+                    Listed::default()
+                }
+                Err(error) if error.is_forbidden() => {
+                    self.notes.push(format!("you may not read the inventory of {}", syncs::name(sync)));
+                    Listed::default()
+                }
+                Err(error) => return Err(error.into()),
+            };
+            *listed = Some(read);
+        }
+        Ok(self.syncs[number].1.as_ref())
+    }
+
+    /// Looks for a managed object among the owners.
+    async fn climb(&mut self, trace: &mut Trace) -> Result<(), Error> {
+        let mut owners = Vec::new();
+        let mut live = trace.live.clone();
+        for _ in 0..HIGHEST {
+            let Some((api_version, kind, name)) = live.as_ref().and_then(owner) else { return Ok(()) };
+            let Some(kind) = self.cluster.kind(&api_version, &kind).await? else { return Ok(()) };
+            let key = kind.key(trace.asked.namespace.as_deref(), &name);
+            live = self.read(&kind, &key).await?;
+            owners.push(key.clone());
+            if let Some(manager) = self.manager(&key, live.as_ref()).await? {
+                (trace.owners, trace.live, trace.manager) = (owners, live, Some(manager));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `apiVersion`, kind and name of the controller of an object, or else of its first owner.
+fn owner(live: &Value) -> Option<(String, String, String)> {
+    let owners = live.pointer("/metadata/ownerReferences")?.as_array()?;
+    let controls = |owner: &&Value| owner.get("controller") == Some(&Value::Bool(true));
+    let owner = owners.iter().find(controls).or(owners.first())?;
+    let text = |field: &str| owner.get(field)?.as_str().map(str::to_owned);
+    Some((text("apiVersion")?, text("kind")?, text("name")?))
+}

@@ -1,0 +1,136 @@
+//! A trace as lines and as facts.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{next::Next, origin::Trace};
+use crate::cli::{
+    drift, object_name,
+    syncs::{self, address, ago},
+};
+use mainstay_api::{git_sync::UNKNOWN, names};
+use mainstay_object::{Health, health, printable};
+
+/// Other managers that are named.
+const NAMED: usize = 5;
+/// What is said of a place that the inventory does not have.
+const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no room for it";
+
+/// The trace for people.
+pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
+    let mut text = format!("{}\n", printable(&trace.asked.to_string()));
+    let mut row = |label: &str, value: &str| {
+        text.push_str(&format!("  {label:<11} {}\n", printable(value)));
+    };
+    for owner in &trace.owners {
+        row("child of", &owner.to_string());
+    }
+    if let Some(manager) = &trace.manager {
+        let (spec, status) = (&manager.sync.spec, manager.sync.status.clone().unwrap_or_default());
+        row("managed by", &syncs::name(&manager.sync));
+        let repository = manager.repository.as_ref().and_then(address);
+        let repository = repository.unwrap_or_else(|| format!("GitRepository {}", spec.git_repository));
+        row("repository", &format!("{repository}, {}, {}", spec.followed_reference(), spec.base_dir));
+        row("commit", status.applied_commit.as_deref().unwrap_or("none yet"));
+        match &manager.place {
+            Some((commit, place)) if Some(&**commit) == status.applied_commit.as_deref() => {
+                row("file", &place.to_string());
+            }
+            Some((commit, place)) => row("file", &format!("{place}, as of commit {}", syncs::short(commit))),
+            None => row("file", NO_PLACE),
+        }
+        let applied = trace.live.as_ref().and_then(applied);
+        let applied = applied.map_or_else(
+            || "never, or by somebody else since".to_owned(),
+            |at| format!("{} ago, at {at}", ago(now.duration_since(at).as_secs())),
+        );
+        row("applied", &applied);
+        let name = trace.object().to_string();
+        for drifted in status.drifted.iter().filter(|drifted| drifted.object == name) {
+            row("drift", &drift::row(drifted, now).replace("\n      ", "; "));
+        }
+        for revert in status.last_reverts.iter().filter(|revert| revert.object == name) {
+            let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
+            let since = ago(now.duration_since(revert.when.0).as_secs());
+            row("put back", &format!("{since} ago, after {who} changed {}", revert.fields.join(", ")));
+        }
+        for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
+            let since = ago(now.duration_since(replaced.when.0).as_secs());
+            let fields = replaced.fields.join(", ");
+            row("replaced", &format!("{since} ago: deleted and created anew, for {fields} cannot be changed"));
+        }
+    }
+    row("health", &words(trace));
+    let others = trace.live.as_ref().map(managers).unwrap_or_default();
+    if !others.is_empty() {
+        row("others", &format!("{} wrote other fields of it", others.join(", ")));
+    }
+    for note in &trace.notes {
+        row("note", note);
+    }
+    row("next", &next.text);
+    text
+}
+
+/// The trace for programs.
+pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
+    let manager = trace.manager.as_ref().map(|manager| {
+        let (spec, status) = (&manager.sync.spec, manager.sync.status.clone().unwrap_or_default());
+        json!({
+            "gitSync": object_name::facts(&syncs::key(&manager.sync)),
+            "repository": {
+                "name": spec.git_repository, "url": manager.repository.as_ref().and_then(address),
+                "reference": spec.followed_reference(), "baseDir": spec.base_dir,
+            },
+            "appliedCommit": status.applied_commit, "attemptedCommit": status.attempted_commit,
+            "place": manager.place.as_ref().map(|(commit, place)| json!({
+                "commit": &**commit, "file": &*place.file, "document": place.document, "line": place.line,
+            })),
+            "suspended": spec.suspended(now).is_some(),
+            "drift": status.drifted.iter().find(|one| one.object == trace.object().to_string()),
+            "replacements": status.last_replacements.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
+            "reverts": status.last_reverts.iter().filter(|r| r.object == trace.object().to_string()).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "object": object_name::facts(&trace.asked), "childOf": trace.owners.iter().map(object_name::facts).collect::<Vec<_>>(),
+        "managedBy": manager, "exists": trace.live.is_some(), "health": words(trace),
+        "applied": trace.live.as_ref().and_then(applied),
+        "otherManagers": trace.live.as_ref().map(managers).unwrap_or_default(),
+        "notes": trace.notes, "next": { "action": next.action, "text": next.text },
+    })
+}
+
+fn words(trace: &Trace) -> String {
+    let Some(live) = &trace.live else { return "not in the cluster".to_owned() };
+    let rules = trace.manager.as_ref().map(|manager| syncs::health_rules(&manager.sync)).unwrap_or_default();
+    let by_rules = rules.health(trace.object(), live);
+    match by_rules.unwrap_or_else(|| health(trace.object(), live)) {
+        Health::Healthy => "Healthy".to_owned(),
+        Health::Progressing(why) => format!("Progressing: {why}"),
+        Health::Failed(why) => format!("Failed: {why}"),
+    }
+}
+
+fn entries(live: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let entries = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    entries.into_iter().flatten().filter_map(|entry| Some((entry.get("manager")?.as_str()?, entry)))
+}
+
+/// When our fields of the object were written last.
+fn applied(live: &Value) -> Option<Timestamp> {
+    let times = entries(live).filter(|(manager, _)| *manager == names::MANAGER);
+    times.filter_map(|(_, entry)| entry.get("time")?.as_str()?.parse().ok()).max()
+}
+
+/// Who else owns fields of it.
+fn managers(live: &Value) -> Vec<String> {
+    let mut names: Vec<String> = entries(live)
+        .filter(|(manager, _)| !manager.starts_with(names::MANAGER))
+        .map(|(manager, _)| manager.to_owned())
+        .collect();
+    names.sort();
+    names.dedup();
+    names.truncate(NAMED);
+    names
+}

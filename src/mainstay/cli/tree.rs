@@ -1,0 +1,49 @@
+//! `mainstay tree`: GitSyncs, the objects that they manage, and the children of those, each with its health.
+//!
+//! Invariant: what is read is bounded, and what was not read is said.
+//!
+//! Deliberately absent: children of kinds other than those that the cluster's controllers and our own make.
+
+mod objects;
+mod render;
+
+use serde_json::json;
+
+use self::objects::Forest;
+use super::{
+    Error, Exit,
+    connection::{WideConnection, own_kind},
+    output::OutputArgument,
+    syncs,
+};
+use mainstay_api::GitSync;
+
+/// Arguments of `tree`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Name of the GitSync; by default all of the namespace
+    name: Option<String>,
+    /// Only the managed objects, without their children
+    #[arg(long)]
+    no_children: bool,
+    #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: WideConnection,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connection.connect().await?;
+    let kind = own_kind::<GitSync>(&cluster).await?;
+    let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
+    let mut forest = Forest::new(&cluster, !arguments.no_children);
+    let mut trees = Vec::new();
+    for sync in syncs::select(&cluster, &kind, &selection).await? {
+        trees.push(forest.tree(&sync).await?);
+    }
+    let notes = forest.notes();
+    let items = trees.iter().map(render::facts).collect::<Vec<_>>();
+    let facts = json!({ "items": items, "notes": notes });
+    arguments.output.print(&facts, || render::text(&trees, &notes))?;
+    Ok(if trees.iter().all(objects::Node::is_healthy) { Exit::Fine } else { Exit::Differs })
+}

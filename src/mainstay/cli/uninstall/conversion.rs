@@ -1,0 +1,37 @@
+//! Functions in `v1alpha2`, which nobody converts without the agent: kubectl prefers that version, and the deletion of a
+//! namespace asks for it, so Functions that stay would be out of reach.
+
+use serde_json::json;
+
+use super::Uninstall;
+use crate::cli::{Error, output};
+use mainstay_api::names;
+use mainstay_cluster::{Kind, Part, Scope};
+
+impl Uninstall<'_> {
+    /// Has Functions served in the stored version only, if it is this agent that converts them.
+    pub(super) async fn end_conversion(&self) -> Result<(), Error> {
+        let (version, kind, name) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", names::FUNCTION_DEFINITION);
+        let definitions = Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster);
+        let Some(mut live) = self.cluster.get(&definitions, None, name).await? else { return Ok(()) };
+        let service = &live["spec"]["conversion"]["webhook"]["clientConfig"]["service"];
+        if service["name"] != names::ADMISSION || service["namespace"] != self.namespace {
+            return Ok(());
+        }
+        let mut versions = live["spec"]["versions"].take();
+        for version in versions.as_array_mut().into_iter().flatten() {
+            version["served"] = version["storage"].clone();
+        }
+        // As it was read: whoever changes it meanwhile is not written over.
+        let patch = json!({
+            "metadata": {"resourceVersion": live["metadata"]["resourceVersion"]},
+            "spec": {"versions": versions, "conversion": {"strategy": "None", "webhook": null}},
+        });
+        self.cluster.patch_merge(&definitions, None, name, Part::Main, &patch).await?;
+        self.cluster.kinds_changed();
+        output::print(&format!(
+            "{kind} {name} is served in v1alpha1 only: no agent converts v1alpha2 any more (kubectl notices \
+             that within hours; kubectl get functions.v1alpha1.serverless.kyma-project.io works at once)\n"
+        ))
+    }
+}

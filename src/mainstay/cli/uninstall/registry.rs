@@ -1,0 +1,77 @@
+//! The registry in the cluster, and the copies of its login.
+//!
+//! Invariant: both stay as long as there are Functions: their pods pull from it, with these copies.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Uninstall, is_ours, was_written_by};
+use crate::cli::{Error, output};
+use mainstay_api::names;
+use mainstay_cluster::{Kind, Scope, Selection};
+
+/// Kinds of the objects that the registry consists of, all of one name.
+const OBJECTS: [(&str, &str, &str); 5] = [
+    ("apps/v1", "Deployment", "deployments"),
+    ("v1", "Service", "services"),
+    ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+    ("v1", "Secret", "secrets"),
+    ("v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+];
+/// Kinds that are copied to all namespaces.
+const COPIED: [(&str, &str); 2] = [("Secret", "secrets"), ("ServiceAccount", "serviceaccounts")];
+
+impl Uninstall<'_> {
+    /// Deletes the registry of the installation with its volume, and the copies of logins in all namespaces.
+    pub(super) async fn delete_registry(&self) -> Result<(), Error> {
+        let name = names::INTERNAL_REGISTRY;
+        if let Some(functions) = self.cluster.kind("serverless.kyma-project.io/v1alpha1", "Function").await? {
+            let all: Vec<ObjectMeta> =
+                self.cluster.list_metadata(&functions, Selection::default()).try_collect().await?;
+            if !all.is_empty() {
+                let count = all.len();
+                return output::print(&format!(
+                    "logins of registries, and the registry {name} if there is one, stay: Functions exist ({count}) whose images \
+                     may be in it\n"
+                ));
+            }
+        }
+        for (kind, plural) in COPIED {
+            let kind = Arc::new(Kind::fixed("v1", kind, plural, Scope::Namespaced));
+            let copies = Selection::labelled(names::PROPAGATED_FROM, self.namespace);
+            let copies: Vec<ObjectMeta> = self.cluster.list_metadata(&kind, copies).try_collect().await?;
+            for copy in copies {
+                let is_copy = |meta: &ObjectMeta| was_written_by(meta, names::PROPAGATION_MANAGER);
+                self.delete(&kind, copy.namespace.as_deref(), copy.name.as_deref().unwrap_or_default(), is_copy)
+                    .await?;
+            }
+        }
+        let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
+        let is_made = |meta: &ObjectMeta| {
+            let mut owners = meta.owner_references.iter().flatten();
+            was_written_by(meta, names::AGENT_MANAGER) && owners.any(|owner| owner.name == name)
+        };
+        self.delete(&secrets, Some(self.namespace), names::DEFAULT_REGISTRY_SECRET, is_made).await?;
+        for (api_version, kind, plural) in OBJECTS {
+            let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
+            self.delete(&kind, Some(self.namespace), name, is_ours).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a controller made an object for the registry; what it consists of itself is not meant.
+pub(super) fn is_made_for_registry(meta: &ObjectMeta) -> bool {
+    let mut makers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+    makers.any(|owner| match &*owner.kind {
+        "Deployment" | "Service" => owner.name == names::INTERNAL_REGISTRY,
+        // It has the name of its Deployment and a hash.
+        "ReplicaSet" => {
+            let hash = owner.name.strip_prefix(names::INTERNAL_REGISTRY).and_then(|rest| rest.strip_prefix('-'));
+            hash.is_some_and(|hash| !hash.contains('-'))
+        }
+        _ => false,
+    })
+}

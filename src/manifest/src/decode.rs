@@ -1,0 +1,329 @@
+//! Decodes the files of a commit: a listing becomes desired objects and problems.
+//!
+//! Invariant: objects are in the order of paths, documents and items, so equal trees give equal results.
+//! Invariant: all problems are found, up to a limit on their number; a problem never hides an object of another file.
+//! Only a commit that takes too long is not read to its end.
+//!
+//! Blocks while it reads; one document at a time is in memory.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
+
+use super::decode_cache::Reading;
+use super::directories::Directories;
+use super::encrypted::{encrypted_content, may_be_encrypted};
+use super::ignore::{Ignored, Why};
+use super::kustomize;
+use super::limits::{Deadline, Kept, larger_than};
+use super::other_files;
+use super::verified::verified;
+use super::{DecodeCache, Limits, Problem, file, recognise};
+use crate::sops::Sealed;
+use mainstay_api::names;
+use mainstay_git::{Entry, EntryKind, PathFlaw};
+use mainstay_object::{Key, Names, Object, Place};
+
+/// Bytes of a file that is looked at to find out whether it makes its directory a Helm chart.
+const MAX_CHART: u64 = 64 * 1024;
+
+/// The decoded content of a commit.
+#[derive(Debug, Default)]
+pub struct Decoded {
+    /// The desired objects, normalised unless they are encrypted; not to be used if there is any problem.
+    pub objects: Vec<Arc<Object>>,
+    /// What decrypts them, by the files that they are from.
+    pub sealed: Vec<Arc<Sealed>>,
+    /// All problems.
+    pub problems: Vec<Problem>,
+    /// The files that make their directories kustomizations, which are not read but built.
+    pub kustomizations: Vec<String>,
+    /// The files that make their directories Helm charts, which are not read but rendered.
+    pub charts: Vec<String>,
+}
+
+/// Decodes a listing, whose paths are relative to the repository's root and below the base directory, except those of ignore
+/// files above it.
+///
+/// Fails only if a file cannot be read; invalid content is a problem.
+pub fn decode<C: AsRef<[u8]>>(
+    listing: &[Entry],
+    base_dir: &str,
+    read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
+    cache: &DecodeCache,
+    limits: &Limits,
+) -> Result<Decoded, mainstay_git::Error> {
+    let mut decoded = Decoded::default();
+    let deadline = Deadline::new(limits);
+    let mut ignored = ignore_rules(listing, base_dir, read, deadline, &mut decoded.problems)?;
+    // `.git` and `..` are no hidden directories but names that nobody may write, which only a rule leaves out.
+    let mut left_out = |entry: &Entry| match entry.flaw {
+        Some(PathFlaw::Reserved) => matches!(ignored.why(&entry.path), Some(Why::Rule { .. })),
+        _ => ignored.leaves_out(&entry.path),
+    };
+    let is_in = |entry: &&Entry| deadline.is_over() || !left_out(entry);
+    let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));
+    let charts = charts(&entries, &kustomizations, read, deadline)?;
+    // What lies in a chart is the chart's.
+    let is_own = |file: &&str| !charts.contains(file);
+    decoded.kustomizations = kustomizations.files().filter(is_own).map(str::to_owned).collect();
+    decoded.charts = charts.files().map(str::to_owned).collect();
+    entries.retain(|entry| !kustomizations.contains(&entry.path) || entry.flaw.is_some());
+
+    let mut shared = Names::default();
+    let (mut documents, mut kept) = (0, Kept::new(limits));
+    for entry in entries {
+        if deadline.is_over() {
+            decoded.problems.push(takes_too_long(entry));
+            break;
+        }
+        if let Some(flaw) = entry.flaw {
+            let hint = "rename it, or name it in .mainstayignore";
+            decoded.problems.push(Problem::new(Place::file(&*entry.path), flaw.what(), Some(hint)));
+            continue;
+        }
+        if charts.contains(&entry.path) {
+            continue;
+        }
+        if let Some((what, hint)) = not_a_file(entry.kind) {
+            decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
+            continue;
+        }
+        if !is_manifest(&entry.path) || documents > limits.documents {
+            continue;
+        }
+        let path = shared.intern(&entry.path);
+        let is_of_another_tool = other_files::is_of_another_tool(&path);
+        if entry.size > limits.file && is_of_another_tool {
+            continue;
+        }
+        if entry.size > limits.file {
+            let what = format!("the file is {}", larger_than(usize::try_from(limits.file).unwrap_or(usize::MAX)));
+            decoded.problems.push(Problem::new(Place::file(path), what, Some("split it")));
+            continue;
+        }
+        if let Some((objects, sealed)) = cache.get(entry.id, &path, limits.form, limits.decryption.key_id()) {
+            decoded.sealed.extend(sealed);
+            documents += objects.len();
+            let may_be_kept = kept.add(&objects);
+            decoded.objects.extend(objects);
+            if documents > limits.documents {
+                decoded.problems.push(file::too_many_documents(&path, limits.documents));
+            }
+            if may_be_kept {
+                continue;
+            }
+            decoded.problems.push(too_many(&path, kept.bytes()));
+            break;
+        }
+        let content = read(entry)?;
+        let content = content.as_ref();
+        if is_of_another_tool && !other_files::may_be_manifest(content) {
+            continue;
+        }
+        if let Some(hint) = recognise::pointer(content) {
+            let hint = format!("{hint}, or name it in .mainstayignore");
+            decoded.problems.push(not_fetched(Place::file(path), &hint));
+            continue;
+        }
+        let mut found = file::read(&path, content, limits.documents.saturating_sub(documents), limits, &mut shared);
+        documents += found.documents;
+        let sealed = sealed(&path, content, &mut found, limits);
+        if found.problems.is_empty() {
+            let reading = match limits.decryption.key_id() {
+                _ if !may_be_encrypted(content) => Reading::Plain,
+                Some(keys) => Reading::Verified(keys),
+                None => Reading::Unverified,
+            };
+            cache.insert(entry.id, &path, limits.form, reading, (found.objects.clone(), sealed.clone()));
+        }
+        decoded.sealed.extend(sealed);
+        let may_be_kept = kept.add(&found.objects);
+        decoded.objects.extend(found.objects);
+        decoded.problems.extend(found.problems);
+        if !may_be_kept {
+            decoded.problems.push(too_many(&path, kept.bytes()));
+            break;
+        }
+    }
+    decoded.problems.extend(duplicates(decoded.objects.iter().map(|object| (&object.key, &**object))));
+    cache.drop_unused();
+    shorten(&mut decoded.problems, limits.problems);
+    Ok(decoded)
+}
+
+/// Verifies a file that holds encrypted objects; what decrypts them. What is wrong with it joins its problems.
+fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limits) -> Vec<Arc<Sealed>> {
+    let Some(keys) = limits.decryption.keys() else { return Vec::new() };
+    if !found.problems.is_empty() || !found.objects.iter().any(|object| encrypted_content(object).is_some()) {
+        return Vec::new();
+    }
+    verified(path, content, keys, limits).unwrap_or_else(|problems| {
+        found.problems = problems;
+        Vec::new()
+    })
+}
+
+/// Reads what was rendered from a file.
+pub fn decode_rendered(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
+    let file::Read { objects, problems, .. } =
+        file::read(&file.into(), documents, limits.documents, limits, &mut Names::default());
+    Decoded { objects, problems, ..Decoded::default() }
+}
+
+/// Reads what a chart was rendered to, or changed objects: no template, whatever it looks like.
+pub fn decode_manifests(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
+    let file::Read { objects, problems, .. } =
+        file::read_manifests(&file.into(), documents, limits.documents, limits, &mut Names::default());
+    Decoded { objects, problems, ..Decoded::default() }
+}
+
+/// The files that [`decode`] reads.
+///
+/// # Errors
+/// A file with rules cannot be read.
+pub fn not_ignored<C: AsRef<[u8]>>(
+    mut listing: Vec<Entry>,
+    base_dir: &str,
+    read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
+    limits: &Limits,
+) -> Result<Vec<Entry>, mainstay_git::Error> {
+    // The problems of the rules are those of decoding.
+    let mut ignored = ignore_rules(&listing, base_dir, read, Deadline::new(limits), &mut Vec::new())?;
+    // Files with rules are read whether or not rules leave them out.
+    listing.retain(|entry| is_ignore_file(&entry.path) || !ignored.leaves_out(&entry.path));
+    Ok(listing)
+}
+
+/// A problem for every object that is defined twice; it names both places.
+pub fn duplicates<'o>(objects: impl Iterator<Item = (&'o Key, &'o Object)>) -> Vec<Problem> {
+    let mut first: HashMap<&Key, &Object> = HashMap::new();
+    let mut problems = Vec::new();
+    for (key, object) in objects {
+        match first.entry(key) {
+            Slot::Vacant(slot) => {
+                slot.insert(object);
+            }
+            Slot::Occupied(slot) => {
+                let what = format!("{key} is defined twice; first at {}", slot.get().place);
+                problems.push(Problem::new(object.place.clone(), what, Some("keep one of the two")));
+            }
+        }
+    }
+    problems
+}
+
+fn not_fetched(place: Place, hint: &str) -> Problem {
+    Problem::new(place, "the file is kept in Git LFS, which is not fetched", Some(hint))
+}
+
+pub(super) fn ignore_rules<C: AsRef<[u8]>>(
+    listing: &[Entry],
+    base_dir: &str,
+    read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
+    deadline: Deadline<'_>,
+    problems: &mut Vec<Problem>,
+) -> Result<Ignored, mainstay_git::Error> {
+    let mut ignored = Ignored::new(base_dir);
+    for entry in listing {
+        if entry.kind != EntryKind::File || !is_ignore_file(&entry.path) {
+            continue;
+        }
+        if deadline.is_over() {
+            break;
+        }
+        if entry.size > 1 << 20 {
+            problems.push(Problem::new(Place::file(&*entry.path), "the file is too large", None));
+            continue;
+        }
+        let content = read(entry)?;
+        let content = content.as_ref();
+        if let Some(hint) = recognise::pointer(content) {
+            problems.push(not_fetched(Place::file(&*entry.path), hint));
+            continue;
+        }
+        problems.extend(ignored.add(&entry.path, content));
+    }
+    Ok(ignored)
+}
+
+/// The directories that are Helm charts, and lie in no kustomization. A kustomization within one is a part of it.
+fn charts<C: AsRef<[u8]>>(
+    entries: &[&Entry],
+    kustomizations: &Directories,
+    read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
+    deadline: Deadline<'_>,
+) -> Result<Directories, mainstay_git::Error> {
+    let mut found = Vec::new();
+    for entry in entries {
+        let may_be = recognise::may_be_chart(&entry.path) && entry.kind == EntryKind::File && entry.flaw.is_none();
+        let is_free = !kustomizations.contains(&entry.path);
+        if may_be
+            && is_free
+            && entry.size <= MAX_CHART
+            && !deadline.is_over()
+            && recognise::is_chart(read(entry)?.as_ref())
+        {
+            found.push(&*entry.path);
+        }
+    }
+    Ok(Directories::of(found.into_iter()))
+}
+
+/// The problem that the objects up to this file take more memory than they may.
+pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
+    let what = format!(
+        "the objects up to this file take {} MiB of memory, more than the agent has left for this namespace",
+        bytes.div_ceil(1 << 20)
+    );
+    let hint = "leave out what is not needed, or give the agent more memory (limits.memory of its Deployment)";
+    Problem::new(Place::file(Arc::clone(path)), what, Some(hint))
+}
+
+fn takes_too_long(entry: &Entry) -> Problem {
+    let hint = "spread the files over several GitSyncs, each with a baseDir of its own";
+    Problem::new(Place::file(&*entry.path), "timed out while reading the files, at this one", Some(hint))
+}
+
+/// What is wrong with what is no file, and what to do.
+fn not_a_file(kind: EntryKind) -> Option<(&'static str, &'static str)> {
+    match kind {
+        EntryKind::File => None,
+        EntryKind::Symlink => {
+            Some(("symbolic links are not followed", "put the files themselves there, or name it in .mainstayignore"))
+        }
+        EntryKind::Submodule => Some((
+            "the submodule is not fetched",
+            "let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore",
+        )),
+    }
+}
+
+/// Whether it matters that there is a file with this path.
+pub fn reads(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    is_manifest(path) || name == names::IGNORE_FILE || kustomize::NAMES.contains(&name)
+}
+
+pub(super) fn is_ignore_file(path: &str) -> bool {
+    path.rsplit('/').next() == Some(names::IGNORE_FILE)
+}
+
+/// By its extension, in either case.
+fn is_manifest(path: &str) -> bool {
+    let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
+    ["yaml", "yml", "json"].iter().any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+fn shorten(problems: &mut Vec<Problem>, most: usize) {
+    problems.sort_by(|a, b| a.place.cmp(&b.place));
+    let more = problems.len().saturating_sub(most);
+    if more > 0 {
+        problems.truncate(most);
+        if let Some(last) = problems.last().cloned() {
+            problems.push(Problem::new(last.place, format!("{more} more problems are not listed"), None));
+        }
+    }
+}

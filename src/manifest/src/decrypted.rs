@@ -1,0 +1,102 @@
+//! Objects that SOPS has encrypted become what they were, in memory, once nothing else changes them.
+//!
+//! Invariant: an object is decrypted only with what a verified file of the commit was encrypted with, and only if it is of a
+//! kind that the file holds: no tool can carry a value of a Secret into an object that is shown.
+//! Invariant: what was decrypted is confidential, whatever its kind.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::Problem;
+use super::decryption::Decryption;
+use super::document::{At, objects};
+use super::encrypted::{State, mac_in, sealed_content, state};
+use super::limits::{Deadline, Limits};
+use super::tokens::Mark;
+use crate::sops::Sealed;
+use mainstay_object::{Flaw, Names, Object, path_text};
+
+/// The objects of a commit, decrypted.
+#[derive(Debug, Default)]
+pub struct Decrypted {
+    /// All of them, in their order.
+    pub objects: Vec<Arc<Object>>,
+    /// What is wrong with those that cannot be decrypted.
+    pub problems: Vec<Problem>,
+    /// Those that were encrypted, as they were.
+    pub encrypted: Vec<Arc<Object>>,
+}
+
+/// Decrypts objects with the files that they are from.
+pub fn decrypted(all: Vec<Arc<Object>>, files: &[Arc<Sealed>], limits: &Limits) -> Decrypted {
+    let by_mac: HashMap<&str, &Sealed> = files.iter().map(|file| (file.mac(), &**file)).collect();
+    let (mut found, deadline) = (Decrypted::default(), Deadline::new(limits));
+    for object in all {
+        let Some(map) = sealed_content(&object) else {
+            found.objects.push(object);
+            continue;
+        };
+        if deadline.is_over() {
+            let hint = "spread the files over several GitSyncs, each with a baseDir of its own";
+            found.problems.push(Problem::new(object.place.clone(), "timed out while it was decrypted", Some(hint)));
+            break;
+        }
+        let decrypted = match state(&map, &limits.decryption) {
+            Ok(State::Plain) => {
+                found.objects.push(object);
+                continue;
+            }
+            Ok(State::Encrypted) => one(&object, map, &by_mac, limits),
+            Err(flaw) => Err(vec![flaw]),
+        };
+        match decrypted {
+            Ok(decrypted) => found.objects.extend(decrypted),
+            Err(flaws) => found.problems.extend(flaws.into_iter().map(|flaw| problem(&object, flaw))),
+        }
+        found.encrypted.push(object);
+    }
+    found
+}
+
+fn problem(object: &Object, Flaw { path, what, hint }: Flaw) -> Problem {
+    let shown = path_text(&path);
+    let at = if shown.is_empty() || what.starts_with(&shown) { String::new() } else { format!("{shown}: ") };
+    Problem::new(object.place.clone(), format!("{}: {at}{what}", object.key), hint)
+}
+
+/// What an object was; `None` if it is left out.
+fn one(
+    object: &Object,
+    map: Map<String, Value>,
+    by_mac: &HashMap<&str, &Sealed>,
+    limits: &Limits,
+) -> Result<Option<Arc<Object>>, Vec<Flaw>> {
+    let flaw = |what: &str, hint| Err(vec![Flaw::new(vec![], what, Some(hint))]);
+    let Some(file) = mac_in(&map).and_then(|mac| by_mac.get(mac)) else {
+        let what =
+            "it has the metadata of a file that SOPS encrypted, and none of the files that were read is that one";
+        return flaw(what, "name the encrypted file itself among the resources, and leave its field `sops` as it is");
+    };
+    if !file.holds(&object.api_version, &object.key.kind) {
+        let what = "it is of another kind than what was encrypted, so the values are not decrypted into it";
+        return flaw(what, "encrypt the manifest of the object itself");
+    }
+    let mut value = Value::Object(map);
+    file.decrypt(&mut value)?;
+    let mark = Mark { line: object.place.line, column: object.place.column };
+    let at = At {
+        file: &object.place.file,
+        document: object.place.document,
+        mark,
+        items: &[],
+        form: limits.form,
+        decryption: &Decryption::NotConfigured,
+    };
+    let mut read = objects(value, &at, &mut Names::default());
+    if !read.flaws.is_empty() {
+        return Err(read.flaws);
+    }
+    Ok(read.objects.pop().map(|read| Arc::new(Arc::unwrap_or_clone(read).from_secret())))
+}

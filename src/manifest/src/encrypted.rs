@@ -1,0 +1,183 @@
+//! How a document looks that SOPS has encrypted, and what keeps it from being decrypted.
+//!
+//! Invariant: no encrypted value becomes one of an object that is applied, because nobody who reads it could use it.
+//!
+//! Deliberately absent: whether it is as SOPS wrote it (`verified`), and what it holds (`decrypted`).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::decryption::Decryption;
+use crate::sops::MARKER;
+use mainstay_api::names::FLUX_DECRYPT;
+use mainstay_object::{Flaw, Object, Step, path_text, split_api_version};
+
+/// What is said of a document that SOPS has encrypted, where nothing says how to decrypt it.
+pub(super) const SOPS: &str = "it is encrypted with SOPS, and nothing says how to decrypt it";
+const SOPS_HINT: &str =
+    "name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}}";
+const IN_CHART: &str = "it is encrypted with SOPS, which is not decrypted in charts";
+const IN_CHART_HINT: &str = "take it out of the chart: encrypted manifests and kustomizations are decrypted";
+/// How files are encrypted so that it can be said what they are.
+const SELECT: &str = "encrypt with --encrypted-regex '^(data|stringData)$', or with that encrypted_regex in .sops.yaml";
+const WHOLE_FILE: &str = "encrypt the manifest of the object itself, and name it among the resources";
+/// The fields by which an object is known.
+const IDENTITY: [(&str, &[&str]); 4] =
+    [("apiVersion", &[]), ("kind", &[]), ("metadata", &["name"]), ("metadata", &["namespace"])];
+
+/// What a document is to whoever decrypts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing of it is encrypted.
+    Plain,
+    /// It is encrypted, and is kept as it is until it is decrypted.
+    Encrypted,
+}
+
+/// What a document is, or what is wrong with it.
+pub(super) fn state(map: &Map<String, Value>, decryption: &Decryption) -> Result<State, Flaw> {
+    let flaw = |what: &str, hint| Err(Flaw::new(vec![], what, Some(hint)));
+    let api_version = map.get("apiVersion").and_then(Value::as_str);
+    let is_sealed = mac_in(map).is_some();
+    // Others may have a place for what SOPS adds to them, and somebody in the cluster who decrypts it.
+    let is_refused_by_the_server = is_sealed && api_version.is_none_or(is_of_kubernetes);
+    match decryption {
+        Decryption::NotConfigured if is_refused_by_the_server => flaw(SOPS, SOPS_HINT),
+        Decryption::NotConfigured => Ok(State::Plain),
+        Decryption::Keys(_) | Decryption::InChart if is_disabled(map) => {
+            if !is_refused_by_the_server {
+                return Ok(State::Plain);
+            }
+            let what = format!("it is encrypted with SOPS, and {FLUX_DECRYPT} says not to decrypt it");
+            flaw(&what, "take that label or annotation away: Kubernetes has no place for what SOPS adds to objects")
+        }
+        Decryption::Keys(_) if is_sealed => can_be_kept(map).map(|()| State::Encrypted),
+        Decryption::Keys(_) => unsealed(map).map_or(Ok(State::Plain), Err),
+        Decryption::InChart if is_sealed => flaw(IN_CHART, IN_CHART_HINT),
+        Decryption::InChart => first_value(map).map_or(Ok(State::Plain), |path| {
+            let what = format!("{} is encrypted with SOPS, which is not decrypted in charts", path_text(&path));
+            Err(Flaw::new(path, what, Some(IN_CHART_HINT)))
+        }),
+    }
+}
+
+/// Whether SOPS may have encrypted something in a file.
+pub(super) fn may_be_encrypted(content: &[u8]) -> bool {
+    match std::str::from_utf8(content) {
+        Ok(text) => text.contains(MARKER),
+        Err(_) => content.windows(MARKER.len()).any(|part| part == MARKER.as_bytes()),
+    }
+}
+
+/// The content of an object that has the metadata of SOPS.
+pub(super) fn sealed_content(object: &Object) -> Option<Map<String, Value>> {
+    if !may_be_encrypted(object.json()) {
+        return None;
+    }
+    let Value::Object(map) = object.value() else { return None };
+    mac_in(&map).is_some().then_some(map)
+}
+
+/// The content of an object that is kept as SOPS encrypted it.
+pub(super) fn encrypted_content(object: &Object) -> Option<Map<String, Value>> {
+    sealed_content(object).filter(|map| !is_disabled(map))
+}
+
+/// The MAC of the file that an encrypted object is from; `None` if it is not encrypted.
+pub fn mac(object: &Object) -> Option<String> {
+    mac_in(&encrypted_content(object)?).map(str::to_owned)
+}
+
+/// The MAC of the file that a document is of.
+pub(super) fn mac_in(map: &Map<String, Value>) -> Option<&str> {
+    map.get("sops")?.get("mac")?.as_str()
+}
+
+/// Whether objects of this apiVersion are defined by Kubernetes itself, without a place for what SOPS adds to them. Others,
+/// such as `SopsSecret`, may have one.
+fn is_of_kubernetes(api_version: &str) -> bool {
+    let (group, _) = split_api_version(api_version);
+    !group.contains('.') || group.ends_with(".k8s.io")
+}
+
+/// Whether Flux's label or annotation leaves it as it is.
+fn is_disabled(map: &Map<String, Value>) -> bool {
+    let in_metadata = |field: &str| map.get("metadata")?.get(field)?.get(FLUX_DECRYPT)?.as_str();
+    ["labels", "annotations"].iter().any(|field| in_metadata(field).is_some_and(|v| v.eq_ignore_ascii_case("disabled")))
+}
+
+/// Whether an encrypted document says what it is. Names are shown everywhere, so there is no use in encrypting them.
+fn can_be_kept(map: &Map<String, Value>) -> Result<(), Flaw> {
+    for fields in IDENTITY {
+        let (first, rest) = fields;
+        let value = map.get(first).and_then(|value| rest.iter().try_fold(value, |value, field| value.get(field)));
+        if value.and_then(Value::as_str).is_some_and(|text| text.starts_with(MARKER)) {
+            let path: Vec<Step> =
+                std::iter::once(&first).chain(rest).map(|field| Step::Key((*field).to_owned())).collect();
+            let what = format!("{} is encrypted, and it must be known what an object is", path_text(&path));
+            return Err(Flaw::new(path, what, Some(SELECT)));
+        }
+    }
+    let text = |key: &str| map.get(key).and_then(Value::as_str);
+    if text("apiVersion").is_none() && text("kind").is_none() {
+        let what = "it is encrypted with SOPS, and no manifest: it has neither apiVersion nor kind";
+        return Err(Flaw::new(vec![], what, Some("if it is none, name it in .mainstayignore")));
+    }
+    if text("kind").is_some_and(|kind| kind.ends_with("List")) && map.get("items").is_some_and(Value::is_array) {
+        let what = "it is a list that was encrypted as a whole, of which no object can be decrypted alone";
+        return Err(Flaw::new(vec![], what, Some("write its items as documents, and encrypt those")));
+    }
+    Ok(())
+}
+
+/// What was encrypted in a document that has no MAC to verify it by.
+fn unsealed(map: &Map<String, Value>) -> Option<Flaw> {
+    if let Some(path) = first_value(map) {
+        let what = if map.get("sops").is_some() {
+            "it has no MAC, so nobody knows who changed it: the file is cut short"
+        } else {
+            "it was encrypted by SOPS, and the metadata behind it are missing: the file is cut short, or the value was moved"
+        };
+        let hint = "restore the file, or edit it with `sops FILE`, which writes both";
+        return Some(Flaw::new(path.clone(), format!("{}: {what}", path_text(&path)), Some(hint)));
+    }
+    let key = whole_file(map)?;
+    let path = vec![Step::Key("data".to_owned()), Step::Key(key)];
+    let what = format!("{} is a file that SOPS encrypted, which is not decrypted there", path_text(&path));
+    Some(Flaw::new(path, what, Some(WHOLE_FILE)))
+}
+
+/// The path of the first value that only SOPS writes.
+fn first_value(map: &Map<String, Value>) -> Option<Vec<Step>> {
+    let mut own = map.iter().filter(|(key, _)| *key != "sops");
+    own.find_map(|(key, value)| found_in(value, Step::Key(key.clone()))).map(|mut path| {
+        path.reverse();
+        path
+    })
+}
+
+/// The path to the first such value, from its end.
+fn found_in(value: &Value, step: Step) -> Option<Vec<Step>> {
+    let mut path = match value {
+        Value::String(text) => text.starts_with(MARKER).then(Vec::new),
+        Value::Array(items) => items.iter().zip(0..).find_map(|(item, at)| found_in(item, Step::Item(at))),
+        Value::Object(map) => map.iter().find_map(|(key, value)| found_in(value, Step::Key(key.clone()))),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }?;
+    path.push(step);
+    Some(path)
+}
+
+/// The key of a Secret whose value is a whole encrypted file, as generators of kustomizations make it.
+fn whole_file(map: &Map<String, Value>) -> Option<String> {
+    let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("kind") != "Secret" || !split_api_version(text("apiVersion")).0.is_empty() {
+        return None;
+    }
+    let decoded = |value: &Value| STANDARD.decode(value.as_str()?).ok();
+    let mut data = map.get("data")?.as_object()?.iter();
+    let found = data
+        .find(|(key, value)| *key == "sops_mac" || decoded(value).is_some_and(|content| may_be_encrypted(&content)));
+    found.map(|(key, _)| key.clone())
+}

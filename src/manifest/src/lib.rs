@@ -1,0 +1,62 @@
+//! The files of a Git commit become desired objects, each with its file, document and line.
+//!
+//! [`decode`] reads YAML and JSON manifests as `kubectl` does, leaves out what `.mainstayignore` names, what is hidden
+//! and the files of other tools, and returns all problems at once. [`DecodeCache`] caches decoded files by their blob id;
+//! [`report()`] says what becomes of each file.
+//!
+//! [`render`] builds kustomizations and renders charts, by the official tools; [`sops`] decrypts files.
+//!
+//! Invariant: no input causes a panic or exceeds the [`Limits`].
+//! Invariant: no problem quotes a value, only keys and positions, because any file may contain a Secret.
+//!
+//! What SOPS has encrypted is verified where the [`Limits`] hold keys, and stays encrypted until nothing else changes it
+//! ([`decrypted()`]).
+//!
+//! Deliberately absent: whether a kind exists (the plan asks the server), and building a kustomization or rendering a chart
+//! (`render`).
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
+
+mod chunks;
+mod decode;
+mod decode_cache;
+mod decrypted;
+mod decryption;
+mod directories;
+mod document;
+mod encrypted;
+mod file;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod ignore;
+mod json;
+mod kustomize;
+mod limits;
+mod load;
+mod normalise;
+mod other_files;
+mod problem;
+mod recognise;
+pub mod render;
+mod report;
+mod scalar;
+mod single;
+pub mod sops;
+mod substituted;
+mod tokens;
+mod verified;
+
+#[cfg(test)]
+mod tests;
+
+pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates, not_ignored, reads, too_many};
+pub use decode_cache::DecodeCache;
+pub use decrypted::{Decrypted, decrypted};
+pub use decryption::Decryption;
+pub use encrypted::mac;
+pub use limits::{Form, Limits, memory};
+pub use problem::Problem;
+pub use recognise::is_in_lfs;
+pub use report::{FileReport, FileState, report};
+pub use single::{TextFault, read_documents, read_fields};
+pub use substituted::{read_object, read_value};
+pub use verified::verified;

@@ -1,0 +1,207 @@
+//! Limits on decoding one commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::decryption::Decryption;
+use mainstay_object::Object;
+
+/// How objects are decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// As they are applied.
+    #[default]
+    Final,
+    /// Those that may hold expressions as they stand in the file: they are decoded again once the expressions have values.
+    WithExpressions,
+}
+
+/// The limits. A commit that exceeds one gets a problem that names it.
+#[derive(Clone)]
+pub struct Limits {
+    /// Bytes of a document.
+    pub document: usize,
+    /// Bytes of a file.
+    pub file: u64,
+    /// How deeply maps and lists may be nested in a document.
+    pub depth: usize,
+    /// Documents in all files together.
+    pub documents: usize,
+    /// Time for all files, because they occupy a thread.
+    pub time: Duration,
+    /// Time for one file, as the clock counts it.
+    pub file_time: Duration,
+    /// Memory for one file: its text, its objects, and the current document.
+    pub file_memory: usize,
+    /// Problems that are listed; further ones are counted.
+    pub problems: usize,
+    /// Whether the objects of all files together may take so many bytes of memory; asked as they become more.
+    pub admit: Arc<dyn Fn(usize) -> bool + Send + Sync>,
+    /// The time that the current thread has computed since a fixed moment: how busy the machine is has nothing to do with a
+    /// file. An argument, because deciding code has no clock.
+    pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
+    /// How objects are decoded.
+    pub form: Form,
+    /// What is done about documents that SOPS has encrypted; by default they are problems.
+    pub decryption: Decryption,
+}
+
+impl Limits {
+    /// The agent's limits: 3 MiB per document, 16 MiB per file, depth 100, 100 000 documents, 5 min for all files, 2 s
+    /// and 40 MiB for one file.
+    pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self {
+            document: 3 << 20,
+            file: 16 << 20,
+            depth: 100,
+            documents: 100_000,
+            time: Duration::from_secs(300),
+            file_time: Duration::from_secs(2),
+            file_memory: 40 << 20,
+            problems: 1000,
+            admit: Arc::new(|_| true),
+            clock: Arc::new(clock),
+            form: Form::default(),
+            decryption: Decryption::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Limits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limits")
+            .field("document", &self.document)
+            .field("file", &self.file)
+            .field("depth", &self.depth)
+            .field("documents", &self.documents)
+            .field("time", &self.time)
+            .field("file_time", &self.file_time)
+            .field("file_memory", &self.file_memory)
+            .field("decryption", &self.decryption)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Memory that an object takes beside its content, with what is known of it once it is applied, about, in bytes.
+const OBJECT_BYTES: usize = 1024;
+/// How often it is asked whether there may be more objects, in bytes.
+const ADMITTED: usize = 256 << 10;
+
+/// The memory of all objects of a commit.
+pub(super) struct Kept<'l> {
+    limits: &'l Limits,
+    bytes: usize,
+    admitted: usize,
+}
+
+impl<'l> Kept<'l> {
+    pub(super) fn new(limits: &'l Limits) -> Self {
+        Self { limits, bytes: 0, admitted: 0 }
+    }
+
+    /// Objects are kept, too; whether they may be.
+    pub(super) fn add(&mut self, objects: &[Arc<Object>]) -> bool {
+        self.bytes += memory(objects);
+        if self.bytes > self.admitted {
+            self.admitted = self.bytes.next_multiple_of(ADMITTED);
+            return (self.limits.admit)(self.admitted);
+        }
+        true
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The memory that objects take, about, in bytes.
+pub fn memory(objects: &[Arc<Object>]) -> usize {
+    objects.iter().map(|object| object.json().len() + OBJECT_BYTES).sum()
+}
+
+/// The time for all files of a commit.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline<'l> {
+    limits: &'l Limits,
+    until: Duration,
+}
+
+impl<'l> Deadline<'l> {
+    /// Begins now.
+    pub(super) fn new(limits: &'l Limits) -> Self {
+        Self { limits, until: (limits.clock)().saturating_add(limits.time) }
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        (self.limits.clock)() > self.until
+    }
+}
+
+/// A size limit as text: `larger than 3 MiB`.
+pub(super) fn larger_than(bytes: usize) -> String {
+    match bytes >> 20 {
+        0 => format!("larger than {bytes} bytes"),
+        mebibytes => format!("larger than {mebibytes} MiB"),
+    }
+}
+
+/// The remaining time and memory of a file.
+pub(super) struct Budget<'l> {
+    limits: &'l Limits,
+    until: Duration,
+    memory: usize,
+    steps: u32,
+}
+
+/// A file's time or memory is exhausted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spent {
+    Time,
+    Memory,
+}
+
+impl Spent {
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Time => "timed out while reading the file",
+            Self::Memory => "the document takes too much memory",
+        }
+    }
+}
+
+impl<'l> Budget<'l> {
+    /// A fresh budget for a file of this many bytes.
+    pub(super) fn new(limits: &'l Limits, file: usize) -> Self {
+        let until = (limits.clock)().saturating_add(limits.file_time);
+        Self { limits, until, memory: limits.file_memory.saturating_sub(file), steps: 0 }
+    }
+
+    pub(super) fn limits(&self) -> &'l Limits {
+        self.limits
+    }
+
+    /// Counts a small step; the clock is read every few hundred steps.
+    pub(super) fn step(&mut self) -> Result<(), Spent> {
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps.is_multiple_of(256) { self.look_at_clock() } else { Ok(()) }
+    }
+
+    pub(super) fn look_at_clock(&self) -> Result<(), Spent> {
+        if (self.limits.clock)() > self.until { Err(Spent::Time) } else { Ok(()) }
+    }
+
+    /// Takes memory, which [`Budget::give_back`] returns.
+    pub(super) fn take(&mut self, bytes: usize) -> Result<(), Spent> {
+        self.memory = self.memory.checked_sub(bytes).ok_or(Spent::Memory)?;
+        Ok(())
+    }
+
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.memory = self.memory.saturating_add(bytes);
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.memory
+    }
+}

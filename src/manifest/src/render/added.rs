@@ -1,0 +1,48 @@
+//! A commit with some files of ours in it, for a tool to read.
+
+use std::collections::BTreeMap;
+
+use super::closure::Tree;
+use mainstay_git::{BlobId, Entry, EntryKind, Found};
+use mainstay_object::Digest;
+
+/// Files that are added to those of a commit, or take their places, by their paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Added(pub(super) BTreeMap<String, Vec<u8>>);
+
+impl Added {
+    /// A digest of their paths and contents; `None` if there are none.
+    pub(super) fn digest(&self) -> Option<Digest> {
+        let lines = self.0.iter().map(|(path, content)| format!("{} {path}\n", Digest::of(content)));
+        (!self.0.is_empty()).then(|| Digest::of(lines.collect::<String>().as_bytes()))
+    }
+}
+
+/// A commit, and what is added.
+pub(super) struct WithAdded<'a, T> {
+    pub(super) tree: T,
+    pub(super) added: &'a Added,
+}
+
+impl<T: Tree> Tree for WithAdded<'_, T> {
+    fn at(&mut self, path: &str) -> Result<Found, mainstay_git::Error> {
+        let Some(content) = self.added.0.get(path) else { return self.tree.at(path) };
+        Ok(Found::File(Entry {
+            path: path.to_owned(),
+            // Nobody looks it up: the content is here.
+            id: BlobId::NONE,
+            size: content.len() as u64,
+            kind: EntryKind::File,
+            executable: false,
+            flaw: None,
+        }))
+    }
+
+    fn below(&mut self, directory: &str) -> Result<Vec<Entry>, mainstay_git::Error> {
+        self.tree.below(directory)
+    }
+
+    fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, mainstay_git::Error> {
+        self.added.0.get(&entry.path).map_or_else(|| self.tree.read(entry), |content| Ok(content.clone()))
+    }
+}

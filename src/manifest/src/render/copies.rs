@@ -1,0 +1,84 @@
+//! Private copies of the files that a tool reads, and of nothing else.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use super::added::Added;
+use crate::Problem;
+use mainstay_git::{Entry, Snapshot};
+use mainstay_object::{Place, printable};
+
+/// Why the files are not there for the tool.
+#[derive(Debug)]
+pub(super) enum NotCopied {
+    Disk(std::io::Error),
+    /// This one is not in the repository itself.
+    InLfs(String),
+}
+
+impl NotCopied {
+    /// The problem of what is rendered from a file.
+    pub(super) fn problem(&self, file: &str) -> Problem {
+        let (what, hint) = match self {
+            Self::Disk(error) if error.kind() == std::io::ErrorKind::InvalidFilename => {
+                ("it reads a file whose name is longer than 255 bytes".to_owned(), "give it a shorter name")
+            }
+            Self::Disk(error) => (
+                format!("its files cannot be copied: {error}"),
+                "see that the agent's volume has room, and that the agent may write to it",
+            ),
+            Self::InLfs(path) => (
+                format!("it reads {}, which is kept in Git LFS and not fetched", printable(path)),
+                "let the GitRepository say `spec.lfs: true`, and keep it below baseDir",
+            ),
+        };
+        Problem::new(Place::file(file), what, Some(hint))
+    }
+}
+
+/// Copies files to these paths in a directory of its own below `scratch`, which goes when it is dropped; those that are `added`
+/// are written. `look` sees the path and the content of each.
+///
+/// # Errors
+/// The repository cannot be read.
+pub(super) async fn copy(
+    snapshot: &Snapshot,
+    files: &BTreeMap<String, Entry>,
+    added: &Added,
+    scratch: &Path,
+    mut look: impl FnMut(&str, &[u8]) + Send + 'static,
+) -> Result<Result<tempfile::TempDir, NotCopied>, mainstay_git::Error> {
+    let (files, added, scratch) = (files.clone(), added.clone(), scratch.to_owned());
+    snapshot
+        .blocking(move |snapshot| {
+            let root = std::fs::create_dir_all(&scratch).and_then(|()| tempfile::tempdir_in(&scratch));
+            let root = match root {
+                Ok(root) => root,
+                Err(error) => return Ok(Err(NotCopied::Disk(error))),
+            };
+            for (path, entry) in &files {
+                let content = match added.0.get(path) {
+                    Some(content) => content.clone(),
+                    None => snapshot.read(entry)?,
+                };
+                if crate::is_in_lfs(&content) {
+                    return Ok(Err(NotCopied::InLfs(entry.path.clone())));
+                }
+                look(&entry.path, &content);
+                if let Err(error) = write(&root.path().join(path), &content) {
+                    return Ok(Err(NotCopied::Disk(error)));
+                }
+            }
+            Ok(Ok(root))
+        })
+        .await?
+}
+
+/// Writes a file that is not there yet.
+pub(super) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    std::fs::File::create_new(path)?.write_all(content)
+}

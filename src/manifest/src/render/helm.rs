@@ -1,0 +1,293 @@
+//! Renders the charts of a commit, one at a time, each twice.
+//!
+//! Invariant: what both runs print is what the chart is; the second one is at another time, in another zone, so a chart that
+//! depends on the time or on chance differs from itself (see [`chart_objects`](super::chart_objects)).
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::added::Added;
+use super::chart::{ChartFiles, ChartOptions, chart_files, within};
+use super::copies::{NotCopied, copy, write};
+use super::error::Error;
+use super::helm_refusal::{Told, refusal};
+use super::kustomize::Kustomize;
+use super::program::{Program, Purpose, Run};
+use super::templates::Asked;
+use super::tool::Tool;
+use super::turns::Turns;
+use crate::Problem;
+use mainstay_git::{Entry, Snapshot};
+use mainstay_object::{Digest, Place};
+
+/// What is said where there is no tool.
+const NO_TOOL: &str = "it makes its directory a Helm chart, which is rendered by `helm`, and that was not found";
+const NO_TOOL_HINT: &str = "install Helm where the agent finds it on its PATH, such as with `go install \
+                            helm.sh/helm/v3/cmd/helm@latest`, or name the directory in .mainstayignore";
+/// Directories and files of a run, in its root.
+const CHART: &str = "chart";
+const VALUES: &str = "values";
+const ZONE: &str = "zone";
+/// There is nothing.
+const NOWHERE: &str = "nowhere";
+/// The directories of Helm itself: its plug-ins, its configuration, and what it has downloaded.
+const DIRECTORIES: [&str; 7] = [
+    "HELM_PLUGINS",
+    "HELM_CONFIG_HOME",
+    "HELM_CACHE_HOME",
+    "HELM_DATA_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+];
+/// A chart that asks for the time is rendered again after this.
+const A_MOMENT: Duration = Duration::from_millis(1100);
+/// How far the zone of that run is ahead, in seconds: year, month, day, hour, minute and second differ.
+const AHEAD: i32 = 400 * 86_400 + 3_661;
+
+/// Renders charts with the official tool. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Helm {
+    tool: Option<Tool>,
+    scratch: PathBuf,
+    turns: Arc<Turns>,
+}
+
+/// What the cluster says of itself, for templates that ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The version of Kubernetes, such as `v1.32.4`.
+    pub kube_version: String,
+    /// Each group and version (`apps/v1`, `v1`), and each kind in them (`apps/v1/Deployment`), in their order.
+    pub api_versions: Vec<String>,
+}
+
+/// What decides what a chart is rendered to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChartKey {
+    /// Of its files and options.
+    chart: Digest,
+    /// Of what the cluster is, if the chart asks for that.
+    capabilities: Option<Digest>,
+}
+
+/// A chart that was rendered, or was not.
+#[derive(Debug)]
+pub struct RenderedChart {
+    /// What it reads; problems of it are in `outputs`.
+    pub files: ChartFiles,
+    /// What both runs printed, and what decided about that; or what is wrong. `None` if it is as it was.
+    pub outputs: Option<Result<(Outputs, ChartKey), Vec<Problem>>>,
+}
+
+/// What two runs printed.
+pub type Outputs = [Vec<u8>; 2];
+
+impl Capabilities {
+    /// A digest of all of it.
+    pub fn digest(&self) -> Digest {
+        Digest::of(format!("{}\n{}", self.kube_version, self.api_versions.join("\n")).as_bytes())
+    }
+}
+
+impl ChartKey {
+    /// Whether what it was the key of depends on the cluster, which has become another one.
+    pub fn is_outdated(&self, now: Digest) -> bool {
+        self.capabilities.is_some_and(|then| then != now)
+    }
+
+    /// Whether the chart asks what the cluster is.
+    pub fn asks_the_cluster(&self) -> bool {
+        self.capabilities.is_some()
+    }
+}
+
+impl Helm {
+    /// With the tool that is found in the directories of `path`, as PATH has them, or in the renderer of `kustomize`, with which
+    /// it takes turns.
+    pub fn beside(kustomize: &Kustomize, path: Option<&OsStr>) -> Self {
+        let tool = match &kustomize.renderer {
+            Some(renderer) => Some(Tool::Beside(renderer.clone(), Purpose::Helm)),
+            None => path.and_then(|path| Program::find(path, Purpose::Helm)).map(Tool::Here),
+        };
+        Self { tool, scratch: kustomize.scratch.clone(), turns: Arc::clone(&kustomize.turns) }
+    }
+
+    /// Renders the chart of a `Chart.yaml` for a namespace, unless `known` is the key that it has now.
+    ///
+    /// # Errors
+    /// The repository cannot be read, or there is no answer from the renderer. What the tool refuses is a problem.
+    pub async fn render(
+        &self,
+        namespace: &str,
+        snapshot: &Snapshot,
+        file: &str,
+        options: &ChartOptions,
+        capabilities: &Capabilities,
+        known: Option<ChartKey>,
+    ) -> Result<RenderedChart, Error> {
+        let (named, given) = (file.to_owned(), options.clone());
+        let read = move |mut snapshot: &Snapshot| chart_files(&mut snapshot, &named, &given);
+        let mut files = snapshot.blocking(read).await??;
+        let chart = files.digest(options);
+        let cluster = capabilities.digest();
+        let is_known = known.is_some_and(|known| known.chart == chart && !known.is_outdated(cluster));
+        let outputs = match &self.tool {
+            _ if !files.problems.is_empty() => Some(Err(std::mem::take(&mut files.problems))),
+            _ if is_known => None,
+            None => Some(Err(vec![Problem::new(Place::file(file), NO_TOOL, Some(NO_TOOL_HINT))])),
+            Some(tool) => {
+                let turn = self.turns.next(namespace).await;
+                let (root, asked) = self.copy(snapshot, file, &files, options).await?;
+                let outputs = match root {
+                    Err(not_copied) => Err(vec![not_copied.problem(file)]),
+                    Ok(root) => {
+                        let job = Job { tool, root: root.path(), file, files: &files, options, capabilities };
+                        match job.twice(asked).await {
+                            Ok(outputs) => Ok(outputs),
+                            Err(NotRendered::Refused(problem)) => Err(vec![problem]),
+                            Err(NotRendered::Away(error)) => return Err(Error::Renderer(error)),
+                        }
+                    }
+                };
+                drop(turn);
+                let capabilities = asked.capabilities.then_some(cluster);
+                Some(outputs.map(|outputs| (outputs, ChartKey { chart, capabilities })))
+            }
+        };
+        Ok(RenderedChart { files, outputs })
+    }
+
+    /// Copies the chart and the values into a directory of their own, under names of ours, and sees what they ask for.
+    async fn copy(
+        &self,
+        snapshot: &Snapshot,
+        file: &str,
+        files: &ChartFiles,
+        options: &ChartOptions,
+    ) -> Result<(Result<tempfile::TempDir, NotCopied>, Asked), mainstay_git::Error> {
+        let own = files.files.iter().map(|(path, entry)| (format!("{CHART}/{}", within(file, path)), entry.clone()));
+        let values = files.values.iter().enumerate().map(|(at, entry)| (format!("{VALUES}/{at}.yaml"), entry.clone()));
+        let all: BTreeMap<String, Entry> = own.chain(values).collect();
+        let asked = Arc::new(Mutex::new(Asked::default()));
+        let looking = Arc::clone(&asked);
+        let root = copy(snapshot, &all, &Added::default(), &self.scratch, move |path, content| {
+            looking.lock().look_at(path, content);
+        })
+        .await?;
+        let root = root.and_then(|root| {
+            let inline = options.values();
+            asked.lock().look_at("", inline.as_deref().unwrap_or_default());
+            if let Some(inline) = inline {
+                write(&root.path().join(inline_values(files)), &inline).map_err(NotCopied::Disk)?;
+            }
+            write(&root.path().join(ZONE), &zone(AHEAD)).map_err(NotCopied::Disk)?;
+            Ok(root)
+        });
+        let asked = *asked.lock();
+        Ok((root, asked))
+    }
+}
+
+/// Where the values of the GitSync are, after those of files.
+fn inline_values(files: &ChartFiles) -> String {
+    format!("{VALUES}/{}.yaml", files.values.len())
+}
+
+/// A chart whose copy is ready.
+struct Job<'j> {
+    tool: &'j Tool,
+    root: &'j Path,
+    file: &'j str,
+    files: &'j ChartFiles,
+    options: &'j ChartOptions,
+    capabilities: &'j Capabilities,
+}
+
+/// Why a run printed nothing.
+enum NotRendered {
+    /// This is wrong with the chart.
+    Refused(Problem),
+    /// The container with the tool does not answer.
+    Away(std::io::Error),
+}
+
+impl Job<'_> {
+    async fn twice(&self, asked: Asked) -> Result<Outputs, NotRendered> {
+        let zone = self.root.join(ZONE);
+        let begun = Instant::now();
+        let first = self.once(None).await?;
+        if asked.time {
+            tokio::time::sleep(A_MOMENT.saturating_sub(begun.elapsed())).await;
+        }
+        // What reads a time that is written without its zone would be another one there.
+        let second = self.once((asked.time && !asked.zone).then_some(&*zone)).await?;
+        Ok([first, second])
+    }
+
+    async fn once(&self, zone: Option<&Path>) -> Result<Vec<u8>, NotRendered> {
+        let nowhere = self.root.join(NOWHERE);
+        let mut variables: Vec<(&str, &Path)> = DIRECTORIES.map(|name| (name, &*nowhere)).to_vec();
+        variables.extend(zone.map(|zone| ("TZ", zone)));
+        match self.tool.run(self.root, &self.arguments(), &variables).await {
+            Run::Built(documents) => Ok(documents),
+            Run::Failed(words) => {
+                let line = |path: &str, line: usize| self.line(path, line);
+                let told = Told { chart: self.file, files: self.files, root: self.root, words: &words };
+                Err(NotRendered::Refused(refusal(&told, &line)))
+            }
+            Run::Ended(why) => Err(self.refused(&why, "let its templates make less")),
+            Run::Missing => Err(self.refused(NO_TOOL, NO_TOOL_HINT)),
+            Run::Away(error) => Err(NotRendered::Away(error)),
+        }
+    }
+
+    fn refused(&self, what: &str, hint: &str) -> NotRendered {
+        NotRendered::Refused(Problem::new(Place::file(self.file), what, Some(hint)))
+    }
+
+    /// Every value is one argument together with its option, so none is taken for another option.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec![
+            "--skip-tests".into(),
+            format!("--namespace={}", self.options.namespace).into(),
+            format!("--kube-version={}", self.capabilities.kube_version).into(),
+        ];
+        if self.options.helm.include_crds {
+            arguments.push("--include-crds".into());
+        }
+        arguments.extend(self.capabilities.api_versions.iter().map(|api| format!("--api-versions={api}").into()));
+        let given = self.files.values.len() + usize::from(self.options.helm.values.is_some());
+        for at in 0..given {
+            let mut argument = OsString::from("--values=");
+            argument.push(self.root.join(format!("{VALUES}/{at}.yaml")));
+            arguments.push(argument);
+        }
+        arguments.extend(["--".into(), self.options.release().into(), self.root.join(CHART).into()]);
+        arguments
+    }
+
+    /// A line of a file of the chart, from 1.
+    fn line(&self, path: &str, line: usize) -> Option<String> {
+        let text = std::fs::read(self.root.join(CHART).join(within(self.file, path))).ok()?;
+        String::from_utf8_lossy(&text).lines().nth(line.checked_sub(1)?).map(str::to_owned)
+    }
+}
+
+/// A zone that is so many seconds ahead, as a file of the zone database (RFC 9636, version 1): one kind of local time.
+fn zone(ahead: i32) -> Vec<u8> {
+    let mut bytes = b"TZif".to_vec();
+    bytes.extend([0; 16]);
+    for count in [0u32, 0, 0, 0, 1, 4] {
+        bytes.extend(count.to_be_bytes());
+    }
+    bytes.extend(ahead.to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(b"ZZZ\0");
+    bytes
+}

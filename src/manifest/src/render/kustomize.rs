@@ -1,0 +1,196 @@
+//! Builds the kustomizations of a commit, one at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::added::{Added, WithAdded};
+use super::closure::{Closure, closure, components, join, parent};
+use super::copies::copy;
+use super::error::Error;
+use super::kustomization::fields;
+use super::overlay::Overlay;
+use super::program::{Program, Purpose, Run};
+use super::refusal::refusal;
+use super::renderer::{self, Renderer};
+use super::tool::Tool;
+use super::turns::Turns;
+use crate::Problem;
+use mainstay_git::Snapshot;
+use mainstay_object::{Digest, Place};
+
+/// What is said where there is no tool.
+const NO_TOOL: &str = "it is built by `kustomize`, or `kubectl kustomize`, and neither was found";
+const NO_TOOL_HINT: &str =
+    "install one of the two where the agent finds it on its PATH, or name the directory in .mainstayignore";
+
+/// The directory in `baseDir` in which a kustomization of ours lies while objects are changed.
+const OWN_DIRECTORY: &str = ".mainstay-overlay";
+/// The file in it with the objects.
+const OBJECTS: &str = "objects.yaml";
+
+/// Builds kustomizations with the official tool. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Kustomize {
+    tool: Option<Tool>,
+    /// If the tools are in a container of their own.
+    pub(super) renderer: Option<Renderer>,
+    pub(super) scratch: PathBuf,
+    pub(super) turns: Arc<Turns>,
+}
+
+/// What is built.
+#[derive(Debug)]
+pub enum Built<'a> {
+    /// The kustomization in a file, with the changes of a GitSync.
+    Kustomization(&'a str, Option<&'a Overlay>),
+    /// Objects, written out, with the changes of the GitSync whose `baseDir` this is.
+    Objects(&'a str, Vec<u8>, &'a Overlay),
+}
+
+/// A kustomization that was built, or was not.
+#[derive(Debug)]
+pub struct Rendered {
+    /// What it reads; problems of it are in `documents`.
+    pub closure: Closure,
+    /// What decides the documents.
+    pub key: Digest,
+    /// Its documents, or what is wrong with it; `None` if it is as it was.
+    pub documents: Option<Result<Vec<u8>, Vec<Problem>>>,
+}
+
+impl Kustomize {
+    /// With the tool that is found in the directories of `path`, as PATH has them. What the tool reads is copied into
+    /// directories below `scratch`.
+    pub fn new(path: Option<&std::ffi::OsStr>, scratch: PathBuf) -> Self {
+        let tool = path.and_then(|path| Program::find(path, Purpose::Kustomize)).map(Tool::Here);
+        Self::with(tool, None, scratch)
+    }
+
+    /// With the tool of the renderer that shares this directory with the agent.
+    pub fn in_renderer(shared: &Path) -> Self {
+        let renderer = Renderer::new(shared);
+        let tool = Tool::Beside(renderer.clone(), Purpose::Kustomize);
+        Self::with(Some(tool), Some(renderer), renderer::files(shared))
+    }
+
+    fn with(tool: Option<Tool>, renderer: Option<Renderer>, scratch: PathBuf) -> Self {
+        // What an agent left there that was killed.
+        _ = std::fs::remove_dir_all(&scratch);
+        Self { tool, renderer, scratch, turns: Arc::default() }
+    }
+
+    /// How many kustomizations were built and charts rendered so far, those among them that were refused.
+    pub fn renders(&self) -> u64 {
+        self.turns.taken()
+    }
+
+    /// Builds a kustomization for a namespace, unless `known` decides what it is.
+    ///
+    /// # Errors
+    /// The repository cannot be read, or there is no answer from the renderer. What the tool refuses is a problem.
+    pub async fn build(
+        &self,
+        namespace: &str,
+        snapshot: &Snapshot,
+        built: Built<'_>,
+        known: Option<Digest>,
+    ) -> Result<Rendered, Error> {
+        let prepared = Prepared::of(built);
+        let (file, shown) = (prepared.file.clone(), prepared.shown.clone());
+        let (mut closure, added) = snapshot.blocking(move |snapshot| prepared.read(snapshot)).await??;
+        let key = match added.digest() {
+            Some(added) => Digest::of(format!("{} {added}", closure.digest()).as_bytes()),
+            None => closure.digest(),
+        };
+        let problem = |what: &str, hint: &str| vec![Problem::new(Place::file(&*shown), what, Some(hint))];
+        let documents = match &self.tool {
+            _ if !closure.problems.is_empty() => Some(Err(std::mem::take(&mut closure.problems))),
+            _ if known == Some(key) => None,
+            None => Some(Err(problem(NO_TOOL, NO_TOOL_HINT))),
+            Some(tool) => {
+                let turn = self.turns.next(namespace).await;
+                let root = copy(snapshot, &closure.files, &added, &self.scratch, |_, _| {}).await?;
+                let built = match &root {
+                    Err(not_copied) => Err(vec![not_copied.problem(&shown)]),
+                    Ok(root) => match run(tool, root.path(), parent(&file)).await {
+                        Run::Built(documents) => Ok(documents),
+                        Run::Failed(words) => Err({
+                            let files = closure.files.keys().map(String::as_str);
+                            vec![refusal(&shown, &root.path().to_string_lossy(), &words, files)]
+                        }),
+                        Run::Ended(why) => Err(problem(&why, "split it")),
+                        Run::Missing => Err(problem(NO_TOOL, NO_TOOL_HINT)),
+                        Run::Away(error) => return Err(Error::Renderer(error)),
+                    },
+                };
+                drop(turn);
+                Some(built)
+            }
+        };
+        Ok(Rendered { closure, key, documents })
+    }
+}
+
+/// What is to be built, before the commit is read.
+struct Prepared {
+    /// The file of the kustomization.
+    file: String,
+    /// The file that problems name.
+    shown: String,
+    base_dir: String,
+    objects: Option<Vec<u8>>,
+    overlay: Option<Overlay>,
+}
+
+impl Prepared {
+    fn of(built: Built<'_>) -> Self {
+        match built {
+            Built::Kustomization(file, overlay) => Self {
+                file: file.to_owned(),
+                shown: file.to_owned(),
+                base_dir: parent(file).to_owned(),
+                objects: None,
+                overlay: overlay.cloned(),
+            },
+            Built::Objects(base_dir, objects, overlay) => Self {
+                file: join(base_dir, &format!("{OWN_DIRECTORY}/kustomization.yaml")),
+                shown: if base_dir.is_empty() { "/".to_owned() } else { base_dir.to_owned() },
+                base_dir: base_dir.to_owned(),
+                objects: Some(objects),
+                overlay: Some(overlay.clone()),
+            },
+        }
+    }
+
+    /// What it reads, and what is added to that.
+    fn read(self, mut snapshot: &Snapshot) -> Result<(Closure, Added), mainstay_git::Error> {
+        let mut added = Added::default();
+        let Some(overlay) = self.overlay else { return Ok((closure(&mut snapshot, &self.file)?, added)) };
+        let root = if let Some(objects) = self.objects {
+            added.0.insert(join(parent(&self.file), OBJECTS), objects);
+            overlay.edit(json!({"resources": [OBJECTS]}).as_object().cloned().unwrap_or_default(), "../")
+        } else {
+            let found = closure(&mut snapshot, &self.file)?;
+            let root = match found.files.get(&self.file) {
+                // Problems are named with the lines of the file as it is.
+                Some(root) if found.problems.is_empty() => fields(&snapshot.read(root)?).ok(),
+                _ => None,
+            };
+            let Some(root) = root else { return Ok((found, added)) };
+            overlay.edit(root, "")
+        };
+        let problems = components(&mut snapshot, &self.base_dir, &overlay.components)?;
+        if !problems.is_empty() {
+            return Ok((Closure::of_problems(problems), added));
+        }
+        added.0.insert(self.file.clone(), Value::Object(root).to_string().into_bytes());
+        let found = closure(&mut WithAdded { tree: snapshot, added: &added }, &self.file)?;
+        Ok((found, added))
+    }
+}
+
+async fn run(tool: &Tool, root: &Path, directory: &str) -> Run {
+    tool.run(root, &["--".into(), root.join(directory).into()], &[]).await
+}

@@ -1,0 +1,129 @@
+//! What the tool refused, in our words.
+//!
+//! The tool quotes what it cannot read, and that may be a Secret. So its words are searched for what is known to be a name
+//! (paths, field names, kinds and names of objects), and nothing else of them is shown.
+
+use super::closure::{join, parent};
+use crate::Problem;
+use mainstay_object::{Place, printable};
+
+/// Longest name that is shown, in characters.
+const LONGEST: usize = 200;
+/// What is said of what is not known.
+const UNKNOWN: &str = "kustomize refuses it";
+
+/// How the tool's words go on before and after a name, and what is said of it: `{}` stands for the name.
+const KNOWN: &[(&str, &str, &str, &str)] = &[
+    ("unknown field \"", "\"", "the kustomization has no field {}", "correct its name"),
+    (
+        "already registered id: ",
+        "'",
+        "two of the documents that it names are {}",
+        "keep one of the two, or make the other one a patch",
+    ),
+    (
+        "no resource matches strategic merge patch \"",
+        "\"",
+        "a patch is for {}, which is not among the documents",
+        "correct the name in the patch, or add the document",
+    ),
+    ("no matches for Id ", ";", "something is meant for {}, which is not among the documents", "correct the name"),
+    (
+        "security; file '",
+        "'",
+        "it reads the file {}, which is not in or below its directory",
+        "move the file there, or make its directory a kustomization and name that",
+    ),
+    ("cycle detected: candidate root '", "'", "the kustomization {} names itself in a circle", "break the circle"),
+    ("unable to load external plugin '", "'", "it asks for the plug-in {}, and plug-ins are not run", "do without it"),
+    ("but got 'Kustomization'", "", "it names a kustomization as a component", "name it among the resources"),
+    ("but got 'Component'", "", "it names a component as a resource", "name it among the components"),
+    ("missing metadata.name in object", "", "one of the documents that it names has no name", "give it metadata.name"),
+    ("missing Resource metadata", "", "one of the documents that it names has no metadata", "give it a name"),
+    ("kustomization.yaml is empty", "", "the kustomization is empty", "name what belongs to it under `resources`"),
+    (
+        "socket: permission denied",
+        "",
+        "it names something of another host, which is not fetched",
+        "commit a copy, or add the repository as a submodule",
+    ),
+    (
+        "must specify --enable-helm",
+        "",
+        "it inflates Helm charts, which is not done",
+        "commit what `helm template` prints",
+    ),
+];
+
+/// The problem of a kustomization of which the tool said this. `root` is where the files lay that it reads.
+pub(super) fn refusal<'f>(file: &str, root: &str, words: &str, files: impl Iterator<Item = &'f str>) -> Problem {
+    // Some of its builds write their words as a quoted text.
+    let words = words.replace("\\\"", "\"").replace(&format!("{}/", root.trim_end_matches('/')), "");
+    if let Some((at, path)) = malformed(&words) {
+        let place = Place { line: at, ..Place::file(whole(path, file, files)) };
+        return Problem::new(place, "the document is not valid YAML", Some("mend it"));
+    }
+    for (before, after, what, hint) in KNOWN {
+        let Some((_, rest)) = words.split_once(before) else { continue };
+        let name = rest.split_once(after).map_or("", |(name, _)| name);
+        let name: String = printable(name).chars().take(LONGEST).collect();
+        return Problem::new(Place::file(file), what.replace("{}", &name), Some(hint));
+    }
+    let hint = "`kubectl kustomize` in a checkout says why: its words may quote Secrets and are not shown here";
+    Problem::new(Place::file(file), UNKNOWN, Some(hint))
+}
+
+/// The line and the file of `MalformedYAMLError: yaml: line 3: … in File: web.yaml`.
+fn malformed(words: &str) -> Option<(u32, &str)> {
+    let (_, rest) = words.split_once("MalformedYAMLError: yaml: line ")?;
+    let line = rest.split(':').next()?.parse().ok()?;
+    let (_, file) = rest.split_once(" in File: ")?;
+    let end = file.find(['\'', '"', ' ', '\n']).unwrap_or(file.len());
+    Some((line, file.get(..end)?))
+}
+
+/// The path in the repository of a file that is named by where the kustomization lies that names it, which is not known.
+fn whole<'f>(path: &str, kustomization: &str, mut files: impl Iterator<Item = &'f str>) -> String {
+    let beside = join(parent(kustomization), path);
+    let mut found = files
+        .by_ref()
+        .filter(|file| file.strip_suffix(path).is_some_and(|rest| rest.is_empty() || rest.ends_with('/')));
+    match (found.next(), found.next()) {
+        (Some(only), None) => only.to_owned(),
+        _ => beside,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_and_nothing_else() {
+        let words = r#"E1123 16:05:46.9 4335 run.go:72] "command failed" err="invalid Kustomization: json: unknown field \"foo\"""#;
+        let files = ["a/kustomization.yaml", "b/c/w.yaml", "a/v.yaml", "b/v.yaml"];
+        let said = |words: &str| refusal("a/kustomization.yaml", "/scratch/x", words, files.into_iter()).to_string();
+        assert_eq!(said(words), "a/kustomization.yaml: the kustomization has no field foo (correct its name)");
+        assert_eq!(
+            said(
+                "Error: accumulating resources: accumulation err='merging resources from 'cm.yaml': may not add resource \
+                  with an already registered id: ConfigMap.v1.[noGrp]/a.[noNs]': must build at directory: 'x'"
+            ),
+            "a/kustomization.yaml: two of the documents that it names are ConfigMap.v1.[noGrp]/a.[noNs] (keep one of the \
+             two, or make the other one a patch)"
+        );
+        let quoted = "missing metadata.name in object {{v1 Secret} hush}";
+        assert!(said(quoted).contains("has no name") && !said(quoted).contains("hush"));
+        let unknown = "error in remove for path: '/data/hush': hush";
+        assert!(said(unknown).contains("refuses it") && !said(unknown).contains("hush"));
+        assert_eq!(
+            said("accumulating resources from 'w.yaml': MalformedYAMLError: yaml: line 3: hush in File: w.yaml': x"),
+            "b/c/w.yaml, line 3: the document is not valid YAML (mend it)"
+        );
+        let two = said("MalformedYAMLError: yaml: line 3: hush in File: v.yaml");
+        assert_eq!(two, "a/v.yaml, line 3: the document is not valid YAML (mend it)");
+        assert!(
+            said("security; file '/scratch/x/b/f' is not in or below '/scratch/x/a'").contains("reads the file b/f,")
+        );
+    }
+}

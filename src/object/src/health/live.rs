@@ -1,0 +1,104 @@
+//! A live object as its health is read from it.
+
+use serde_json::Value;
+
+use super::state::Health::{self, Healthy, Progressing};
+use crate::Key;
+use crate::redact::{redact_server_text, withhold_server_text};
+
+/// A live object.
+pub(super) struct Live<'v> {
+    pub(super) key: &'v Key,
+    pub(super) value: &'v Value,
+    /// What is said of it may quote values that may not be shown.
+    pub(super) is_confidential: bool,
+}
+
+/// A condition of it.
+pub(super) struct Condition<'v> {
+    pub(super) value: &'v Value,
+}
+
+impl<'v> Live<'v> {
+    pub(super) fn at(&self, pointer: &str) -> Option<&'v Value> {
+        self.value.pointer(pointer)
+    }
+
+    pub(super) fn number(&self, pointer: &str) -> Option<i64> {
+        self.at(pointer).and_then(Value::as_i64)
+    }
+
+    pub(super) fn text(&self, pointer: &str) -> &'v str {
+        self.at(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A number in the status; 0 if it is missing.
+    pub(super) fn count(&self, field: &str) -> i64 {
+        self.at("/status").and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or(0)
+    }
+
+    pub(super) fn replicas(&self) -> i64 {
+        self.number("/spec/replicas").unwrap_or(1)
+    }
+
+    pub(super) fn conditions(&self) -> impl Iterator<Item = Condition<'v>> + use<'v> {
+        let conditions = self.at("/status/conditions").and_then(Value::as_array);
+        conditions.into_iter().flatten().map(|value| Condition { value })
+    }
+
+    pub(super) fn condition(&self, kind: &str) -> Option<Condition<'v>> {
+        self.conditions().find(|condition| condition.kind() == kind)
+    }
+
+    pub(super) fn is(&self, kind: &str, status: &str) -> Option<Condition<'v>> {
+        self.conditions().find(|condition| condition.kind() == kind && condition.status() == status)
+    }
+
+    /// A condition as text, without values in its message.
+    pub(super) fn words(&self, condition: &Condition<'_>) -> String {
+        let text = |field: &str| condition.value[field].as_str().unwrap_or_default();
+        let mut words = format!("{} is {}", text("type"), text("status"));
+        let message = if self.is_confidential {
+            withhold_server_text(text("message")).to_owned()
+        } else {
+            redact_server_text(self.key, text("message"))
+        };
+        for part in [text("reason"), &message] {
+            if !part.is_empty() {
+                words.push_str(": ");
+                words.push_str(part);
+            }
+        }
+        words
+    }
+
+    /// Progressing if fewer than `desired` replicas have this `state`.
+    pub(super) fn at_least(&self, desired: i64, field: &str, state: &str) -> Health {
+        let have = self.count(field);
+        if have < desired { Progressing(format!("{have} of {desired} replicas are {state}")) } else { Healthy }
+    }
+
+    pub(super) fn at_most(&self, most: i64) -> Health {
+        let more = self.count("replicas") - most;
+        if more > 0 { Progressing(format!("{more} old replicas are still there")) } else { Healthy }
+    }
+}
+
+impl Condition<'_> {
+    pub(super) fn kind(&self) -> &str {
+        self.value["type"].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn status(&self) -> &str {
+        self.value["status"].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn reason(&self) -> &str {
+        self.value["reason"].as_str().unwrap_or_default()
+    }
+}
+
+/// The first result that is not healthy.
+pub(super) fn first(checks: impl IntoIterator<Item = Health>) -> Health {
+    checks.into_iter().find(|health| *health != Healthy).unwrap_or(Healthy)
+}

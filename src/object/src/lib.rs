@@ -1,0 +1,59 @@
+//! Types for any Kubernetes object: identity, place in the repository, content, order and health.
+//!
+//! - [`Key`]: identity, without a version: two versions of one kind are one object
+//! - [`Owner`]: for whom it is managed
+//! - [`Place`]: file, document, line and column
+//! - [`printable`]: a name or path as it is shown
+//! - [`Object`]: a desired object, stored once as compact JSON
+//! - [`Digest`]: half a SHA-256
+//! - [`stage`]: the order of applying and pruning
+//! - [`health`]: the health of a live object; [`ended`]: whether it has come to its end
+//! - [`Secret`]: a value that is not shown
+//! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
+//! - [`Pointer`]: a JSON pointer, the place of a field
+//! - [`Mask`]: what of two states of an object may be shown
+//! - [`redact_server_text`]: removes values from a server's message
+//!
+//! - [`expression`]: expressions (CEL) that users write for health and dependencies, at a bounded cost
+//! - [`failure`]: the class of a failure, and the backoff of retries
+//! - [`cron`](mod@cron): cron expressions in a time zone become instants
+//!
+//! Deliberately absent: what only the server knows (plural names, scope, schemas); that is `cluster`.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
+
+mod confidential;
+pub mod cron;
+mod desired;
+mod digest;
+mod ended;
+pub mod expression;
+pub mod failure;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod health;
+mod key;
+mod mask;
+mod order;
+mod owner;
+mod place;
+pub mod pointer;
+mod printable;
+mod redact;
+mod secret;
+mod selector;
+pub mod syntax;
+
+pub use desired::{Flaw, Object, Step, path_text, strip_status};
+pub use digest::{Digest, ParseDigestError};
+pub use ended::{Ended, can_end, ended};
+pub use health::{Health, health, health_of, is_established, unsettled};
+pub use key::{Identity, Key, Names, split_api_version};
+pub use mask::Mask;
+pub use order::{Stage, prune_order, stage};
+pub use owner::{NamespacedName, Owner};
+pub use place::Place;
+pub use pointer::Pointer;
+pub use printable::{is_unprintable, printable, printable_lines};
+pub use redact::{admission, redact_field_text, redact_server_text, withhold_server_text, without_item_names};
+pub use secret::Secret;
+pub use selector::Selector;

@@ -1,0 +1,45 @@
+//! Secrets that must be shown nowhere.
+
+use super::{listener::metrics, logs, world::World};
+
+const SERVERLESS: &str = "serverless.kyma-project.io/v1alpha1";
+
+/// Nothing of these words stands in what the agent writes, says, asks for, measures, or (from [`logs::keep`] on) logs, or in
+/// what panics say. A world of secrets has `listen`, or its metrics would not be looked through.
+#[expect(clippy::print_stderr, reason = "what a panic says is looked through by other canaries")]
+pub async fn nothing_is_shown(world: &mut World, words: &[&str]) {
+    // Events are written when there is nothing else to write.
+    world.until("there are Events to look through", |w| !w.server.objects("v1", "events", None).is_empty()).await;
+    let mut shown: Vec<String> = world.requests().into_iter().map(|(asked, _)| asked).collect();
+    let kinds = [
+        ("mainstay.dev/v1alpha1", "gitsyncs"),
+        ("mainstay.dev/v1alpha1", "receivers"),
+        (SERVERLESS, "gitrepositories"),
+        (SERVERLESS, "functions"),
+        ("v1", "events"),
+        ("v1", "configmaps"),
+        ("batch/v1", "jobs"),
+        ("apps/v1", "deployments"),
+    ];
+    for (api_version, resource) in kinds {
+        shown.extend(world.server.objects(api_version, resource, None).iter().map(ToString::to_string));
+    }
+    let mut messages = 0;
+    while let Ok(message) = world.messages.try_recv() {
+        shown.push(format!("{message} {message:?}"));
+        messages += 1;
+    }
+    assert!(messages > 0, "there are messages to look through");
+    if world.listen.is_some() {
+        shown.push(metrics(world).await);
+    }
+    shown.extend(logs::text().lines().map(str::to_owned));
+    for text in shown {
+        for word in words {
+            if text.contains(word) {
+                eprintln!("{word}: {text}");
+                panic!("a secret is shown");
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `mainstay dev` as a process.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running `mainstay dev --output json` in a directory of its own.
+pub struct Dev {
+    child: Child,
+    lines: Receiver<String>,
+    pub home: PathBuf,
+    pub kubeconfig: String,
+    /// Where its gateway is.
+    pub gateway: String,
+    /// The directory of its files, if it is not the usual one.
+    pub directory: Option<String>,
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Dev {
+    pub fn start(home: &Path, arguments: &[&str]) -> Self {
+        let mut child = Command::new(crate::program::executable())
+            .args(["dev", "--output", "json"])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", home)
+            .env(mainstay_function::runtimes::libraries::VARIABLE, super::libraries::place())
+            // Pods run the programs of this machine.
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .current_dir(home)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        // Ends with the child, or when nobody wants more lines.
+        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut dev = Self {
+            child,
+            lines,
+            home: home.to_owned(),
+            kubeconfig: String::new(),
+            gateway: String::new(),
+            directory: None,
+        };
+        let started = dev.event("started");
+        started["kubeconfig"].as_str().unwrap().clone_into(&mut dev.kubeconfig);
+        started["gateway"].as_str().unwrap().clone_into(&mut dev.gateway);
+        dev.directory = started["directory"].as_str().map(str::to_owned);
+        dev
+    }
+
+    /// The next message of this sort; what comes before it is passed over.
+    pub fn event(&self, event: &str) -> Value {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no `{event}`: {error}"));
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["event"] == event {
+                return message;
+            }
+        }
+    }
+
+    /// Runs kubectl; it must succeed.
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.try_kubectl(arguments).unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
+    }
+
+    /// Runs kubectl; what it prints, or what it complains about.
+    pub fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new("kubectl")
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.home)
+            .output()
+            .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if !output.status.success() {
+            return Err(text(&output.stderr));
+        }
+        Ok(text(&output.stdout))
+    }
+
+    /// Runs another command of ours against the cluster.
+    pub fn mainstay(&self, arguments: &[&str]) -> Output {
+        Command::new(crate::program::executable())
+            .args(arguments)
+            .args(["--kubeconfig", &self.kubeconfig])
+            .env_clear()
+            .output()
+            .unwrap()
+    }
+
+    /// Ctrl-C; how it ended.
+    pub fn interrupt(mut self) -> ExitStatus {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        self.child.wait().unwrap()
+    }
+}
+
+/// Runs git as a person in a directory; it must succeed.
+pub fn git(directory: &Path, arguments: &[&str]) {
+    let status = Command::new("git")
+        .args(["-c", "user.name=A Person", "-c", "user.email=person@example.org"])
+        .args(arguments)
+        .current_dir(directory)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .status()
+        .expect("git is needed: https://git-scm.com/downloads");
+    assert!(status.success(), "git {arguments:?}");
+}
+
+/// Copies a directory of files.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() { copy(&path, &target) } else { fs::copy(&path, &target).map(drop).unwrap() }
+    }
+}
+
+/// Waits until `holds`.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,193 @@
+//! Docker's registry as a process: with TLS and a password, on a volume that is full, or killed at any moment.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// User name and password that registries with authentication let in.
+pub const USER: &str = "builder";
+pub const PASSWORD: &str = "sesame-5f2";
+/// The same for Apache's password file: bcrypt, of few rounds.
+const HTPASSWD: &str = "builder:$2b$04$tSTRDEot/N2HJd5rGnQqiuTsd0I4HEZw35z8aANhHsJYkuEdLKbMu\n";
+/// Mounts a file system of `$1` bytes at `$2`, which nobody else sees and which goes with the process, and runs the rest there.
+const ON_VOLUME: &str = "mount -t tmpfs -o size=$1 tmpfs \"$2\" && shift 2 && exec \"$@\"";
+
+/// How Docker's registry is to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Over plain HTTP, for everyone.
+    Plainly,
+    /// With a certificate of a private authority, for [`USER`].
+    Safely,
+}
+
+/// Docker's registry; it ends when it is dropped.
+pub struct DockerRegistry {
+    address: SocketAddr,
+    /// PEM of the authority of its certificate.
+    authority: String,
+    directory: tempfile::TempDir,
+    /// The size of its volume in bytes, if that is a file system of its own.
+    volume: Option<u64>,
+    process: Child,
+}
+
+impl DockerRegistry {
+    pub async fn start(served: Served) -> Self {
+        let htpasswd = (served == Served::Safely).then_some(HTPASSWD);
+        Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0)), None).await
+    }
+
+    /// Over plain HTTP at this address, for those in a file of passwords.
+    pub async fn letting_in(htpasswd: &str, address: SocketAddr) -> Self {
+        Self::listening(Served::Plainly, Some(htpasswd), address, None).await
+    }
+
+    /// Over plain HTTP for everyone, with its images on a file system of so many bytes.
+    pub async fn on_volume(bytes: u64) -> Self {
+        Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), Some(bytes)).await
+    }
+
+    async fn listening(served: Served, htpasswd: Option<&str>, address: SocketAddr, volume: Option<u64>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let mut configuration = format!(
+            "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\n  delete: {{enabled: true}}\n",
+            path("images")
+        );
+        let mut authority = String::new();
+        let mut http = String::from("http:\n  addr: ADDRESS\n");
+        if served == Served::Safely {
+            authority = certificates(directory.path());
+            http += &format!("  tls: {{certificate: {}, key: {}}}\n", path("server.pem"), path("key.pem"));
+        }
+        if let Some(htpasswd) = htpasswd {
+            std::fs::write(path("htpasswd"), htpasswd).unwrap();
+            configuration += &format!("auth: {{htpasswd: {{realm: tests, path: {}}}}}\n", path("htpasswd"));
+        }
+        std::fs::write(path("config.yml"), configuration + &http).unwrap();
+        std::fs::create_dir(path("images")).unwrap();
+        let (process, address) = serve(directory.path(), address, volume).await;
+        Self { address, authority, directory, volume, process }
+    }
+
+    /// `127.0.0.1:PORT`, as in names of images.
+    pub fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// PEM of the authority.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// A directory with the authority, as skopeo wants it.
+    pub fn certificates(&self) -> String {
+        self.directory.path().join("authorities").display().to_string()
+    }
+
+    /// The directory of its images.
+    pub fn images(&self) -> PathBuf {
+        let images = self.directory.path().join("images");
+        match self.process.id().filter(|_| self.volume.is_some()) {
+            // Its file system is its own.
+            Some(id) => PathBuf::from(format!("/proc/{id}/root{}", images.display())),
+            None => images,
+        }
+    }
+
+    /// Leaves so many bytes of its volume, which is its own.
+    pub fn leave(&self, bytes: u64) {
+        use std::io::Write as _;
+        let ballast = self.images().join("ballast");
+        let mut file = std::fs::File::create(&ballast).unwrap();
+        let size = self.volume.expect("its volume is a file system of its own");
+        let piece = vec![0; 64 << 10];
+        let mut written = 0;
+        while written < size {
+            match file.write(&piece) {
+                Ok(0) | Err(_) => break,
+                Ok(more) => written += more as u64,
+            }
+        }
+        file.set_len(written.saturating_sub(bytes)).unwrap();
+    }
+
+    /// Gives the room back.
+    pub fn make_room(&self) {
+        std::fs::remove_file(self.images().join("ballast")).unwrap();
+    }
+
+    /// Ends it as `kill -9` does.
+    pub async fn kill(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// Starts it again after [`kill`](Self::kill), at the same address and with the same images.
+    pub async fn restart(&mut self) {
+        (self.process, _) = serve(self.directory.path(), self.address, self.volume).await;
+    }
+}
+
+/// Runs the registry whose configuration is in a directory, and waits until it listens.
+async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (Child, SocketAddr) {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let configuration = std::fs::read_to_string(path("config.yml")).unwrap();
+    std::fs::write(path("now.yml"), configuration.replace("ADDRESS", &address.to_string())).unwrap();
+    let mut command = match volume {
+        None => Command::new("docker-registry"),
+        Some(bytes) => {
+            let mut command = Command::new("unshare");
+            command.args(["--map-root-user", "--mount", "sh", "-c", ON_VOLUME, "sh"]);
+            command.args([&bytes.to_string(), &path("images"), "docker-registry"]);
+            command
+        }
+    };
+    let mut process = command
+        .args(["serve", &path("now.yml")])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("`docker-registry` is installed (apt-get install docker-registry)");
+    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+    let listening = async {
+        let mut said = Vec::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if let Some((_, rest)) = line.split_once("listening on ") {
+                return rest.split([',', '"', ' ']).next().unwrap().parse().unwrap();
+            }
+            said.push(line);
+        }
+        panic!("docker-registry ended (a volume of its own needs user namespaces): {said:#?}");
+    };
+    let address = tokio::time::timeout(Duration::from_secs(20), listening).await.expect("it listens in time");
+    // It must not block on a full pipe.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    (process, address)
+}
+
+/// Writes a key and a certificate for 127.0.0.1, and gives the PEM of the authority that signed it.
+fn certificates(directory: &Path) -> String {
+    let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "private authority");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = parameters.self_signed(&key).unwrap();
+    let issuer = rcgen::Issuer::new(parameters, key);
+    let server = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let server_key = rcgen::KeyPair::generate().unwrap();
+    let certificate = server.signed_by(&server_key, &issuer).unwrap();
+    std::fs::write(directory.join("server.pem"), certificate.pem()).unwrap();
+    std::fs::write(directory.join("key.pem"), server_key.serialize_pem()).unwrap();
+    std::fs::create_dir(directory.join("authorities")).unwrap();
+    std::fs::write(directory.join("authorities/ca.crt"), authority.pem()).unwrap();
+    authority.pem()
+}

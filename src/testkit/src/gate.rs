@@ -1,0 +1,376 @@
+//! Stands between an agent and its cluster, whichever that is: counts what the agent asks, lets requests fail or wait,
+//! and after so many writes lets nothing through any more, as if the agent had been killed right then.
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use devcluster::{
+    fault_injection::{Asked, Fault, FaultInjection},
+    route::{Query, Route, route},
+    service::fault,
+};
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tower::Service;
+
+use super::external::External;
+
+/// Body of an answer.
+type Answer = UnsyncBoxBody<Bytes, kube::Error>;
+
+/// What happens to the requests of the agents of one world.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// How many writes still get through; `None`: all.
+    left: Arc<Mutex<Option<u64>>>,
+    shut: Arc<watch::Sender<bool>>,
+    /// What went through, if that is recorded.
+    heard: Arc<Mutex<Option<Vec<Heard>>>>,
+    levers: Arc<FaultInjection>,
+    /// The token that every request bears; none: the administrator asks.
+    token: Arc<Mutex<Option<String>>>,
+    /// A text in answers, and what stands in its place.
+    replaced: Arc<Mutex<Option<(String, String)>>>,
+    /// Requests that were answered with 401 or 403.
+    forbidden: Arc<Mutex<Vec<String>>>,
+    /// Verb, resource and name (empty: any) of requests at which whoever waits for the answer panics, once each.
+    panics: Arc<Mutex<Vec<[String; 3]>>>,
+    interferences: Arc<Mutex<Vec<Interference>>>,
+}
+
+/// What somebody else does right before a request is carried out.
+struct Interference {
+    /// Verb, resource and name (empty: any).
+    asked: [String; 3],
+    act: Arc<dyn Fn() + Send + Sync>,
+    times: u32,
+}
+
+impl fmt::Debug for Interference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} times before {:?}", self.times, self.asked)
+    }
+}
+
+/// A request that went through, and as much of its answer as has come.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// `GET /api/v1/pods?watch=true`.
+    pub asked: String,
+    /// The body of the request.
+    pub sent: Bytes,
+    answer: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Heard {
+    /// The body of the answer.
+    pub fn answer(&self) -> String {
+        String::from_utf8_lossy(&self.answer.lock()).into_owned()
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            left: Arc::default(),
+            shut: Arc::new(watch::Sender::new(false)),
+            heard: Arc::default(),
+            levers: Arc::default(),
+            token: Arc::default(),
+            replaced: Arc::default(),
+            forbidden: Arc::default(),
+            panics: Arc::default(),
+            interferences: Arc::default(),
+        }
+    }
+}
+
+impl Gate {
+    /// Lets so many writes be carried out; the answer to the last of them is lost.
+    pub fn shut_after(&self, writes: u64) {
+        *self.left.lock() = Some(writes);
+        self.shut.send_replace(false);
+    }
+
+    /// Lets everything through again.
+    pub fn open(&self) {
+        *self.left.lock() = None;
+        self.shut.send_replace(false);
+    }
+
+    /// Waits until it is shut.
+    pub async fn shut(&self) {
+        self.shut.subscribe().wait_for(|shut| *shut).await.unwrap();
+    }
+
+    /// Faults for the agents' requests, and counts of them.
+    pub fn levers(&self) -> &FaultInjection {
+        &self.levers
+    }
+
+    /// Makes every request bear a token.
+    pub fn bear(&self, token: &str) {
+        *self.token.lock() = Some(token.to_owned());
+    }
+
+    /// In answers that begin from now on, where a value is this text, there are 200 levels instead: deeper than parsers go, and far
+    /// from as deep as servers allow.
+    pub fn deepen(&self, text: &str) {
+        let deep = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
+        *self.replaced.lock() = Some((format!("\"{text}\""), deep));
+    }
+
+    /// In answers that begin from now on, where a value is this text, there is another one: the agent never sees it.
+    pub fn hide(&self, text: &str) {
+        *self.replaced.lock() = Some((format!("\"{text}\""), "\"Hidden\"".to_owned()));
+    }
+
+    fn with_replaced(&self, answer: Response<Answer>) -> Response<Answer> {
+        let Some((text, other)) = self.replaced.lock().clone() else { return answer };
+        let replace = move |data: Bytes| match std::str::from_utf8(&data) {
+            Ok(whole) if whole.contains(&text) => Bytes::from(whole.replace(&text, &other)),
+            _ => data,
+        };
+        answer.map(|body| body.map_frame(move |frame| frame.map_data(&replace)).boxed_unsync())
+    }
+
+    /// Makes the task panic that asks this next. An empty name is any.
+    pub fn panic_at(&self, verb: &str, resource: &str, name: &str) {
+        self.panics.lock().push([verb, resource, name].map(str::to_owned));
+    }
+
+    /// Whether all panics have happened.
+    pub fn has_panicked(&self) -> bool {
+        self.panics.lock().is_empty()
+    }
+
+    /// Does something right before requests like this are carried out, so often: between what the agent has read and what it
+    /// does about that. An empty name is any.
+    pub fn before(&self, [verb, resource, name]: [&str; 3], times: u32, act: impl Fn() + Send + Sync + 'static) {
+        let asked = [verb, resource, name].map(str::to_owned);
+        self.interferences.lock().push(Interference { asked, act: Arc::new(act), times });
+    }
+
+    /// How often something is still to be done before requests.
+    pub fn interferences_left(&self) -> u32 {
+        self.interferences.lock().iter().map(|one| one.times).sum()
+    }
+
+    fn interfere(&self, asked: &Asked<'_>) {
+        let mut all = self.interferences.lock();
+        let Some(one) = all.iter_mut().find(|one| one.times > 0 && is_asked(&one.asked, asked)) else { return };
+        one.times -= 1;
+        let act = Arc::clone(&one.act);
+        drop(all);
+        act();
+    }
+
+    fn panic(&self, asked: &Asked<'_>) {
+        let mut panics = self.panics.lock();
+        let Some(at) = panics.iter().position(|one| is_asked(one, asked)) else { return };
+        let resource = resource_name(asked);
+        panics.swap_remove(at);
+        drop(panics);
+        panic!("injected at {} {resource}", asked.verb);
+    }
+
+    /// What was answered with 401 or 403.
+    pub fn forbidden(&self) -> Vec<String> {
+        self.forbidden.lock().clone()
+    }
+
+    fn sign(&self, request: &mut Request<Body>) {
+        if let Some(token) = &*self.token.lock() {
+            request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap());
+        }
+    }
+
+    /// Records from now on what is asked and answered.
+    pub fn record(&self) {
+        *self.heard.lock() = Some(Vec::new());
+    }
+
+    /// What was recorded.
+    pub fn heard(&self) -> Vec<Heard> {
+        self.heard.lock().clone().unwrap_or_default()
+    }
+
+    fn is_recording(&self) -> bool {
+        self.heard.lock().is_some()
+    }
+
+    /// Where the answer to a request with this body is to be recorded.
+    fn hear(&self, request: &Request<Body>, sent: Bytes) -> Option<Arc<Mutex<Vec<u8>>>> {
+        let mut heard = self.heard.lock();
+        let asked = format!("{} {}", request.method(), request.uri().path_and_query()?);
+        let one = Heard { asked, sent, answer: Arc::default() };
+        let answer = Arc::clone(&one.answer);
+        heard.as_mut()?.push(one);
+        Some(answer)
+    }
+
+    /// Whether a request gets an answer; counts the writes. `None`: it is not even carried out.
+    fn pass(&self, writes: bool) -> Option<bool> {
+        let mut left = self.left.lock();
+        match left.as_mut() {
+            Some(0) => None,
+            Some(left) if writes => {
+                *left -= 1;
+                Some(*left > 0)
+            }
+            _ => Some(true),
+        }
+    }
+}
+
+/// Shuts a gate when the last write that may pass has been carried out, or its caller waits no longer.
+struct Shuts(Gate);
+
+impl Drop for Shuts {
+    fn drop(&mut self) {
+        self.0.shut.send_replace(true);
+    }
+}
+
+/// A client's way to the cluster through a gate.
+#[derive(Clone)]
+pub struct Gated {
+    cluster: kube::Client,
+    gate: Gate,
+}
+
+impl Gated {
+    /// A client that goes through a gate. Needs a runtime.
+    pub fn client(cluster: kube::Client, gate: &Gate) -> kube::Client {
+        let namespace = cluster.default_namespace().to_owned();
+        kube::Client::new(Self { cluster, gate: gate.clone() }, namespace)
+    }
+
+    /// Counts a request, and meets the fault that it is to meet, or carries it out.
+    async fn ask(&self, request: Request<Body>) -> Result<Response<Answer>, kube::Error> {
+        let Route::Resource(address) = route(request.uri().path()) else {
+            self.gate.levers.count("get", request.uri().path(), "");
+            return self.perform(request).await;
+        };
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let asked = Asked {
+            verb: fault::verb(request.method(), address.name.is_empty(), Query::parse(&query).flag("watch"), kind),
+            group: &address.group,
+            resource: &address.resource,
+            subresource: &address.subresource,
+            namespace: &address.namespace,
+            name: &address.name,
+            query: &query,
+        };
+        self.gate.levers.count(asked.verb, &resource_name(&asked), "");
+        self.gate.panic(&asked);
+        self.gate.interfere(&asked);
+        let Some(met) = self.gate.levers.fault(&asked) else { return self.perform(request).await };
+        tokio::time::sleep(met.delay()).await;
+        let Fault { code: 1.., after, .. } = met else { return self.perform(request).await };
+        if after {
+            // The request counts, only its answer is lost.
+            self.perform(request).await?;
+        }
+        Ok(fault::answer(&asked, &met).map(|body| body.map_err(|never| match never {}).boxed_unsync()))
+    }
+
+    async fn perform(&self, request: Request<Body>) -> Result<Response<Answer>, kube::Error> {
+        Ok(self.cluster.send(request).await?.map(BodyExt::boxed_unsync))
+    }
+}
+
+/// Whether a request has this verb, resource and name; an empty name is any.
+fn is_asked([verb, resource, name]: &[String; 3], asked: &Asked<'_>) -> bool {
+    verb == asked.verb && *resource == resource_name(asked) && (name.is_empty() || name == asked.name)
+}
+
+/// Plural name, qualified with its group, with its subresource.
+fn resource_name(asked: &Asked<'_>) -> String {
+    let mut name = asked.resource.to_owned();
+    for (sign, part) in [('.', asked.group), ('/', asked.subresource)] {
+        if !part.is_empty() {
+            name.push(sign);
+            name.push_str(part);
+        }
+    }
+    name
+}
+
+impl Service<Request<Body>> for Gated {
+    type Response = Response<Answer>;
+    type Error = kube::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let writes = request.method() != Method::GET;
+        let (cluster, gate) = (self.clone(), self.gate.clone());
+        Box::pin(async move {
+            let answered = gate.pass(writes);
+            if answered.is_none() {
+                return std::future::pending().await;
+            }
+            let shuts = (answered == Some(false)).then(|| Shuts(gate.clone()));
+            let heard = if gate.is_recording() {
+                let (parts, body) = request.into_parts();
+                let sent = body.collect().await?.to_bytes();
+                request = Request::from_parts(parts, Body::from(sent.to_vec()));
+                gate.hear(&request, sent)
+            } else {
+                None
+            };
+            gate.sign(&mut request);
+            let asked = format!("{} {}", request.method(), request.uri());
+            let answer = cluster.ask(request).await;
+            if let Ok(answer) = &answer
+                && matches!(answer.status().as_u16(), 401 | 403)
+            {
+                gate.forbidden.lock().push(asked);
+            }
+            if let Some(shuts) = shuts {
+                drop(shuts);
+                return std::future::pending().await;
+            }
+            let answer = answer.map(|answer| gate.with_replaced(answer));
+            let Some(heard) = heard else { return answer };
+            answer.map(|answer| {
+                answer.map(|body| {
+                    let note = move |frame: http_body::Frame<Bytes>| {
+                        heard.lock().extend(frame.data_ref().into_iter().flatten());
+                        frame
+                    };
+                    body.map_frame(note).boxed_unsync()
+                })
+            })
+        })
+    }
+}
+
+/// Scenarios that run at the same time, where each has a cluster of its own.
+const TOGETHER: u64 = 8;
+
+/// Writes from one scenario to the next on another cluster, where they run one after the other and each takes seconds.
+const STRIDE: u64 = 4;
+
+/// Runs a scenario that is cut off after the first write, the second, and so on until it ends before it is cut off.
+pub async fn after_every_write<F: Future<Output = bool>>(scenario: impl Fn(u64) -> F, at_least: u64) {
+    let (together, stride) = if External::is_named() { (1, STRIDE) } else { (TOGETHER, 1) };
+    let mut writes = 1;
+    while futures::future::join_all((writes..writes + together).map(&scenario)).await.contains(&true) {
+        writes += together * stride;
+    }
+    assert!(writes + together * stride > at_least, "the scenario made fewer than {at_least} writes");
+}

@@ -1,0 +1,48 @@
+//! `git daemon` on loopback.
+
+use std::{
+    net::{TcpListener, TcpStream},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// A running daemon; it ends when it is dropped.
+pub struct GitDaemon {
+    process: Child,
+    port: u16,
+}
+
+impl Drop for GitDaemon {
+    fn drop(&mut self) {
+        // Fails only for one that has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl GitDaemon {
+    /// Serves the repositories in `root`.
+    pub fn start(root: &Path) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // The program itself, which `git daemon` would run beside it.
+        let output = Command::new("git").arg("--exec-path").output().unwrap();
+        let path = Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("git-daemon");
+        let mut command = Command::new(path);
+        command.args(["--export-all", "--reuseaddr", "--listen=127.0.0.1", &format!("--port={port}")]);
+        command.arg(format!("--base-path={}", root.display())).arg(root);
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let daemon = Self { process: process.expect("`git daemon` is installed (apt-get install git)"), port };
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the daemon listens");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon
+    }
+
+    /// `git://127.0.0.1:<port>/<name>`
+    pub fn url(&self, name: &str) -> String {
+        format!("git://127.0.0.1:{}/{name}", self.port)
+    }
+}

@@ -1,0 +1,97 @@
+//! `kubectl`.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use devcluster::{Cluster as EmbeddedCluster, Serving};
+
+use super::{external::KUBECONFIG, server::TestServer};
+
+/// `kubectl` against a cluster, in one namespace of it: a client that nobody here wrote.
+pub struct Kubectl {
+    _serving: Option<Serving>,
+    home: tempfile::TempDir,
+    kubeconfig: PathBuf,
+    namespace: &'static str,
+    /// As whom, if not as the administrator.
+    user: Option<&'static str>,
+}
+
+impl Kubectl {
+    pub async fn of(server: &EmbeddedCluster, namespace: &'static str) -> Self {
+        let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let kubeconfig = home.path().join("config");
+        fs::write(&kubeconfig, server.kubeconfig(serving.address(), None)).unwrap();
+        Self { _serving: Some(serving), home, kubeconfig, namespace, user: None }
+    }
+
+    /// Against the cluster of a world, as a user who may do everything, and is not the agent.
+    pub async fn of_user(server: &TestServer, namespace: &'static str, user: &'static str) -> Self {
+        let own = match server {
+            TestServer::Embedded(server) => Self::of(server, namespace).await,
+            TestServer::External(_) => {
+                let kubeconfig = std::env::var_os(KUBECONFIG).unwrap().into();
+                Self { _serving: None, home: tempfile::tempdir().unwrap(), kubeconfig, namespace, user: None }
+            }
+        };
+        Self { user: Some(user), ..own }
+    }
+
+    /// A file with this content.
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let path = self.home.path().join(name);
+        fs::write(&path, content).unwrap();
+        path.display().to_string()
+    }
+
+    /// Runs it; it must succeed.
+    pub async fn run(&self, arguments: &[&str]) -> String {
+        self.edit(arguments, "true").await
+    }
+
+    /// Runs it; it must fail. What it complains about.
+    pub async fn refused(&self, arguments: &[&str]) -> String {
+        let (succeeded, _, error) = self.output(arguments, "true").await;
+        assert!(!succeeded, "kubectl {arguments:?}");
+        error
+    }
+
+    /// Runs it; it must find differences.
+    pub async fn differences(&self, arguments: &[&str]) -> String {
+        let (succeeded, text, error) = self.output(arguments, "true").await;
+        assert!(!succeeded && !text.is_empty(), "kubectl {arguments:?}: {error}");
+        text
+    }
+
+    /// Runs it with an editor.
+    pub async fn edit(&self, arguments: &[&str], editor: &str) -> String {
+        let (succeeded, text, error) = self.output(arguments, editor).await;
+        assert!(succeeded, "kubectl {arguments:?}: {error}");
+        text
+    }
+
+    /// Runs it with an editor; it must fail. What it complains about.
+    pub async fn edit_refused(&self, arguments: &[&str], editor: &str) -> String {
+        let (succeeded, _, error) = self.output(arguments, editor).await;
+        assert!(!succeeded, "kubectl {arguments:?}");
+        error
+    }
+
+    async fn output(&self, arguments: &[&str], editor: &str) -> (bool, String, String) {
+        let mut command = Command::new("kubectl");
+        if let Some(user) = self.user {
+            command.args(["--as", user, "--as-group", "system:masters"]);
+        }
+        command
+            .args(["--namespace", self.namespace])
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", self.home.path())
+            .env("TMPDIR", self.home.path())
+            .env("KUBE_EDITOR", editor);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
+        let output = output.expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    }
+}

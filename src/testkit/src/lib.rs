@@ -1,0 +1,52 @@
+//! What several integration tests need: a Git server over HTTP, repositories to serve, image registries, and a whole world,
+//! on the embedded cluster or on another one.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+pub mod admission;
+pub mod build;
+pub mod canary;
+mod cpu_limit;
+pub mod debuggers;
+pub mod definitions;
+pub mod dev;
+pub mod docker_registry;
+pub mod drift;
+pub mod external;
+pub mod files;
+pub mod functions;
+pub mod gate;
+pub mod git_daemon;
+pub mod git_server;
+pub mod golden;
+pub mod image;
+pub mod knative;
+pub mod kubectl;
+pub mod large_files;
+pub mod libraries;
+pub mod limited_agent;
+pub mod listener;
+pub mod logs;
+pub mod machine;
+pub mod markdown;
+#[path = "../../../benches/agent/src/memory_limit.rs"]
+mod memory_limit;
+pub mod npm_registry;
+pub mod ownership;
+pub mod pod_security;
+pub mod program;
+pub mod proxy;
+pub mod quotas;
+pub mod registry;
+pub mod remote;
+pub mod server;
+pub mod shell;
+pub mod signers;
+pub mod sops;
+pub mod ssh_server;
+pub mod tls;
+pub mod webhooks;
+pub mod world;
+
+/// The repository's root.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -1,0 +1,17 @@
+//! The packages of the runtime servers, fetched into this user's cache by the first test that needs them.
+
+use std::{path::PathBuf, sync::LazyLock};
+
+use mainstay_function::runtimes::libraries;
+
+static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let place = libraries::place(std::env::var_os(libraries::VARIABLE).map(PathBuf::from));
+    libraries::fetch_all(&place)
+        .unwrap_or_else(|error| panic!("{error}; it needs npm, pip and, once, their registries"));
+    place
+});
+
+/// Where they are.
+pub fn place() -> &'static str {
+    PLACE.to_str().unwrap()
+}

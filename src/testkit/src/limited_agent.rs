@@ -1,0 +1,137 @@
+//! The agent as a process of its own, beside a world, with as much memory as its container has.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use super::{
+    cpu_limit::CpuLimit,
+    memory_limit::MemoryLimit,
+    world::{NAMESPACE, World, free_address},
+};
+
+/// What `manifests/deployment.yaml` gives the agent, in MiB.
+pub const POD_MIB: u64 = 160;
+
+/// Memory of the program itself, as it is released, in MiB: what tests run is larger, and holds more of it.
+const PROGRAM_MIB: u64 = 24;
+
+/// A running agent. The process ends when this is dropped.
+pub struct LimitedAgent {
+    child: Child,
+    /// `None` where this machine lets us make no cgroup.
+    limit: Option<MemoryLimit>,
+    cpu: Option<CpuLimit>,
+    directory: tempfile::TempDir,
+    /// Where it serves its health and metrics.
+    pub listen: SocketAddr,
+    _serving: devcluster::Serving,
+}
+
+impl LimitedAgent {
+    /// Starts it with the environment of the Deployment. GitSyncs of these namespaces may touch everything.
+    pub async fn start(world: &World, trusted: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = world.server.embedded();
+        let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        fs::write(directory.path().join("config"), server.kubeconfig(serving.address(), None)).unwrap();
+        let listen = free_address();
+        let mut command = Command::new(
+            std::env::var_os("MAINSTAY_TEST_AGENT").unwrap_or_else(|| crate::program::executable().into()),
+        );
+        command.args(["agent", "--allow-local", "-n", NAMESPACE]).arg(format!("--listen={listen}"));
+        // The hostile repositories are on this machine.
+        command.arg("--allow-network=127.0.0.0/8");
+        command.args(trusted.iter().map(|namespace| format!("--allow-namespace={namespace}")));
+        command.arg("--kubeconfig").arg(directory.path().join("config"));
+        command.arg("--data").arg(directory.path().join("data")).env_clear();
+        command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072"), ("RUST_LOG", "info")]);
+        let base = format!(r#"{{"*": "registry.example.org/base@sha256:{}"}}"#, "1".repeat(64));
+        command.env("MAINSTAY_BASE_IMAGES", base);
+        let log = File::create(directory.path().join("log")).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let limit = MemoryLimit::set(child.id(), POD_MIB);
+        let agent = Self { child, limit, cpu: None, directory, listen, _serving: serving };
+        agent.until_ready().await;
+        agent
+    }
+
+    async fn until_ready(&self) {
+        // Fails only if a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let ready = async {
+            let ask = async || client.get(format!("http://{}/readyz", self.listen)).send().await;
+            while !ask().await.is_ok_and(|answer| answer.status().is_success()) {
+                tokio::time::sleep(Duration::from_millis(25)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), ready).await.unwrap_or_else(|_| panic!("{}", self.log()));
+    }
+
+    /// Whether the kernel kills it when it needs more.
+    pub fn is_limited(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// From now on it has no more of a processor; whether this machine lets us make a cgroup.
+    pub fn limit_cpu(&mut self, millicores: u64) -> bool {
+        self.cpu = CpuLimit::set(self.child.id(), millicores);
+        self.cpu.is_some()
+    }
+
+    /// How long it has computed.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
+        // A hundred a second.
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
+    /// It must be running.
+    pub fn assert_alive(&mut self, during: &str) {
+        if let Some(ended) = self.child.try_wait().unwrap() {
+            panic!("the agent ended ({ended}) during: {during}\n{}", self.log());
+        }
+    }
+
+    /// What it has logged, at most the end of it.
+    pub fn log(&self) -> String {
+        let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log[log.len().saturating_sub(8000)..]).into_owned()
+    }
+
+    /// Whether it has logged this since it started.
+    pub fn has_logged(&self, text: &str) -> bool {
+        let log = fs::read(self.directory.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).contains(text)
+    }
+
+    /// Most memory that was resident at once since it started, in MiB, with the program as it is released.
+    pub fn peak_mib(&self) -> u64 {
+        self.status("VmHWM:").saturating_sub(self.status("RssFile:")) + PROGRAM_MIB
+    }
+
+    /// The memory that only swap could take from it now, in MiB.
+    pub fn own_mib(&self) -> u64 {
+        self.status("RssAnon:")
+    }
+
+    fn status(&self, name: &str) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 10
+    }
+}
+
+impl Drop for LimitedAgent {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

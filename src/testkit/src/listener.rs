@@ -1,0 +1,30 @@
+//! Helpers for the agent's HTTP listener.
+
+use std::time::Duration;
+
+use super::world::World;
+
+/// Status and body of a path of the listener, or why there is no answer.
+pub async fn page(world: &World, path: &str) -> Result<(u16, String), reqwest::Error> {
+    // Fails only if a provider is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let answer = client.get(format!("http://{}{path}", world.listen.unwrap())).send().await?;
+    Ok((answer.status().as_u16(), answer.text().await?))
+}
+
+/// The metrics; empty while the agent does not listen.
+pub async fn metrics(world: &World) -> String {
+    page(world, "/metrics").await.map(|(_, text)| text).unwrap_or_default()
+}
+
+/// Waits until the metrics are as expected.
+pub async fn metrics_are(world: &World, what: &str, expected: impl Fn(&str) -> bool) {
+    let waiting = async {
+        while !expected(&metrics(world).await) {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    assert!(reached.is_ok(), "not within 60 s: {what}\n{}", metrics(world).await);
+}

@@ -1,0 +1,138 @@
+//! The program itself, beside a world.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::LazyLock,
+};
+
+use serde_json::Value;
+
+use super::world::{NAMESPACE, World};
+
+/// Path of the program under test: Cargo names it when it runs tests; otherwise it stands beside their folder.
+///
+/// # Panics
+///
+/// If there is no program: build it with `cargo build`.
+pub fn executable() -> &'static Path {
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
+        let named = std::env::var_os("CARGO_BIN_EXE_mainstay").map(PathBuf::from);
+        let path = named.unwrap_or_else(|| {
+            let tests = std::env::current_exe().unwrap();
+            tests.parent().and_then(Path::parent).unwrap().join("mainstay")
+        });
+        assert!(path.exists(), "{} is missing: run `cargo build`", path.display());
+        path
+    });
+    &PATH
+}
+
+/// A way for the program to the cluster of a world, as the administrator. The server ends when this is dropped.
+pub struct Program {
+    home: tempfile::TempDir,
+    _serving: Option<devcluster::Serving>,
+}
+
+impl Program {
+    pub async fn of(world: &World) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = home.path().join("config");
+        if let Some(path) = std::env::var_os("MAINSTAY_TEST_KUBECONFIG") {
+            fs::copy(path, config).unwrap();
+            return Self { home, _serving: None };
+        }
+        let server = world.server.embedded();
+        let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        fs::write(config, server.kubeconfig(serving.address(), None)).unwrap();
+        Self { home, _serving: Some(serving) }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(crate::program::executable());
+        command.args(arguments).arg("--kubeconfig").arg(self.home.path().join("config")).env_clear();
+        command
+    }
+
+    /// Exit code, standard output and standard error of a command.
+    pub async fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = self.command(arguments);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// What a command writes to a terminal of its own.
+    pub async fn run_on_terminal(&self, arguments: &[&str]) -> String {
+        let plain = self.command(arguments);
+        let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_str().unwrap());
+        let line =
+            std::iter::once(plain.get_program()).chain(plain.get_args()).map(quote).collect::<Vec<_>>().join(" ");
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env("SHELL", "/bin/sh").stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command prints as JSON; it must succeed.
+    pub async fn json(&self, arguments: &[&str]) -> Value {
+        let (code, out, error) = self.run(&[arguments, &["-o", "json"]].concat()).await;
+        assert_eq!(code, 0, "{out}{error}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    /// A command that goes on until it is interrupted.
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        let mut child = self.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Running { child, lines: Some(lines) }
+    }
+}
+
+/// A running command.
+pub struct Running {
+    child: Child,
+    lines: Option<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    /// The next line that contains this text.
+    pub async fn line(&mut self, text: &str) -> String {
+        let (mut lines, text) = (self.lines.take().unwrap(), text.to_owned());
+        let (lines, line) = tokio::task::spawn_blocking(move || {
+            let mut line = String::new();
+            while lines.read_line(&mut line).unwrap() > 0 && !line.contains(&text) {
+                line.clear();
+            }
+            (lines, line)
+        })
+        .await
+        .unwrap();
+        assert!(!line.is_empty(), "it has ended");
+        self.lines = Some(lines);
+        line
+    }
+
+    /// Its exit code after Ctrl-C.
+    pub async fn interrupt(mut self) -> i32 {
+        Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        let ended = tokio::task::spawn_blocking(move || self.child.wait().unwrap());
+        ended.await.unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Exit code and output of a command of `mainstay`, in the namespace of the tests and as the administrator.
+pub async fn mainstay(world: &World, arguments: &[&str]) -> (i32, String) {
+    let (code, out, error) = Program::of(world).await.run(&[arguments, &["-n", NAMESPACE]].concat()).await;
+    (code, out + &error)
+}

@@ -1,0 +1,136 @@
+//! The cluster of a world: embedded in this process, or another one that `MAINSTAY_TEST_KUBECONFIG` names. Tests say
+//! what they want of it in the same words.
+
+use std::sync::Arc;
+
+use devcluster::{
+    Action, Call, Caller, Cluster as EmbeddedCluster, Simulation, Subscription, history::Event, status::Status,
+};
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::external::External;
+
+/// A cluster; clones are the same cluster.
+#[derive(Clone)]
+pub enum TestServer {
+    /// In this process.
+    Embedded(EmbeddedCluster),
+    /// Anywhere.
+    External(External),
+}
+
+impl TestServer {
+    /// The embedded cluster, for what only that can do: to forget its history, to end watches, to run processes.
+    ///
+    /// A test that calls this belongs into a module that `.ci/real` does not name.
+    #[track_caller]
+    pub fn embedded(&self) -> &EmbeddedCluster {
+        match self {
+            Self::Embedded(server) => server,
+            Self::External(_) => {
+                panic!("this test needs the embedded cluster: run it without MAINSTAY_TEST_KUBECONFIG")
+            }
+        }
+    }
+
+    /// A client with all permissions for an agent on the embedded cluster; elsewhere with those of its manifest.
+    pub fn agent_client(&self, namespace: &str) -> kube::Client {
+        match self {
+            Self::Embedded(server) => kube::Client::new(server.client_service(), namespace),
+            Self::External(external) => external.agent_client(),
+        }
+    }
+
+    /// Makes containers of an image end in a certain way; elsewhere those of the tests' namespace.
+    pub fn simulate(&self, image: &str, container: &str, simulation: Simulation) {
+        match self {
+            Self::Embedded(server) => server.simulate_container(image, container, simulation),
+            Self::External(external) => external.simulate(image, container, &simulation),
+        }
+    }
+
+    /// Does something as a field manager.
+    pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
+        match self {
+            Self::Embedded(server) => server.call(who, call),
+            Self::External(external) => external.call(&who.manager, call),
+        }
+    }
+
+    /// Does something as a user who may do everything, and is not the agent.
+    pub fn call_as(&self, user: &str, manager: &str, call: Call) -> Result<Value, Status> {
+        match self {
+            Self::Embedded(server) => {
+                let mut who = Caller::new(manager);
+                user.clone_into(&mut who.user.name);
+                server.call(&who, call)
+            }
+            Self::External(external) => external.call_as(user, manager, call),
+        }
+    }
+
+    /// An object.
+    pub fn object(&self, api_version: &str, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        match self {
+            Self::Embedded(server) => server.object(api_version, resource, namespace, name),
+            Self::External(external) => {
+                let found = external.call("test", Call::new(api_version, resource, namespace, name, Action::Get));
+                match found {
+                    Ok(object) => Some(Arc::new(object)),
+                    Err(status) if status.code == 404 => None,
+                    Err(status) => panic!("{resource} {namespace}/{name}: {status:?}"),
+                }
+            }
+        }
+    }
+
+    /// The objects of a kind in one namespace or in all, ordered by namespace and name; none of a kind that is not served.
+    pub fn objects(&self, api_version: &str, resource: &str, namespace: Option<&str>) -> Vec<Arc<Value>> {
+        match self {
+            Self::Embedded(server) => server.objects(api_version, resource, namespace),
+            Self::External(external) => external.objects(api_version, resource, namespace),
+        }
+    }
+}
+
+impl TestServer {
+    /// Every state of the objects of a kind from now on, in all namespaces.
+    pub fn changes(&self, api_version: &str, resource: &str) -> Changes {
+        match self {
+            Self::Embedded(server) => {
+                let group = api_version.split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
+                Changes::Embedded { events: server.subscribe(), storage: format!("{resource}{group}") }
+            }
+            Self::External(external) => Changes::External(external.changes(api_version, resource)),
+        }
+    }
+}
+
+/// The states that the objects of a kind come to; the last one of an object that is gone.
+pub enum Changes {
+    /// From the event log.
+    Embedded { events: Subscription, storage: String },
+    /// From a watch.
+    External(UnboundedReceiver<Value>),
+}
+
+impl Changes {
+    /// Waits for what happens next.
+    pub async fn next(&mut self) -> Vec<Value> {
+        match self {
+            Self::Embedded { events, storage } => {
+                let batch = events.next().await;
+                assert!(!batch.missed, "events were forgotten before they were read");
+                let of_kind = batch.events.iter().filter(|event| *event.storage == **storage);
+                let state = |event: &Arc<Event>| event.new.as_ref().or(event.old.as_ref()).map(|state| state.value());
+                of_kind.filter_map(state).map(Arc::unwrap_or_clone).collect()
+            }
+            Self::External(changes) => {
+                let first = changes.recv().await.expect("the watch goes on for as long as a test");
+                let rest = std::iter::from_fn(|| changes.try_recv().ok());
+                std::iter::once(first).chain(rest).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Keys that sign commits: those of `ssh-keygen` and of `gpg`, which are the judges of what is a signature.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use tempfile::TempDir;
+
+/// A key of SSH.
+pub struct SshKey {
+    room: TempDir,
+}
+
+impl SshKey {
+    /// A new key of this type, such as `ed25519` or `rsa`.
+    pub fn new(kind: &str) -> Self {
+        let room = tempfile::tempdir().unwrap();
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-q", "-N", "", "-C", "alice@example.com", "-t", kind, "-f"]).arg(room.path().join("key"));
+        if kind == "rsa" {
+            command.args(["-b", "2048"]);
+        }
+        run(&mut command, b"");
+        Self { room }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.room.path().join("key")
+    }
+
+    /// The line of its public half.
+    pub fn public(&self) -> String {
+        fs::read_to_string(self.path().with_extension("pub")).unwrap().trim().to_owned()
+    }
+
+    /// Its fingerprint, `SHA256:…`.
+    pub fn fingerprint(&self) -> String {
+        let shown = run(Command::new("ssh-keygen").args(["-l", "-E", "sha256", "-f"]).arg(self.path()), b"");
+        shown.split(' ').nth(1).unwrap().to_owned()
+    }
+
+    /// Its signature for Git.
+    pub fn sign(&self, payload: &str) -> String {
+        self.sign_for("git", payload)
+    }
+
+    /// Its signature for some purpose.
+    pub fn sign_for(&self, namespace: &str, payload: &str) -> String {
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-q", "-Y", "sign", "-n", namespace, "-f"]).arg(self.path());
+        run(&mut command, payload.as_bytes())
+    }
+}
+
+/// A home of `gpg` with one key.
+pub struct Gpg {
+    home: TempDir,
+}
+
+impl Drop for Gpg {
+    fn drop(&mut self) {
+        // The agent that gpg has started.
+        let _ = Command::new("gpgconf").arg("--homedir").arg(self.home.path()).args(["--kill", "all"]).status();
+    }
+}
+
+impl Gpg {
+    /// A new key of this algorithm, for this long.
+    pub fn new(algorithm: &str, expire: &str) -> Self {
+        let gpg = Self { home: tempfile::tempdir().unwrap() };
+        gpg.run(&["--quick-generate-key", "Alice <alice@example.com>", algorithm, "sign,cert", expire], b"");
+        gpg
+    }
+
+    /// A key that was made at a time, such as `20200101T000000`, for this long.
+    pub fn past(time: &str, expire: &str) -> Self {
+        let gpg = Self { home: tempfile::tempdir().unwrap() };
+        let person = "Alice <alice@example.com>";
+        let make = ["--faked-system-time", time, "--quick-generate-key", person, "ed25519", "sign,cert", expire];
+        gpg.run(&make, b"");
+        gpg
+    }
+
+    /// A detached signature without armour.
+    pub fn binary_signature(&self, payload: &str) -> Vec<u8> {
+        let armored = self.sign(payload);
+        let lines = armored.lines().skip_while(|line| !line.is_empty()).skip(1);
+        let lines = lines.take_while(|line| !line.starts_with('=') && !line.starts_with('-'));
+        BASE64_STANDARD.decode(lines.collect::<String>()).unwrap()
+    }
+
+    /// Packets in the armour of a signature, without a checksum.
+    pub fn armored(packets: &[u8]) -> String {
+        let encoded = BASE64_STANDARD.encode(packets);
+        let lines: Vec<_> = encoded.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        format!("-----BEGIN PGP SIGNATURE-----\n\n{}\n-----END PGP SIGNATURE-----\n", lines.join("\n"))
+    }
+
+    /// Runs gpg without a terminal.
+    pub fn run(&self, arguments: &[&str], input: &[u8]) -> String {
+        let mut command = Command::new("gpg");
+        command.arg("--homedir").arg(self.home.path());
+        command.args(["--batch", "--no-tty", "--yes", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]);
+        run(command.args(arguments), input)
+    }
+
+    /// Fingerprints of its keys, the primary one first.
+    pub fn fingerprints(&self) -> Vec<String> {
+        let listed = self.run(&["--with-colons", "--list-keys"], b"");
+        let lines = listed.lines().filter_map(|line| line.strip_prefix("fpr:")?.split(':').nth(8));
+        lines.map(str::to_owned).collect()
+    }
+
+    /// The public half.
+    pub fn public(&self) -> String {
+        self.run(&["--armor", "--export"], b"")
+    }
+
+    /// A detached signature.
+    pub fn sign(&self, payload: &str) -> String {
+        self.sign_with(&[], payload)
+    }
+
+    /// A detached signature made with these options.
+    pub fn sign_with(&self, options: &[&str], payload: &str) -> String {
+        let sign = ["--armor", "--detach-sign"];
+        self.run(&[options, &sign[..]].concat(), payload.as_bytes())
+    }
+
+    /// Adds a subkey for this use and returns its fingerprint.
+    pub fn add_subkey(&self, usage: &str, expire: &str) -> String {
+        let primary = self.fingerprints().remove(0);
+        self.run(&["--quick-add-key", &primary, "ed25519", usage, expire], b"");
+        self.fingerprints().pop().unwrap()
+    }
+
+    /// Revokes the key with this certificate.
+    pub fn revoke(&self) -> String {
+        let primary = self.fingerprints().remove(0);
+        let path = self.home.path().join("openpgp-revocs.d").join(format!("{primary}.rev"));
+        // gpg puts a colon before the armour, so that nobody revokes by mistake.
+        let revocation = fs::read_to_string(path).unwrap().replace(":-----BEGIN", "-----BEGIN");
+        self.run(&["--import"], revocation.as_bytes());
+        revocation[revocation.find("-----BEGIN").unwrap()..].to_owned()
+    }
+}
+
+/// Runs a tool to its end.
+#[track_caller]
+fn run(command: &mut Command, input: &[u8]) -> String {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("gpg and ssh-keygen are there: apt-get install gnupg openssh-client");
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}

@@ -1,0 +1,382 @@
+//! A Git server over SSH on loopback: OpenSSH's own `sshd`, one process for each connection, run as the current user; with
+//! what a server can do wrong on the way there.
+
+use std::{
+    fs::{self, File},
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+
+/// What the server does instead of answering well.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Ends the connection after so many bytes.
+    CutAfter(usize),
+    /// Says no more after so many bytes, and keeps the connection.
+    StallAfter(usize),
+    /// Says this, whatever it is asked, and keeps the connection.
+    Say(Vec<u8>),
+}
+
+#[derive(Default)]
+struct Levers {
+    fault: Option<Fault>,
+    /// Whether there is a user `git`, who is the one that runs this test.
+    has_git: bool,
+    connections: usize,
+    ended: usize,
+    bytes_out: usize,
+}
+
+struct Shared {
+    room: TempDir,
+    levers: Mutex<Levers>,
+    restarts: tokio::sync::watch::Sender<usize>,
+}
+
+/// A running server; it ends when it is dropped.
+pub struct SshServer {
+    address: SocketAddr,
+    root: PathBuf,
+    shared: Arc<Shared>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for SshServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl SshServer {
+    /// Serves the repositories in `root` on a free port of loopback.
+    pub async fn start(root: &Path) -> Self {
+        Self::on(root, "127.0.0.1:0").await
+    }
+
+    /// Serves on SSH's own port, at an address of loopback that nobody else has.
+    pub async fn start_on_port_22(root: &Path) -> Self {
+        let unique = std::process::id() % 250;
+        for last in 1..250 {
+            let address = format!("127.77.{unique}.{last}:22");
+            match TcpListener::bind(&address).await {
+                Ok(listener) => return Self::serve(root, listener),
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+                Err(error) => panic!(
+                    "port 22 of loopback cannot be used ({error}); as root: sysctl net.ipv4.ip_unprivileged_port_start=22"
+                ),
+            }
+        }
+        panic!("all addresses are in use");
+    }
+
+    /// From now on there is a user `git`, for this server alone.
+    pub fn add_git(&self) {
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        let id = |option: &str| {
+            let output = Command::new("id").arg(option).output().unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        let git = format!("git:x:{}:{}::{}:/bin/sh\n", id("-u"), id("-g"), self.root.display());
+        fs::write(self.path("passwd"), passwd + &git).unwrap();
+        self.shared.levers.lock().has_git = true;
+    }
+
+    /// The address of loopback that it listens on.
+    pub fn ip(&self) -> std::net::IpAddr {
+        self.address.ip()
+    }
+
+    async fn on(root: &Path, address: &str) -> Self {
+        Self::serve(root, TcpListener::bind(address).await.unwrap())
+    }
+
+    fn serve(root: &Path, listener: TcpListener) -> Self {
+        // Run by root, sshd insists on it.
+        let _ = fs::create_dir_all("/run/sshd");
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            room: tempfile::tempdir().unwrap(),
+            levers: Mutex::default(),
+            restarts: tokio::sync::watch::Sender::new(0),
+        });
+        let taken = Arc::clone(&shared);
+        let serving = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(answer(Arc::clone(&taken), stream));
+            }
+        });
+        let server = Self { address, root: root.to_owned(), shared, serving };
+        server.rotate(&["ed25519", "ecdsa", "rsa"]);
+        server.configure("AcceptEnv GIT_PROTOCOL");
+        server
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.shared.room.path().join(name)
+    }
+
+    /// Ends all connections, as when the machine starts anew.
+    pub fn restart(&self) {
+        self.shared.restarts.send_modify(|count| *count += 1);
+    }
+
+    fn configure(&self, more: &str) {
+        self.restart();
+        let room = self.shared.room.path().display();
+        // What the shell of this user reads when it starts is not of interest here, and may take its time.
+        let config = format!(
+            "SetEnv HOME={room}\nUsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n{more}\n"
+        );
+        fs::write(self.path("config"), config).unwrap();
+    }
+
+    /// From now on the server knows version 0 of the protocol only.
+    pub fn speak_version_zero(&self) {
+        self.configure("");
+    }
+
+    /// From now on the server has new host keys of these kinds.
+    pub fn rotate(&self, kinds: &[&str]) {
+        self.restart();
+        for kind in ["ed25519", "ecdsa", "rsa"] {
+            let path = self.path(&format!("host_{kind}"));
+            let _ = fs::remove_file(path.with_extension("pub"));
+            let _ = fs::remove_file(&path);
+            if kinds.contains(&kind) {
+                generate(&path, kind, &[]);
+            }
+        }
+    }
+
+    /// From now on the host presents a certificate of its ed25519 key that this CA has signed, with these options of
+    /// `ssh-keygen`.
+    pub fn certify(&self, ca: &Path, options: &[&str]) {
+        let key = self.path("host_ed25519.pub");
+        let mut command = Command::new("ssh-keygen");
+        command.arg("-q").arg("-s").arg(ca).args(["-I", "host"]).args(options).arg(&key);
+        assert!(command.stdin(Stdio::null()).status().unwrap().success());
+        let certificate = self.path("host_ed25519-cert.pub");
+        self.configure(&format!("AcceptEnv GIT_PROTOCOL\nHostCertificate {}", certificate.display()));
+    }
+
+    /// The host's public key of a kind.
+    pub fn host_key(&self, kind: &str) -> String {
+        fs::read_to_string(self.path(&format!("host_{kind}.pub"))).unwrap().trim().to_owned()
+    }
+
+    /// What `ssh-keygen -l` calls the fingerprint of the host's key of a kind.
+    pub fn fingerprint(&self, kind: &str) -> String {
+        fingerprint(&self.path(&format!("host_{kind}.pub")))
+    }
+
+    /// The server's name in `known_hosts`.
+    pub fn name(&self) -> String {
+        match self.address.port() {
+            22 => self.address.ip().to_string(),
+            port => format!("[{}]:{port}", self.address.ip()),
+        }
+    }
+
+    /// What `ssh-keyscan` would print for these kinds of keys.
+    pub fn known_hosts(&self, kinds: &[&str]) -> String {
+        let line = |kind: &&str| format!("{} {}\n", self.name(), self.host_key(kind));
+        kinds.iter().map(line).collect::<Vec<_>>().concat()
+    }
+
+    /// From now on a key alone is not enough.
+    pub fn want_two_keys(&self) {
+        self.configure("AuthenticationMethods publickey,publickey");
+    }
+
+    /// From now on a password lets in, and nothing else.
+    pub fn want_a_password(&self) {
+        // The first value of a setting counts.
+        self.restart();
+        let config = fs::read_to_string(self.path("config")).unwrap();
+        let config = config.replace("PasswordAuthentication no", "PasswordAuthentication yes\nPubkeyAuthentication no");
+        fs::write(self.path("config"), config).unwrap();
+    }
+
+    /// From now on a connection carries so many channels.
+    pub fn allow_channels(&self, most: usize) {
+        self.configure(&format!("AcceptEnv GIT_PROTOCOL\nMaxSessions {most}"));
+    }
+
+    /// From now on this public key lets in, to nothing but Git.
+    pub fn authorize(&self, public: &str) {
+        self.authorize_for(public, "exec git-shell -c \\\"$SSH_ORIGINAL_COMMAND\\\"");
+    }
+
+    /// From now on this public key lets in, to nothing but this command in the directory of the repositories.
+    pub fn authorize_for(&self, public: &str, command: &str) {
+        let command = format!("cd '{}' && {command}", self.root.display());
+        let mut lines = fs::read_to_string(self.path("authorized_keys")).unwrap_or_default();
+        lines.push_str(&format!("restrict,command=\"{command}\" {}\n", public.trim()));
+        fs::write(self.path("authorized_keys"), lines).unwrap();
+    }
+
+    /// From now on no key lets in.
+    pub fn authorize_nobody(&self) {
+        self.restart();
+        fs::write(self.path("authorized_keys"), "").unwrap();
+    }
+
+    /// `ssh://<user>@127.0.0.1:<port>/<directory>/<name>`
+    pub fn url(&self, name: &str) -> String {
+        format!("ssh://{}@{}{}/{name}", user(), self.address, self.root.display())
+    }
+
+    /// `<user>@127.….…:<name>`
+    pub fn scp(&self, name: &str) -> String {
+        assert_eq!(self.address.port(), 22);
+        format!("{}@{}:{name}", user(), self.address.ip())
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// From now on connections go wrong in this way, or not at all.
+    pub fn fail(&self, fault: impl Into<Option<Fault>>) {
+        self.restart();
+        self.shared.levers.lock().fault = fault.into();
+    }
+
+    /// Connections since the last call.
+    pub fn take_connections(&self) -> usize {
+        std::mem::take(&mut self.shared.levers.lock().connections)
+    }
+
+    /// Connections that have ended.
+    pub fn ended(&self) -> usize {
+        self.shared.levers.lock().ended
+    }
+
+    /// What `sshd` has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Bytes that went to clients since the last call, as they were on the wire.
+    pub fn take_bytes(&self) -> usize {
+        std::mem::take(&mut self.shared.levers.lock().bytes_out)
+    }
+}
+
+/// The user that runs this test.
+pub fn user() -> String {
+    let output = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Makes a key pair with `ssh-keygen`; the files are `path` and `path` with `.pub`.
+pub fn generate(path: &Path, kind: &str, more: &[&str]) {
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-t", kind, "-C", "test", "-f"]).arg(path).args(more);
+    if !more.contains(&"-N") {
+        command.args(["-N", ""]);
+    }
+    let made = command.stdin(Stdio::null()).status();
+    assert!(made.expect("`ssh-keygen` is installed (apt-get install openssh-client)").success());
+}
+
+/// The fingerprint of a public key in a file, as `ssh-keygen -l` prints it.
+pub fn fingerprint(path: &Path) -> String {
+    let output = Command::new("ssh-keygen").arg("-lf").arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut words = text.split_whitespace();
+    let (fingerprint, kind) = (words.nth(1).unwrap(), words.next_back().unwrap());
+    format!("{fingerprint} {kind}")
+}
+
+async fn answer(shared: Arc<Shared>, stream: TcpStream) {
+    let mut restarts = shared.restarts.subscribe();
+    tokio::select! {
+        () = serve(&shared, stream) => {}
+        _ = restarts.changed() => {}
+    }
+    shared.levers.lock().ended += 1;
+}
+
+async fn serve(shared: &Shared, mut stream: TcpStream) {
+    let fault = {
+        let mut levers = shared.levers.lock();
+        levers.connections += 1;
+        levers.fault.clone()
+    };
+    if let Some(Fault::Say(words)) = &fault {
+        let _ = stream.write_all(words).await;
+        // Until the client has had enough.
+        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+        return;
+    }
+    let Ok((mine, theirs)) = tokio::net::UnixStream::pair() else { return };
+    let theirs: OwnedFd = theirs.into_std().unwrap().into();
+    let room = shared.room.path();
+    let mut command = tokio::process::Command::new("/usr/sbin/sshd");
+    command.arg("-i").arg("-e").arg("-f").arg(room.join("config"));
+    for kind in ["ed25519", "ecdsa", "rsa"] {
+        let path = room.join(format!("host_{kind}"));
+        if path.exists() {
+            command.arg("-h").arg(path);
+        }
+    }
+    if shared.levers.lock().has_git {
+        // Debian's package libnss-wrapper.
+        command.env("LD_PRELOAD", "libnss_wrapper.so").env("NSS_WRAPPER_PASSWD", room.join("passwd"));
+        command.env("NSS_WRAPPER_GROUP", "/etc/group");
+    }
+    set_blocking(&theirs);
+    let log = File::options().append(true).create(true).open(room.join("log")).unwrap();
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs).stderr(log).kill_on_drop(true);
+    let mut child = command.spawn().expect("`sshd` is installed (apt-get install openssh-server)");
+    drop(command);
+    let (mut from_sshd, mut to_sshd) = mine.into_split();
+    let (mut from_client, mut to_client) = stream.into_split();
+    // Ends with the connection.
+    let mut forward = tokio::task::JoinSet::new();
+    forward.spawn(async move {
+        let _ = tokio::io::copy(&mut from_client, &mut to_sshd).await;
+    });
+    let mut left = match fault {
+        Some(Fault::CutAfter(bytes) | Fault::StallAfter(bytes)) => bytes,
+        _ => usize::MAX,
+    };
+    let mut piece = vec![0; 16 << 10];
+    while let Ok(length @ 1..) = from_sshd.read(&mut piece).await {
+        let sent = length.min(left);
+        left -= sent;
+        shared.levers.lock().bytes_out += sent;
+        if to_client.write_all(&piece[..sent]).await.is_err() {
+            break;
+        }
+        if left == 0 {
+            if matches!(fault, Some(Fault::StallAfter(_))) {
+                let _ = forward.join_next().await;
+            }
+            return;
+        }
+    }
+    let _ = to_client.shutdown().await;
+    forward.abort_all();
+    let _ = child.wait().await;
+}
+
+/// Sockets of the runtime do not block, and sshd expects one that does.
+fn set_blocking(socket: &OwnedFd) {
+    std::os::unix::net::UnixStream::from(socket.try_clone().unwrap()).set_nonblocking(false).unwrap();
+}

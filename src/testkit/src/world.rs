@@ -1,0 +1,617 @@
+//! A world to test the agent in: a cluster, a Git repository, and the real agent between them.
+//!
+//! ```ignore
+//! let mut world = World::new().await;
+//! world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+//! world.sync("demo", json!({}));
+//! world.start();
+//! world.ready("demo").await;
+//! world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+//! world.until("put back", |w| w.data("a") == "1").await;
+//! ```
+//!
+//! The cluster is embedded in this process, unless `MAINSTAY_TEST_KUBECONFIG` names another one. States are awaited: on
+//! the embedded cluster through its own event log, elsewhere by looking again and again.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use devcluster::{
+    Action, Call, Caller, Cluster as EmbeddedCluster, Options,
+    fault_injection::{Fault, FaultInjection},
+    status::Status,
+    verbs::{delete::DeleteOptions, patch::Form},
+};
+use mainstay::agent::{self, Nudge, Settings};
+use mainstay_cluster::{Cluster, listener::Limits, liveness};
+use mainstay_engine::notification::{Emitter, Message};
+use serde_json::{Value, json};
+use tokio::{sync::broadcast, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    external::{External, Turn},
+    gate::{Gate, Gated},
+    machine::Machine,
+    remote::Remote,
+    server::TestServer,
+};
+
+/// Namespace of the GitSyncs and of what they apply. Whatever else tests make that lies in no namespace of theirs has a
+/// name or an API group that begins like this, so that they can delete it on a cluster that is not theirs.
+pub const NAMESPACE: &str = "mainstay-tests";
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at that no event of the cluster announces.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// A cluster, a repository and an agent.
+pub struct World {
+    /// The cluster.
+    pub server: TestServer,
+    /// Nobody else uses the cluster meanwhile, where it is not this world's own.
+    turn: Option<Turn>,
+    /// The repository.
+    pub remote: Remote,
+    /// What the agent tells, from the beginning.
+    pub messages: broadcast::Receiver<Message>,
+    emitter: Emitter,
+    nudge: Nudge,
+    /// In which time the agent audits each object once; by default never.
+    pub audit: Duration,
+    /// The directory that is shared with a renderer; by default there is none.
+    pub renderer: Option<std::path::PathBuf>,
+    mirrors: tempfile::TempDir,
+    agent: Option<Agent>,
+    /// How long the agent waits for Git.
+    pub deadlines: mainstay_git::Deadlines,
+    /// Hosts whose addresses the agent knows without asking anybody.
+    pub hosts: std::collections::HashMap<String, std::net::IpAddr>,
+    /// What repositories of other namespaces than the agent's may be in; by default everything.
+    pub allow_networks: Vec<mainstay_git::Network>,
+    /// Whose rights GitSyncs of other namespaces than the agent's have that name nobody.
+    pub default_service_account: Option<String>,
+    /// How much the agent takes from Git.
+    pub limits: mainstay_git::Limits,
+    /// What the operator of the agent decides about Functions.
+    pub functions: mainstay_function::Settings,
+    /// The hosts of APIRules.
+    pub exposure: mainstay_exposure::Settings,
+    /// How long the agent's work may stand still.
+    pub stuck_after: Duration,
+    /// Where the agent serves its health.
+    pub listen: Option<SocketAddr>,
+    /// Where the agent receives webhooks.
+    pub receive: Option<agent::Receive>,
+    /// Where the agent answers the API server.
+    pub admit: Option<agent::Admit>,
+    /// Whether agents know a pod of theirs, which has the name of their identity.
+    pub in_pods: bool,
+    /// What clients of the agent may cost.
+    pub clients: Limits,
+    /// Through which the agent's requests go.
+    pub gate: Gate,
+    /// Longest wait for anything.
+    pub patience: Duration,
+    /// What its pods run on, where they are more than simulated.
+    pub machine: Option<Machine>,
+    asked: AtomicU64,
+}
+
+/// A running agent.
+pub struct Agent {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), agent::Error>>,
+}
+
+impl Agent {
+    /// Kills it between two of its steps, as `kill -9` would.
+    pub async fn kill(self) {
+        self.task.abort();
+        // Cancelled, or already broken: either way it is gone.
+        let _ = self.task.await;
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.turn.is_none() {
+            return;
+        }
+        if let Some(agent) = self.agent.take() {
+            agent.task.abort();
+            while !agent.task.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if let TestServer::External(external) = self.server {
+            external.clean();
+        }
+    }
+}
+
+/// Converts Functions where their definition says so, as the agent's webhook does on other clusters.
+fn converted(object: &mut Value, to: &str) {
+    if let Some(version) = mainstay_function::admission::Version::of(to) {
+        mainstay_function::admission::convert(object, version);
+    }
+}
+
+impl World {
+    /// A cluster with our definitions and a GitRepository `repo`; the agent is not running yet.
+    pub async fn new() -> Self {
+        match External::from_environment().await {
+            None => Self::of(EmbeddedCluster::new(Options { converter: Some(converted), ..Options::default() })),
+            Some((external, turn)) => {
+                let mut world = Self::over(TestServer::External(external));
+                world.turn = Some(turn);
+                world.repository("repo", &world.remote.path().display().to_string());
+                world
+            }
+        }
+    }
+
+    /// The same with an embedded cluster of one's own. Needs a runtime for its controllers.
+    pub fn of(server: EmbeddedCluster) -> Self {
+        server.start_controllers();
+        let world = Self::over(TestServer::Embedded(server));
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+        world.create("v1", "namespaces", "", namespace);
+        for definition in mainstay_api::definitions() {
+            let definition = serde_json::to_value(definition).unwrap();
+            world.create("apiextensions.k8s.io/v1", "customresourcedefinitions", "", definition);
+        }
+        world.repository("repo", &world.remote.path().display().to_string());
+        world
+    }
+
+    fn over(server: TestServer) -> Self {
+        let emitter = Emitter::default();
+        Self {
+            remote: Remote::new(),
+            messages: emitter.subscribe(),
+            emitter,
+            nudge: Nudge::default(),
+            audit: Duration::ZERO,
+            renderer: None,
+            mirrors: tempfile::tempdir().unwrap(),
+            agent: None,
+            deadlines: mainstay_git::Deadlines::default(),
+            limits: mainstay_git::Limits::default(),
+            default_service_account: None,
+            hosts: std::collections::HashMap::new(),
+            allow_networks: mainstay_git::Network::ALL.to_vec(),
+            functions: mainstay_function::Settings {
+                base_images: [("*".to_owned(), mainstay_function::BaseImage::Scratch)].into(),
+                ..mainstay_function::Settings::default()
+            },
+            exposure: mainstay_exposure::Settings::default(),
+            stuck_after: liveness::STUCK_AFTER,
+            listen: None,
+            receive: None,
+            admit: None,
+            in_pods: false,
+            clients: Limits::default(),
+            gate: Gate::default(),
+            patience: PATIENCE,
+            machine: None,
+            asked: AtomicU64::new(0),
+            turn: None,
+            server,
+        }
+    }
+
+    /// Adds a GitRepository without credentials.
+    pub fn repository(&self, name: &str, url: &str) {
+        self.create(
+            "serverless.kyma-project.io/v1alpha1",
+            "gitrepositories",
+            NAMESPACE,
+            json!({
+                "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+                "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"url": url},
+            }),
+        );
+    }
+
+    /// Adds a GitSync of the repository; `spec` is merged over the defaults.
+    pub fn sync(&self, name: &str, spec: Value) {
+        let mut whole = json!({"gitRepository": "repo", "interval": "1h"});
+        json_patch::merge(&mut whole, &spec);
+        self.create(
+            "mainstay.dev/v1alpha1",
+            "gitsyncs",
+            NAMESPACE,
+            json!({
+                "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+                "metadata": {"name": name, "namespace": NAMESPACE}, "spec": whole,
+            }),
+        );
+    }
+
+    /// Starts the agent, without election.
+    pub fn start(&mut self) {
+        self.start_as("agent", false);
+    }
+
+    /// Starts the agent.
+    pub fn start_as(&mut self, identity: &str, elect: bool) {
+        let client = || Gated::client(self.server.agent_client(NAMESPACE), &self.gate);
+        let cluster = Cluster::from_clients(client(), client());
+        let mut source = mainstay_git::Settings::new(self.mirrors.path().join(identity));
+        source.allow_local = true;
+        source.deadlines = self.deadlines;
+        source.limits = self.limits;
+        source.hosts.clone_from(&self.hosts);
+        source.egress.allowed.clone_from(&self.allow_networks);
+        let settings = Settings {
+            namespace: NAMESPACE.to_owned(),
+            allow_namespaces: Vec::new(),
+            default_service_account: self.default_service_account.clone(),
+            identity: identity.to_owned(),
+            pod: self.in_pods.then(|| identity.to_owned()),
+            listen: self.listen,
+            receive: self.receive.clone(),
+            admit: self.admit.clone(),
+            limits: self.clients,
+            source,
+            exposure: self.exposure.clone(),
+            functions: self.functions.clone(),
+            elect,
+            stuck_after: self.stuck_after,
+            memory: 1 << 30,
+            nudge: self.nudge.clone(),
+            audit: self.audit,
+            renderer: self.renderer.clone(),
+        };
+        let stop = CancellationToken::new();
+        let running = agent::run(settings, cluster, self.emitter.clone(), stop.clone());
+        self.agent = Some(Agent { stop, task: tokio::spawn(running) });
+    }
+
+    /// Where agents keep what they keep on the disk.
+    pub fn disk(&self) -> &std::path::Path {
+        self.mirrors.path()
+    }
+
+    /// How many mirrors the agents have on the disk.
+    pub fn mirrors(&self) -> usize {
+        let agents = std::fs::read_dir(self.mirrors.path()).unwrap();
+        let mirrors = agents.flat_map(|agent| std::fs::read_dir(agent.unwrap().path()).unwrap());
+        mirrors.filter(|mirror| mirror.as_ref().unwrap().path().extension().is_some_and(|end| end == "git")).count()
+    }
+
+    /// Adds the GitSync `demo`, starts the agent, and waits until it is ready at the newest commit.
+    pub async fn synced(&mut self, spec: Value) {
+        self.sync("demo", spec);
+        self.start();
+        self.ready("demo").await;
+    }
+
+    /// Waits for something. Where the gate shuts before that, the agent is killed there and another one goes on. Whether
+    /// it was.
+    pub async fn cut_off_or(&mut self, wait: impl AsyncFn(&Self)) -> bool {
+        let gate = self.gate.clone();
+        let shut = tokio::select! {
+            () = gate.shut() => true,
+            () = wait(self) => false,
+        };
+        if shut {
+            self.kill().await;
+            gate.open();
+            self.start();
+            wait(self).await;
+        }
+        shut
+    }
+
+    /// Lets the agent run on by itself, so that another one can be started beside it.
+    pub fn detach(&mut self) -> Agent {
+        self.agent.take().unwrap()
+    }
+
+    /// Whether the agent runs, and has not ended by itself.
+    pub fn agent_runs(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| !agent.task.is_finished())
+    }
+
+    /// Kills the agent between two of its steps, as `kill -9` would.
+    pub async fn kill(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            agent.kill().await;
+        }
+    }
+
+    /// Asks the agent to stop and waits for it.
+    pub async fn stop(&mut self) {
+        let Some(agent) = self.agent.take() else { return };
+        agent.stop.cancel();
+        agent.task.await.unwrap().unwrap();
+    }
+
+    /// Makes the agent look at the remotes now, as `mainstay dev` does when a local repository changes.
+    pub fn look(&self) {
+        self.nudge.look_now();
+    }
+
+    /// Does something in the cluster as a field manager.
+    pub fn try_as(&self, manager: &str, call: Call) -> Result<Value, Status> {
+        self.server.call(&Caller::new(manager), call)
+    }
+
+    /// Creates an object as `test`.
+    #[track_caller]
+    pub fn create(&self, api_version: &str, resource: &str, namespace: &str, object: Value) -> Value {
+        self.try_as("test", Call::new(api_version, resource, namespace, "", Action::Create(object))).unwrap()
+    }
+
+    /// Merge-patches an object of the namespace as a person with `kubectl edit` does.
+    #[track_caller]
+    pub fn edit(&self, api_version: &str, resource: &str, name: &str, patch: Value) -> Value {
+        let action = Action::Patch(Form::Merge, patch);
+        self.try_as("kubectl-edit", Call::new(api_version, resource, NAMESPACE, name, action)).unwrap()
+    }
+
+    /// Sets these keys of a Secret of the namespace, which is created if it is missing.
+    pub fn set_secret(&self, name: &str, data: Value) {
+        let data = json!({"stringData": data});
+        if self.get("v1", "secrets", name).is_some() {
+            self.edit("v1", "secrets", name, data);
+        } else {
+            let metadata = json!({"name": name, "namespace": NAMESPACE});
+            let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
+            secret["stringData"] = data["stringData"].clone();
+            self.create("v1", "secrets", NAMESPACE, secret);
+        }
+    }
+
+    /// Deletes an object of the namespace.
+    #[track_caller]
+    pub fn delete(&self, api_version: &str, resource: &str, name: &str) {
+        let action = Action::Delete(DeleteOptions::default());
+        self.try_as("kubectl", Call::new(api_version, resource, NAMESPACE, name, action)).unwrap();
+    }
+
+    /// An object of the namespace.
+    pub fn get(&self, api_version: &str, resource: &str, name: &str) -> Option<Arc<Value>> {
+        self.server.object(api_version, resource, NAMESPACE, name)
+    }
+
+    /// `data.key` of a ConfigMap of the namespace, or "absent".
+    pub fn data(&self, name: &str) -> String {
+        let map = self.get("v1", "configmaps", name);
+        map.and_then(|map| map["data"]["key"].as_str().map(str::to_owned)).unwrap_or_else(|| "absent".to_owned())
+    }
+
+    /// Annotates a GitSync.
+    #[track_caller]
+    pub fn annotate_sync(&self, name: &str, annotation: &str, value: &str) {
+        self.edit("mainstay.dev/v1alpha1", "gitsyncs", name, json!({"metadata": {"annotations": {annotation: value}}}));
+    }
+
+    /// The status of a GitSync; null if it has none.
+    pub fn status(&self, sync: &str) -> Value {
+        self.get("mainstay.dev/v1alpha1", "gitsyncs", sync).map(|sync| sync["status"].clone()).unwrap_or_default()
+    }
+
+    /// `<status> <reason>: <message>` of a condition; "absent" without it.
+    pub fn condition(&self, sync: &str, kind: &str) -> String {
+        condition_of(&self.status(sync), kind)
+    }
+
+    /// Waits until the cluster is as wanted.
+    pub async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) {
+        let statuses = || {
+            let syncs = self.server.objects("mainstay.dev/v1alpha1", "gitsyncs", None);
+            syncs.iter().map(|s| format!("{:#}", s["status"])).collect::<Vec<_>>().join("\n")
+        };
+        self.until_or(what, wanted, statuses).await;
+    }
+
+    /// Waits until the cluster is as wanted; shows something when it is not.
+    pub async fn until_or(&self, what: &str, wanted: impl Fn(&Self) -> bool, shown: impl Fn() -> String) {
+        let mut events = match &self.server {
+            TestServer::Embedded(server) => Some(server.subscribe()),
+            TestServer::External(_) => None,
+        };
+        let reached = async {
+            while !wanted(self) {
+                match &mut events {
+                    // Most of what is awaited is an event of the cluster; what is not is looked at now and then.
+                    Some(events) => drop(tokio::time::timeout(LOOK_EVERY, events.next()).await),
+                    None => tokio::time::sleep(LOOK_EVERY).await,
+                }
+            }
+        };
+        let outcome = tokio::time::timeout(self.patience, reached).await;
+        assert!(outcome.is_ok(), "not within {:?}: {what}\n{}", self.patience, shown());
+    }
+
+    /// Waits until a GitSync is Ready at the newest commit of the repository.
+    pub async fn ready(&self, sync: &str) {
+        self.ready_at(sync, &self.remote.head()).await;
+    }
+
+    /// Waits until a GitSync is Ready at a commit.
+    pub async fn ready_at(&self, sync: &str, commit: &str) {
+        self.until(&format!("{sync} ready at {commit}"), |w| {
+            w.condition(sync, "Ready").starts_with("True") && w.status(sync)["appliedCommit"] == commit
+        })
+        .await;
+    }
+
+    /// Commits what was staged, asks for a sync, and waits until it is applied.
+    pub async fn commit(&mut self, sync: &str, message: &str) {
+        self.remote.commit(message);
+        self.ask(sync).await;
+        self.ready(sync).await;
+    }
+
+    /// Commits what was staged, asks for a sync, and waits for the answer, whatever it is.
+    pub async fn try_commit(&mut self, sync: &str, message: &str) -> String {
+        let commit = self.remote.commit(message);
+        self.ask(sync).await;
+        commit
+    }
+
+    /// Asks for a sync as `mainstay sync` does, and waits until the status answers.
+    pub async fn ask(&self, sync: &str) {
+        let request = self.request(sync);
+        self.until(&format!("{sync} to answer {request}"), |w| w.status(sync)["lastHandledRequest"] == *request).await;
+    }
+
+    /// Asks for a sync as `mainstay sync` does, and waits for nothing.
+    pub fn request(&self, sync: &str) -> String {
+        let request = format!("request {}", self.asked.fetch_add(1, Ordering::Relaxed));
+        self.annotate_sync(sync, "mainstay.dev/requestedAt", &request);
+        request
+    }
+
+    /// Lifts the guards of pruning for a commit and waits for what follows.
+    pub async fn allow_prune(&self, sync: &str, commit: &str) {
+        self.annotate_sync(sync, "mainstay.dev/allow-prune", commit);
+        self.ask(sync).await;
+    }
+
+    /// Changes the spec of a GitSync and waits until the change was acted on.
+    pub async fn change(&self, sync: &str, spec: Value) {
+        let changed = self.edit("mainstay.dev/v1alpha1", "gitsyncs", sync, json!({"spec": spec}));
+        let generation = changed["metadata"]["generation"].clone();
+        self.ask(sync).await;
+        self.until("the change is acted on", |w| w.status(sync)["observedGeneration"] == generation).await;
+    }
+
+    /// What the status says of a failed object; "" when it does not name it.
+    pub fn failure(&self, sync: &str, object: &str) -> String {
+        let status = self.status(sync);
+        let all = status["failures"].as_array().cloned().unwrap_or_default();
+        let found = all.iter().find(|failure| failure["object"] == object);
+        found.map_or_else(String::new, |f| {
+            format!("{}: {}", f["reason"].as_str().unwrap(), f["message"].as_str().unwrap())
+        })
+    }
+
+    /// The UID of an object of the namespace.
+    #[track_caller]
+    pub fn uid(&self, api_version: &str, resource: &str, name: &str) -> String {
+        self.get(api_version, resource, name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// Names of the ConfigMaps of the namespace, without the inventories and what every namespace has.
+    pub fn config_maps(&self) -> Vec<String> {
+        let all = self.server.objects("v1", "configmaps", Some(NAMESPACE));
+        let names = all.iter().map(|map| map["metadata"]["name"].as_str().unwrap().to_owned());
+        names.filter(|name| !name.starts_with("mainstay-inventory-") && name != "kube-root-ca.crt").collect()
+    }
+
+    /// Waits until a condition of a GitSync begins with a text.
+    pub async fn condition_is(&self, sync: &str, kind: &str, beginning: &str) {
+        let what = format!("{kind} of {sync} to begin with {beginning:?}");
+        self.until(&what, |w| w.condition(sync, kind).starts_with(beginning)).await;
+    }
+
+    /// Makes the next matching request fail: `verb` and `resource` as [`Fault`] has them, empty for any.
+    pub fn fail_next(&self, verb: &str, resource: &str, name: &str, code: u16, times: u32) {
+        self.levers().fail_next(Fault {
+            verb: verb.into(),
+            resource: resource.into(),
+            name: name.into(),
+            code,
+            times,
+            ..Fault::default()
+        });
+    }
+
+    /// Faults for the requests of the agents, and counts of these requests.
+    pub fn levers(&self) -> &FaultInjection {
+        self.gate.levers()
+    }
+
+    /// Requests so far, by `<verb> <resource>`, without watches and the Lease.
+    pub fn requests(&self) -> Vec<(String, u64)> {
+        let counts = self.levers().counts();
+        let counts = counts.iter().filter(|c| c.verb != "watch" && !c.resource.starts_with("leases"));
+        counts.map(|c| (format!("{} {}", c.verb, c.resource), c.count)).collect()
+    }
+}
+
+/// `<status> <reason>: <message>` of a condition in a status; "absent" without it.
+pub fn condition_of(status: &Value, kind: &str) -> String {
+    let all = status["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|condition| condition["type"] == kind);
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    found.map_or_else(
+        || "absent".to_owned(),
+        |c| format!("{} {}: {}", text(c, "status"), text(c, "reason"), text(c, "message")),
+    )
+}
+
+/// An address that nothing listens on yet, with a port that no outgoing connection is given meanwhile.
+pub fn free_address() -> SocketAddr {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Several of these processes run at the same time.
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 9000;
+        let address = SocketAddr::from(([127, 0, 0, 1], 20_000 + u16::try_from(number).unwrap()));
+        if std::net::TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
+/// A GitSync document of the GitRepository `repo`, whose objects go with it.
+pub fn git_sync(name: &str, base_dir: &str) -> String {
+    json!({
+        "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+        "metadata": {"name": name, "annotations": {"mainstay.dev/on-delete": "prune"}},
+        "spec": {"gitRepository": "repo", "interval": "1h", "baseDir": base_dir},
+    })
+    .to_string()
+}
+
+/// A ConfigMap document with `data.key`.
+pub fn config_map(name: &str, value: &str) -> String {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  key: \"{value}\"\n")
+}
+
+/// A Deployment document with one container.
+pub fn deployment(name: &str, image: &str, replicas: u32) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {name}\nspec:\n  replicas: {replicas}\n  selector:\n    \
+         matchLabels: {{app: {name}}}\n  template:\n    metadata:\n      labels: {{app: {name}}}\n    spec:\n      \
+         containers:\n      - name: web\n        image: {image}\n        env:\n        - {{name: A, value: \"1\"}}\n        \
+         - {{name: B, value: \"2\"}}\n"
+    )
+}
+
+/// A CustomResourceDefinition of widgets.
+pub fn definition() -> String {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.mainstay-tests.example.org"},
+        "spec": {
+            "group": "mainstay-tests.example.org", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+            }}}],
+        },
+    })
+    .to_string()
+}
+
+/// A definition of widgets that takes any field, so that a status can be written to them.
+pub fn open_definition() -> String {
+    let mut definition: Value = serde_json::from_str(&definition()).unwrap();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+    definition.to_string()
+}

@@ -1,0 +1,124 @@
+//! `mainstay check` of repositories: what is followed, who signed it, and which host key was pinned.
+
+use std::fs;
+
+use serde_json::json;
+
+use mainstay_testkit::{
+    git_daemon::GitDaemon,
+    git_server::GitServer,
+    program::mainstay,
+    remote::NAME,
+    signers::SshKey,
+    ssh_server::{SshServer, generate},
+    world::{NAMESPACE, World, config_map},
+};
+
+const API: &str = "serverless.kyma-project.io/v1alpha1";
+
+async fn check(world: &World, arguments: &[&str]) -> (i32, String) {
+    mainstay(world, &[&["check"], arguments].concat()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_followed_is_looked_up_and_its_signature_judged() {
+    let mut world = World::with_functions().await;
+    let server = GitServer::start(world.remote.root()).await;
+    let url = server.url(NAME);
+    let alice = SshKey::new("ed25519");
+    let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| alice.sign(raw));
+    world.remote.tag("v1");
+    let two = world.remote.file("apps/a.yaml", config_map("a", "2")).commit("two");
+    world.repository("web", &url);
+    let verify = json!({"verify": {"mode": "HEAD", "secretRef": {"name": "keys"}}});
+    world.edit(API, "gitrepositories", "web", json!({"spec": verify}));
+    let named = format!("GitRepository {NAMESPACE}/web: ");
+    let web: &[&str] = &["--repository", "web"];
+    let missing = format!("wrong  {named}Secret {NAMESPACE}/keys does not exist\n");
+    let (code, said) = check(&world, web).await;
+    assert!(code == 2 && said.starts_with(&missing), "{said}");
+
+    world.set_secret("keys", json!({"alice.sshpub": alice.public()}));
+    let answers = |name: &str, commit: &str| format!("{url} answers: {name} is at {}", &commit[..8]);
+    let unsigned = format!("verify commit {two} of {url}: it is not signed; sign it with a key that is in Secret keys");
+    let expected = format!("ok     {named}{}\nwrong  {named}{unsigned}\n", answers("main", &two));
+    assert_eq!(check(&world, web).await, (2, expected), "nobody follows it: its default branch");
+
+    // What is followed.
+    world.sync("demo", json!({"gitRepository": "web", "reference": "v1", "baseDir": "/apps"}));
+    let signed = "signed by a key of Secret keys";
+    let expected = format!("ok     {named}{}, {signed}\n", answers("v1", &one));
+    assert_eq!(check(&world, web).await, (0, expected.clone()));
+    assert_eq!(check(&world, &["--repository", &format!("{NAMESPACE}/web")]).await, (0, expected));
+    let (code, said) = check(&world, &["--repository", "web", "--reference", "main"]).await;
+    assert!(code == 2 && said.contains(&unsigned), "{said}");
+    let (code, said) = check(&world, &["--repository", "none"]).await;
+    assert!(code == 2 && said.contains(&format!("GitRepository {NAMESPACE}/none does not exist")), "{said}");
+
+    // The same without a GitRepository.
+    let flags: &[&str] = &["--git-url", &url, "--verify-secret", "keys", "--reference"];
+    let expected = format!("ok     {}, {signed}\n", answers("v1", &one));
+    assert_eq!(check(&world, &[flags, &["v1"]].concat()).await, (0, expected));
+    let (code, said) = check(&world, &[flags, &["main"]].concat()).await;
+    assert!(code == 2 && said.ends_with(&format!("wrong  {unsigned}\n")), "{said}");
+    let (code, said) = check(&world, &[flags, &["v1", "--verify-mode", "Tag"]].concat()).await;
+    assert!(code == 2 && said.contains("the tag v1 at commit"), "{said}");
+    let (code, said) = check(&world, &[flags, &["v1", "--verify-mode", "none"]].concat()).await;
+    assert!(code == 2 && said.contains("it is HEAD, Tag or TagAndHEAD"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_key_that_is_pinned_at_first_use_is_named() {
+    let mut world = World::new().await;
+    let one = world.remote.file("apps/a.yaml", config_map("a", "1")).commit("one");
+    let server = SshServer::start(world.remote.root()).await;
+    let path = world.remote.root().join("key");
+    generate(&path, "ed25519", &[]);
+    server.authorize(&fs::read_to_string(path.with_extension("pub")).unwrap());
+    world.set_secret("git", json!({"key": fs::read_to_string(path).unwrap()}));
+    let url = server.url(NAME);
+    let spec = json!({"url": url, "auth": {"type": "key", "secretName": "git"}, "hostKeys": "PinAtFirstUse"});
+    let metadata = json!({"name": "private", "namespace": NAMESPACE});
+    let object = json!({"apiVersion": API, "kind": "GitRepository", "metadata": metadata, "spec": spec});
+    world.create(API, "gitrepositories", NAMESPACE, object);
+
+    let (named, print) = (format!("GitRepository {NAMESPACE}/private: "), server.fingerprint("ed25519"));
+    let arguments: &[&str] = &["--repository", "private"];
+    let (code, said) = check(&world, arguments).await;
+    let first = format!(
+        "ok     {named}nothing is known of the host {}, whose key the agent pins at first use: it presents {print}, which is not verified; compare",
+        server.name()
+    );
+    let answers = format!("ok     {named}{url} answers: main is at {}", &one[..8]);
+    assert!(
+        code == 0 && said.starts_with(&first) && said.ends_with(&format!("{answers} (the host is not verified)\n")),
+        "{said}"
+    );
+    let pinned = |w: &World| !w.get(API, "gitrepositories", "private").unwrap()["status"].is_null();
+    assert!(!pinned(&world), "nothing is written");
+
+    world.sync("demo", json!({"gitRepository": "private", "baseDir": "/apps"}));
+    world.start();
+    world.ready("demo").await;
+    let expected = format!("{answers} (host key pinned at first use: {print})\n");
+    assert_eq!(check(&world, arguments).await, (0, expected));
+    server.rotate(&["ed25519"]);
+    let (code, said) = check(&world, arguments).await;
+    assert!(code == 2 && said.contains(&format!("known is {print} (pinned at first use, at ")), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_git_daemon_is_said_to_be_unauthenticated_unless_commits_are_verified() {
+    let mut world = World::new().await;
+    let alice = SshKey::new("ed25519");
+    let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| alice.sign(raw));
+    let daemon = GitDaemon::start(world.remote.root());
+    let url = daemon.url(NAME);
+    let answers = format!("ok     {url} answers: main is at {}", &one[..8]);
+    let flags: &[&str] = &["--git-url", &url, "--reference", "main"];
+    let expected = format!("{answers} (git:// is neither encrypted nor authenticated)\n");
+    assert_eq!(check(&world, flags).await, (0, expected));
+    world.set_secret("keys", json!({"alice.sshpub": alice.public()}));
+    let expected = format!("{answers}, signed by a key of Secret keys\n");
+    assert_eq!(check(&world, &[flags, &["--verify-secret", "keys"]].concat()).await, (0, expected));
+}

@@ -1,0 +1,174 @@
+//! `mainstay tree`, `mainstay trace` and `mainstay events`: what is there, where it comes from, and what happened.
+
+use serde_json::{Value, json};
+
+use mainstay_testkit::{
+    program::Program,
+    world::{NAMESPACE, World, config_map, deployment},
+};
+
+/// Two ConfigMaps in one file and a Deployment with a Pod, all of the GitSync `demo`; the commit.
+async fn deployed() -> (World, String) {
+    let mut world = World::new().await;
+    let two = format!("# first\n{}---\n{}", config_map("a", "1"), config_map("b", "1"));
+    world.remote.file("apps/maps.yaml", two).file("apps/web.yaml", deployment("web", "example.org/web:1", 1));
+    let commit = world.remote.commit("one");
+    world.synced(json!({"baseDir": "apps"})).await;
+    (world, commit)
+}
+
+fn find<'a>(tree: &'a Value, kind: &str) -> Option<&'a Value> {
+    if tree["kind"] == kind {
+        return Some(tree);
+    }
+    tree["children"].as_array()?.iter().find_map(|child| find(child, kind))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_goes_down_to_the_pods() {
+    let (world, _) = deployed().await;
+    let program = Program::of(&world).await;
+    let (code, text, error) = program.run(&["tree", "demo", "-n", NAMESPACE]).await;
+    assert_eq!(code, 0, "{text}{error}");
+    let lines: Vec<&str> = text.lines().collect();
+    let line = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        lines[0].starts_with("GitSync.mainstay.dev mainstay-tests/demo ") && lines[0].ends_with(" Healthy"),
+        "{text}"
+    );
+    assert!(line("├─ ConfigMap mainstay-tests/a ") < line("├─ ConfigMap mainstay-tests/b "));
+    let web = line("└─ Deployment.apps mainstay-tests/web ");
+    assert!(lines[web + 1].starts_with("   └─ ReplicaSet.apps mainstay-tests/web-"), "{text}");
+    assert!(lines[web + 2].starts_with("      └─ Pod mainstay-tests/web-"), "{text}");
+
+    let (_, bare, _) = program.run(&["tree", "-n", NAMESPACE, "--no-children"]).await;
+    assert!(bare.contains("Deployment") && !bare.contains("ReplicaSet"), "{bare}");
+    let facts = program.json(&["tree", "-A"]).await;
+    let pod = find(&facts["items"][0], "Pod").unwrap();
+    assert_eq!((&pod["health"], &pod["namespace"]), (&json!("Healthy"), &json!(NAMESPACE)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_names_file_line_commit_and_what_is_next() {
+    let (mut world, first) = deployed().await;
+    let program = Program::of(&world).await;
+    let trace = program.json(&["trace", "configmap/b", "-n", NAMESPACE]).await;
+    let place =
+        json!({"commit": first, "file": "apps/maps.yaml", "document": 2, "line": trace["managedBy"]["place"]["line"]});
+    assert_eq!(trace["managedBy"]["place"], place);
+    let line = usize::try_from(place["line"].as_u64().unwrap()).unwrap();
+    let file = format!("# first\n{}---\n{}", config_map("a", "1"), config_map("b", "1"));
+    assert!(line > file.lines().position(|line| line == "---").unwrap(), "{line}\n{file}");
+    assert_eq!((&trace["managedBy"]["appliedCommit"], &trace["next"]["action"]), (&json!(first), &json!("Revert")));
+    assert!(trace["applied"].is_string(), "{trace}");
+
+    let pod = world.server.objects("v1", "pods", None)[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let (code, text, _) = program.run(&["trace", "pod", &pod, "-n", NAMESPACE]).await;
+    assert_eq!(code, 0, "{text}");
+    let owners: Vec<&str> = text.lines().filter(|line| line.contains("child of")).collect();
+    assert!(owners.len() == 2 && owners[1].ends_with("Deployment.apps mainstay-tests/web"), "{text}");
+    assert!(text.contains("  file        apps/web.yaml, document 1, line 1\n"), "{text}");
+
+    // Another commit moves the file.
+    world.remote.remove("apps/web.yaml").file("apps/new.yaml", deployment("web", "example.org/web:2", 1));
+    let second = world.try_commit("demo", "two").await;
+    let moved = program.json(&["trace", "deploy", "web", "-n", NAMESPACE]).await;
+    let place = &moved["managedBy"]["place"];
+    assert_eq!((&place["file"], &place["commit"]), (&json!("apps/new.yaml"), &json!(second)));
+
+    let edited = json!({"data": {"key": "9"}});
+    world.edit("v1", "configmaps", "a", edited);
+    world
+        .until("it was put back", |w| w.status("demo")["lastReverts"][0]["object"] == "ConfigMap mainstay-tests/a")
+        .await;
+    let (code, said, _) = program.run(&["pause", "cm/a", "-n", NAMESPACE]).await;
+    assert_eq!(code, 0, "{said}");
+    let (_, text, _) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
+    assert!(text.contains("after kubectl-edit changed data.key"), "{text}");
+    assert!(
+        text.contains("nothing until `mainstay resume ConfigMap/a -n mainstay-tests`: it is under break glass"),
+        "{text}"
+    );
+
+    let metadata =
+        json!({"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "mainstay-tests.demo"}});
+    world.create("v1", "configmaps", NAMESPACE, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}));
+    let (code, text, _) = program.run(&["trace", "cm/foreign", "-n", NAMESPACE]).await;
+    assert!(code == 1 && text.contains("no GitSync manages it"), "a label proves nothing: {text}");
+    let (code, _, error) = program.run(&["trace", "cm/nobody", "-n", NAMESPACE]).await;
+    assert!(code == 2 && error.contains("ConfigMap mainstay-tests/nobody does not exist"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_the_git_sync_and_of_what_it_manages_come_in_their_order() {
+    let (world, _) = deployed().await;
+    let program = Program::of(&world).await;
+    let mut follow = program.start(&["events", "-A", "--watch"]);
+    follow.line("GitSync.mainstay.dev mainstay-tests/demo").await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "9"}}));
+    follow.line("Reverted  ConfigMap mainstay-tests/a").await;
+    assert_eq!(follow.interrupt().await, 0);
+    let event = |name: &str, object: &str, message: &str| {
+        let about = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": NAMESPACE, "name": object});
+        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        let mut event = json!({"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about});
+        event["message"] = json!(message);
+        event["reason"] = json!("Last");
+        event["lastTimestamp"] = json!("2999-01-01T00:00:00Z");
+        world.create("v1", "events", NAMESPACE, event);
+    };
+    event("hostile", "b", "one\u{1b}[2J\u{202e}\ntwo");
+    event("foreign", "of-nobody", "not shown");
+    let (code, text, error) = program.run(&["events", "demo", "-n", NAMESPACE]).await;
+    assert_eq!((code, error.as_str()), (0, ""), "{text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.contains("ConfigMap mainstay-tests/b") && last.ends_with("one\\u{1b}[2J\\u{202e}"), "{text}");
+    assert!(!text.contains("not shown") && text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    let facts = program.json(&["events", "-n", NAMESPACE]).await;
+    let items = facts["items"].as_array().unwrap();
+    assert!(items.iter().any(|item| item["reason"] == "Reverted" && item["object"]["name"] == "a"), "{facts}");
+    assert_eq!(items.last().unwrap()["message"], "one\u{1b}[2J\u{202e}\ntwo");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_is_suggested_for_what_others_changed_and_works_as_it_is_printed() {
+    let (world, _) = deployed().await;
+    let program = Program::of(&world).await;
+    let ask = ["ignore-for", "deploy", "web", "-n", NAMESPACE];
+    let (code, text, _) = program.run(&ask).await;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.starts_with("# no drift of Deployment.apps mainstay-tests/web was seen"), "{text}");
+
+    let edit = |count: u32, image: &str| {
+        let containers = json!([{"name": "web", "image": image}]);
+        let patch = json!({"spec": {"replicas": count, "template": {"spec": {"containers": containers}}}});
+        let of = ("apps/v1", "deployments", "web");
+        mainstay_testkit::drift::patch_as(&world, "kubectl-edit", of, devcluster::verbs::patch::Form::Strategic, patch);
+    };
+    edit(5, "example.org/web:9");
+    world.until("it was put back", |w| !w.status("demo")["lastReverts"][0].is_null()).await;
+    let (code, text, error) = program.run(&ask).await;
+    assert_eq!((code, &*error), (1, ""), "{text}");
+    assert!(text.contains("# spec.replicas: changed by kubectl-edit, put back at "), "{text}");
+    let printed: Value = serde_yaml::from_str(&text).unwrap();
+    let rule = json!({
+        "paths": ["/spec/replicas", "/spec/template/spec/containers/0/image"],
+        "target": {"group": "apps", "kind": "Deployment", "name": "web", "namespace": NAMESPACE},
+    });
+    assert_eq!(printed, json!({"spec": {"ignore": [rule]}}));
+    let (_, facts, _) = program.run(&[&ask[..], &["-o", "json"]].concat()).await;
+    assert_eq!(serde_json::from_str::<Value>(&facts).unwrap(), printed);
+
+    world.change("demo", printed["spec"].clone()).await;
+    edit(5, "example.org/web:9");
+    let (_, text, _) = program.run(&ask).await;
+    assert!(text.contains("it is ignored already") && !text.contains("spec:"), "{text}");
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "9"}}));
+    world.until("something else was put back", |w| w.data("a") == "1").await;
+    let web = world.get("apps/v1", "deployments", "web").unwrap();
+    assert_eq!(web["spec"]["replicas"], 5);
+
+    let (code, text, error) = program.run(&["ignore-for", "ns", NAMESPACE]).await;
+    assert_eq!((code, &*text), (2, ""));
+    assert!(error.contains("no GitSync manages Namespace mainstay-tests"), "{error}");
+}

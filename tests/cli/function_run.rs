@@ -1,0 +1,332 @@
+//! `mainstay function run`: the Node.js and the Python of this machine.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use devcluster::{Cluster, Options, Serving};
+use mainstay_function::runtimes::libraries;
+use serde_json::{Value, json};
+
+use mainstay_testkit::{
+    debuggers::{Adapter, Inspector, ports},
+    libraries::place,
+    world::World,
+};
+
+/// How long anything may take that has to happen.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A Function that runs in a directory.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    /// What it has written so far.
+    seen: String,
+    port: String,
+}
+
+impl Running {
+    /// Makes a workspace and runs it on any free port.
+    fn start(directory: &Path, runtime: &str, handler: &str, config: &str, more: &[&str]) -> Self {
+        Self::start_with(directory, runtime, handler, config, more, &[])
+    }
+
+    /// The same with variables of the command's own.
+    fn start_with(
+        directory: &Path,
+        runtime: &str,
+        handler: &str,
+        config: &str,
+        more: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
+        let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+        let init = ["function", "init", "--runtime", runtime, "-n", "team", "--dir", &path("")];
+        assert!(Command::new(env!("CARGO_BIN_EXE_mainstay")).args(init).output().unwrap().status.success());
+        let name = if runtime.starts_with("node") { "handler.js" } else { "handler.py" };
+        fs::write(path(name), handler).unwrap();
+        let text = fs::read_to_string(path("config.yaml")).unwrap();
+        fs::write(path("config.yaml"), text + config).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        command.args(["run", "function", "--filename", &path("config.yaml"), "--port", "0"]).args(more);
+        command.env(libraries::VARIABLE, place()).env("NOT_FOR_FUNCTIONS", "1");
+        // What a directory of ours is called is in the command line of every process that is begun for it.
+        command.env("TMPDIR", directory.parent().unwrap()).envs(env.iter().copied());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut running = Self { child, out, seen: String::new(), port: String::new() };
+        running.listening();
+        running
+    }
+
+    /// The next line with a text.
+    fn line(&mut self, text: &str) -> String {
+        let mut line = String::new();
+        while !line.contains(text) {
+            line.clear();
+            assert!(self.out.read_line(&mut line).unwrap() > 0, "it has ended before it said {text:?}");
+            self.seen.push_str(&line);
+        }
+        line
+    }
+
+    fn listening(&mut self) {
+        let line = self.line("Listening on");
+        let port = line.trim().rsplit(' ').next().unwrap();
+        assert!(self.port.is_empty() || self.port == port, "it is found where it was: {} and {port}", self.port);
+        port.clone_into(&mut self.port);
+    }
+
+    fn get(&self) -> String {
+        Self::ask(&self.port)
+    }
+
+    fn ask(port: &str) -> String {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    /// Ends it as a terminal does, and looks for what is left.
+    fn interrupt(mut self, room: &Path) {
+        Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        assert_eq!(processes_of(room), 0, "no process is left");
+    }
+}
+
+/// How many processes have this directory in their command line.
+fn processes_of(room: &Path) -> usize {
+    let room = room.to_str().unwrap();
+    let found = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(room)
+    });
+    found.count()
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ENV: &str = "env:\n    - name: GREETING\n      value: Hello\n    - name: TOKEN\n      valueFrom:\n          secretKeyRef:\n              \
+                   name: s\n              key: k\n";
+
+#[test]
+fn a_node_function_runs_with_its_environment_and_again_when_it_is_saved() {
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let handler = |word: &str| {
+        format!(
+            "module.exports = {{ main: () => [process.env.GREETING, process.env.TOKEN, process.env.NOT_FOR_FUNCTIONS, \
+             process.env.FUNC_RUNTIME, process.env.SERVICE_NAMESPACE, __filename, '{word}'].join(' ') }}\n"
+        )
+    };
+    let secrets = room.path().join("secrets");
+    fs::write(&secrets, "TOKEN=from the file\n").unwrap();
+    let more = ["--env-file", secrets.to_str().unwrap()];
+    let mut running = Running::start(&directory, "nodejs22", &handler("one"), ENV, &more);
+    let place = fs::canonicalize(directory.join("handler.js")).unwrap();
+    let answer = |word: &str| format!("Hello from the file  nodejs22 team {} {word}", place.display());
+    assert_eq!(running.get(), answer("one"), "where its file is, so that a debugger finds it");
+
+    fs::write(directory.join("handler.js"), handler("two")).unwrap();
+    running.line("- Saved; it starts again");
+    running.listening();
+    assert_eq!(running.get(), answer("two"));
+
+    // A slip of the pen ends nothing.
+    fs::write(directory.join("handler.js"), "module.exports = {").unwrap();
+    running.line("- Saved; it starts again");
+    fs::write(directory.join("handler.js"), handler("three")).unwrap();
+    running.listening();
+    assert_eq!(running.get(), answer("three"));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing is written beside its files");
+    running.interrupt(room.path());
+}
+
+#[test]
+fn a_python_function_runs_and_again_when_it_is_saved() {
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let handler =
+        |word: &str| format!("import os\ndef main(event, context):\n    return os.environ['GREETING'] + ' {word}'\n");
+    let mut running = Running::start(&directory, "python312", &handler("one"), ENV, &[]);
+    assert_eq!(running.get(), "Hello one");
+    fs::write(directory.join("handler.py"), handler("two")).unwrap();
+    running.line("- Saved; it starts again");
+    running.listening();
+    assert_eq!(running.get(), "Hello two");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing is written beside its files");
+    running.interrupt(room.path());
+}
+
+/// What the README has VS Code attach with.
+fn launch(kind: &str) -> Value {
+    let readme = include_str!("../../README.md");
+    let (_, rest) = readme.split_once("as in this `launch.json` of VS Code:").unwrap();
+    let json = rest.split_once("```json").unwrap().1.split_once("```").unwrap().0;
+    let launch: Value = serde_json::from_str(json).unwrap();
+    launch["configurations"].as_array().unwrap().iter().find(|one| one["type"] == kind).unwrap().clone()
+}
+
+fn address(place: &Value, host: &str) -> String {
+    format!("{}:{}", place[host].as_str().unwrap(), place["port"])
+}
+
+#[test]
+fn a_breakpoint_in_the_own_file_is_hit_by_nodejs() {
+    let _ports = ports();
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let code = "module.exports = {\n  main: () => {\n    const name = 'Ada';\n    return `Hello ${name}`;\n  },\n};\n";
+    let running = Running::start(&directory, "nodejs22", code, "", &["--debug"]);
+    let mut debugger = Inspector::attach(&address(&launch("node"), "address"), room.path());
+    let file = fs::canonicalize(directory.join("handler.js")).unwrap();
+    let file = format!("file://{}", file.display());
+    debugger.call("Debugger.enable", json!({}));
+    let set = debugger.call("Debugger.setBreakpointByUrl", json!({"lineNumber": 3, "url": file}));
+    assert_eq!(set["locations"][0]["lineNumber"], 3, "{set}");
+    let port = running.port.clone();
+    let called = std::thread::spawn(move || Running::ask(&port));
+    let paused = debugger.event("Debugger.paused");
+    let frame = &paused["callFrames"][0];
+    assert_eq!(paused["hitBreakpoints"], json!([set["breakpointId"]]));
+    let of = |location: &Value| (location["scriptId"].clone(), location["lineNumber"].clone());
+    assert_eq!(of(&frame["location"]), of(&set["locations"][0]), "in the file of this URL");
+    let on = json!({"callFrameId": frame["callFrameId"], "expression": "name"});
+    assert_eq!(debugger.call("Debugger.evaluateOnCallFrame", on)["result"]["value"], "Ada");
+    debugger.call("Debugger.resume", json!({}));
+    assert_eq!(called.join().unwrap(), "Hello Ada");
+    drop(debugger);
+    running.interrupt(room.path());
+}
+
+#[test]
+fn a_breakpoint_in_the_own_file_is_hit_by_python_and_again_when_it_is_saved() {
+    let _ports = ports();
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let code = |name: &str| format!("def main(event, context):\n    name = '{name}'\n    return 'Hello ' + name\n");
+    let mut running = Running::start(&directory, "python312", &code("Ada"), "", &["--debug"]);
+    let configuration = launch("debugpy");
+    for name in ["Ada", "Bob"] {
+        let mut debugger = Adapter::connect(&address(&configuration["connect"], "host"));
+        let capabilities = json!({"adapterID": "debugpy", "linesStartAt1": true, "pathFormat": "path"});
+        debugger.call("initialize", capabilities);
+        let attached = debugger.send("attach", configuration.clone());
+        debugger.event("initialized");
+        let file = fs::canonicalize(directory.join("handler.py")).unwrap();
+        let wanted = json!({"source": {"path": file}, "breakpoints": [{"line": 3}]});
+        let set = debugger.call("setBreakpoints", wanted);
+        assert_eq!(set["breakpoints"][0]["verified"], true, "{set}");
+        debugger.call("configurationDone", json!({}));
+        debugger.answer(attached);
+        let port = running.port.clone();
+        let called = std::thread::spawn(move || Running::ask(&port));
+        let stopped = debugger.event("stopped");
+        assert_eq!(stopped["reason"], "breakpoint", "{stopped}");
+        let stack = debugger.call("stackTrace", json!({"threadId": stopped["threadId"]}));
+        let frame = &stack["stackFrames"][0];
+        assert_eq!((&frame["source"]["path"], &frame["line"]), (&json!(file), &json!(3)));
+        let seen = debugger.call("evaluate", json!({"expression": "name", "frameId": frame["id"]}));
+        assert_eq!(seen["result"], format!("'{name}'"));
+        debugger.call("continue", json!({"threadId": stopped["threadId"]}));
+        assert_eq!(called.join().unwrap(), format!("Hello {name}"));
+        if name == "Ada" {
+            fs::write(directory.join("handler.py"), code("Bob")).unwrap();
+            running.line("- Saved; it starts again");
+            running.listening();
+        }
+    }
+    running.interrupt(room.path());
+}
+
+#[test]
+fn what_makes_itself_a_daemon_ends_with_the_command() {
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let code = "const { spawn } = require('child_process');\nconst wait = `sleep 1000; : ${__dirname}`;\nspawn('sh', ['-c', \
+                wait], { detached: true, stdio: 'ignore' }).unref();\nspawn('sh', ['-c', `(setsid sh -c '${wait}' &)`], { \
+                stdio: 'ignore' }).on('exit', () => console.log('both are begun'));\nmodule.exports = { main: () => 1 }\n";
+    let mut running = Running::start(&directory, "nodejs22", code, "", &[]);
+    if !running.seen.contains("both are begun") {
+        running.line("both are begun");
+    }
+    // The command, the Function and its keeper are three. A shell that has ended may have begun what it has begun only just.
+    let end = Instant::now() + Duration::from_secs(20);
+    while processes_of(room.path()) <= 3 {
+        assert!(Instant::now() < end, "{} processes", processes_of(room.path()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.interrupt(room.path());
+}
+
+/// A cluster that has the Secret and the ConfigMap of [`ENV`], and its kubeconfig.
+async fn cluster(kubeconfig: &Path) -> Serving {
+    let server = Cluster::new(Options::default());
+    let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+    fs::write(kubeconfig, server.kubeconfig(serving.address(), None)).unwrap();
+    let world = World::of(server);
+    world.create("v1", "namespaces", "", json!({"metadata": {"name": "team"}}));
+    let secret = json!({"metadata": {"name": "s", "namespace": "team"}, "stringData": {"k": "of the cluster"}});
+    world.create("v1", "secrets", "team", secret);
+    serving
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_come_from_a_cluster_that_is_named_and_from_no_other() {
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let kubeconfig = room.path().join("kubeconfig");
+    let _serving = cluster(&kubeconfig).await;
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let code = "module.exports = { main: () => `${process.env.GREETING} ${process.env.TOKEN}` }\n";
+    let env = [("KUBECONFIG", kubeconfig)];
+    let answer = |more: &[&str]| {
+        let running = Running::start_with(&directory, "nodejs22", code, ENV, more, &env);
+        let answer = running.get();
+        running.interrupt(room.path());
+        fs::remove_dir_all(&directory).unwrap();
+        answer
+    };
+    tokio::task::block_in_place(|| {
+        assert_eq!(answer(&[]), "Hello undefined", "no cluster is named");
+        assert_eq!(answer(&["--kubeconfig", kubeconfig]), "Hello of the cluster");
+        let contexts = Command::new("kubectl").args(["config", "current-context"]).envs(env).output().unwrap();
+        let context = String::from_utf8(contexts.stdout).unwrap();
+        assert_eq!(answer(&["--context", context.trim()]), "Hello of the cluster");
+        let given = room.path().join("given");
+        fs::write(&given, "TOKEN=of the file\n").unwrap();
+        let both = ["--kubeconfig", kubeconfig, "--env-file", given.to_str().unwrap()];
+        assert_eq!(answer(&both), "Hello of the file");
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_command_that_is_killed() {
+    let room = tempfile::tempdir().unwrap();
+    let directory = room.path().join("shop");
+    let mut running = Running::start(&directory, "nodejs22", "module.exports = { main: () => 1 }\n", "", &[]);
+    assert!(processes_of(room.path()) > 1);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let end = Instant::now() + PATIENCE;
+    while processes_of(room.path()) > 0 {
+        assert!(Instant::now() < end, "the Function goes on");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,19 @@
+//! Integration tests: the commands, the embedded cluster behind `mainstay dev`, and the documents that people follow.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
+
+mod check;
+mod cli;
+mod dev;
+mod dev_functions;
+mod dev_work_tree;
+mod explain_commands;
+mod first_hour;
+mod function_cli;
+mod function_run;
+mod manifests;
+mod onboarding;
+mod output_formats;
+mod see_before;
+mod status_command;
+mod sync_command;
+mod tutorials;

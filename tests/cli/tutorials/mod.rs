@@ -1,0 +1,173 @@
+//! `tests/tutorials`: each is followed from a fresh cluster to its end, and prints what it says.
+
+mod expected;
+mod needs;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use mainstay_testkit::{
+    libraries,
+    markdown::{blocks, commands},
+    shell::{Said, Session},
+};
+use needs::Need;
+
+/// Longest wait for a command, and for it to print what it should.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Commands that only look, and are run again until they print what they should.
+const LOOKS: &[&str] = &["kubectl get ", "kubectl logs ", "kubectl wait ", "mainstay status", "curl "];
+
+/// What makes a request change something.
+const CHANGES: &[&str] = &[" -d ", " --data", " -X ", " --json ", " -F "];
+
+/// One command, and what it prints if the tutorial says so.
+#[derive(Debug)]
+struct Step {
+    command: String,
+    expected: Option<String>,
+}
+
+/// The commands of the blocks marked `sh`; a block marked `text` after one is what its last command prints.
+fn steps(markdown: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut spoken = true;
+    for block in blocks(markdown) {
+        match block.language.as_str() {
+            "sh" => {
+                steps.extend(commands(&block.text).into_iter().map(|command| Step { command, expected: None }));
+                spoken = false;
+            }
+            "text" => {
+                assert!(!spoken, "no command prints this:\n{}", block.text);
+                steps.last_mut().unwrap().expected = Some(block.text);
+                spoken = true;
+            }
+            // What a reader sees, and does not run.
+            _ => spoken = true,
+        }
+    }
+    steps
+}
+
+fn looks(command: &str) -> bool {
+    LOOKS.iter().any(|looks| command.starts_with(looks)) && !CHANGES.iter().any(|changes| command.contains(changes))
+}
+
+/// Runs one command, if it only looks again and again, until it is as expected and does not fail.
+async fn take(session: &mut Session, step: &Step, log: &Path) {
+    let Step { command, expected } = step;
+    let began = Instant::now();
+    loop {
+        let said = session.try_run(command, PATIENCE).await;
+        let logged = || fs::read_to_string(log).unwrap_or_default();
+        let Said { out, err, code } = said.unwrap_or_else(|| panic!("{}\nno end: {command}", logged()));
+        let printed = format!("{out}{err}");
+        if code == 0 && expected.as_ref().is_none_or(|expected| expected::is(expected, &printed)) {
+            return;
+        }
+        if !looks(command) || began.elapsed() > PATIENCE {
+            let expected = expected.as_deref().unwrap_or("that it succeeds\n");
+            panic!("{}\n$ {command}\n{printed}exit code {code}, but the tutorial says:\n{expected}", logged());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tutorials")
+}
+
+/// The README begins and ends each tutorial.
+async fn follow(test: &str, need: Need) {
+    let room = tempfile::tempdir().unwrap();
+    let person = "[user]\n\tname = Ada\n\temail = ada@example.com\n[credential]\n\thelper = store\n";
+    fs::write(room.path().join(".gitconfig"), person).unwrap();
+    let provided = need.provide(room.path()).await;
+    let mut session = Session::start(room.path());
+    session.run(&format!("export {}='{}'", mainstay_function::runtimes::libraries::VARIABLE, libraries::place())).await;
+    for (name, value) in &provided.variables {
+        session.run(&format!("export {name}='{value}'")).await;
+    }
+    let frame = fs::read_to_string(directory().join("README.md")).unwrap();
+    let (begin, end) = frame.split_once("## When you are done").expect("the README says how a tutorial ends");
+    let tutorial = fs::read_to_string(directory().join(file(test))).unwrap();
+    let steps = [begin, &tutorial, end].map(steps);
+    assert!(steps.iter().all(|steps| !steps.is_empty()));
+    for step in steps.iter().flatten() {
+        take(&mut session, step, &room.path().join("dev.log")).await;
+    }
+}
+
+fn file(test: &str) -> String {
+    test.replace('_', "-") + ".md"
+}
+
+/// A test for each tutorial, of its name.
+macro_rules! tutorials {
+    ($($name:ident: $need:ident,)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            follow(stringify!($name), Need::$need).await;
+        })*
+
+        #[test]
+        fn every_tutorial_is_followed() {
+            let mut known = vec!["README.md".to_owned()];
+            known.extend([$(stringify!($name)),*].map(file));
+            known.sort();
+            let mut found: Vec<_> = fs::read_dir(directory())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            found.sort();
+            assert_eq!(found, known);
+        }
+    };
+}
+
+tutorials! {
+    create_an_inline_function: Nothing,
+    create_a_git_function: PublicRepository,
+    private_repository_with_an_ssh_key: RepositoryWithKey,
+    private_repository_with_a_password: RepositoryWithPassword,
+    expose_a_function: Nothing,
+    bind_a_service_instance: Nothing,
+    functions_from_the_command_line: Nothing,
+    debug_a_function: Debugger,
+    keep_functions_in_git: Nothing,
+    keep_triggers_in_git: Nothing,
+    trigger_a_function_with_an_event: Nothing,
+    subscribe_a_function_to_events: Nothing,
+    set_an_external_registry: Registry,
+    switch_to_an_external_registry: Registry,
+    set_environment_variables: Nothing,
+    mount_secrets: Nothing,
+    scale_a_function: Nothing,
+    run_a_function_on_knative: Nothing,
+    follow_traces: Nothing,
+    install_private_packages: Packages,
+    override_the_runtime_image: Nothing,
+    troubleshoot_functions: Nothing,
+}
+
+#[test]
+fn a_block_of_text_is_what_the_last_command_before_it_prints() {
+    let found = steps("```sh\na\nb\n```\nthis:\n```text\nc\n```\n```yaml\nd: 1\n```\n```sh\ne\n```\n");
+    let found: Vec<_> = found.iter().map(|step| (step.command.as_str(), step.expected.as_deref())).collect();
+    assert_eq!(found, [("a", None), ("b", Some("c\n")), ("e", None)]);
+}
+
+#[test]
+fn only_what_looks_is_run_again() {
+    for command in ["kubectl get pods", "curl -sS http://a/", "kubectl logs -l a=b | tail -1"] {
+        assert!(looks(command), "{command}");
+    }
+    for command in ["kubectl apply -f a", "curl -sS -X POST http://a/", "curl -sS -d b http://a/", "git push"] {
+        assert!(!looks(command), "{command}");
+    }
+}

@@ -1,0 +1,662 @@
+//! Events: from whoever publishes to the Services that Triggers and Subscriptions name, by `mainstay eventing run` as a process.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use devcluster::{Action, Call, Cluster, Options, Serving};
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+use reqwest::Client;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::permissions::grant;
+use mainstay_testkit::dev::{Dev, wait_until};
+use mainstay_testkit::external::External;
+use mainstay_testkit::kubectl::Kubectl;
+use mainstay_testkit::server::TestServer;
+use mainstay_testkit::world::{NAMESPACE, World, free_address};
+
+mod hostile;
+
+const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
+const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
+/// Where the component is installed.
+const HOME: &str = "kyma-system";
+/// Its rights.
+const RIGHTS: &str = "manifests/eventing/rbac.yaml";
+const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster with the definitions, and a process that delivers to the Service `sink`, with the rights of its component.
+struct Events {
+    token: String,
+    world: World,
+    /// Of the embedded cluster.
+    serving: Option<Serving>,
+    data: tempfile::TempDir,
+    sink: Sink,
+    address: SocketAddr,
+    process: Option<Child>,
+    client: Client,
+}
+
+/// What stands for the pods of a Service.
+struct Sink {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+    task: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    calls: Mutex<Vec<Seized>>,
+    /// What is answered to the next calls; then 200.
+    answers: Mutex<Vec<u16>>,
+}
+
+struct Seized {
+    at: Instant,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Sink {
+    fn new() -> Self {
+        Self { address: free_address(), seen: Arc::default(), task: None }
+    }
+
+    async fn start(&mut self) {
+        let listener = tokio::net::TcpListener::bind(self.address).await.unwrap();
+        let app = Router::new().fallback(seize).with_state(Arc::clone(&self.seen));
+        self.task = Some(tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }));
+    }
+
+    /// Ends at once, with whatever it is answering.
+    async fn stop(&mut self) {
+        let task = self.task.take().unwrap();
+        task.abort();
+        let _ = task.await;
+    }
+
+    fn count(&self) -> usize {
+        self.seen.calls.lock().len()
+    }
+
+    /// A header of each call.
+    fn headers(&self, name: &str) -> Vec<String> {
+        let calls = self.seen.calls.lock();
+        let text = |call: &Seized| call.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        calls.iter().map(|call| text(call).unwrap_or_default()).collect()
+    }
+
+    fn bodies(&self) -> Vec<String> {
+        self.seen.calls.lock().iter().map(|call| call.body.clone()).collect()
+    }
+}
+
+async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) -> StatusCode {
+    seen.calls.lock().push(Seized { at: Instant::now(), headers, body });
+    let mut answers = seen.answers.lock();
+    let code = if answers.is_empty() { 200 } else { answers.remove(0) };
+    StatusCode::from_u16(code).unwrap()
+}
+
+impl Events {
+    /// The process and the sink run.
+    async fn running() -> Self {
+        let mut events = Self::stopped().await;
+        events.sink.start().await;
+        events.start().await;
+        events
+    }
+
+    async fn stopped() -> Self {
+        // Fails only if a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let world = if External::is_named() {
+            World::new().await
+        } else {
+            World::of(Cluster::new(Options { rbac: true, ..Options::default() }))
+        };
+        let definitions = serde_yaml::Deserializer::from_str(mainstay_eventing::DEFINITIONS);
+        world.define_only(definitions.map(|one| Value::deserialize(one).unwrap()).collect());
+        let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}});
+        let serving = match &world.server {
+            TestServer::External(external) => {
+                external.grant(&home.to_string());
+                external.grant(&std::fs::read_to_string(RIGHTS).unwrap());
+                None
+            }
+            TestServer::Embedded(cluster) => {
+                world.create("v1", "namespaces", "", home);
+                grant(&world, RIGHTS, &[]);
+                Some(cluster.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap())
+            }
+        };
+        let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let call = Call::new("v1", "serviceaccounts", HOME, "mainstay-eventing", Action::Create(wanted)).on("token");
+        let token = world.try_as("test", call).unwrap()["status"]["token"].as_str().unwrap().to_owned();
+        let client = Client::builder().no_proxy().build().unwrap();
+        let (data, sink) = (tempfile::tempdir().unwrap(), Sink::new());
+        Self { token, world, serving, data, sink, address: free_address(), process: None, client }
+    }
+
+    async fn start(&mut self) {
+        let kubeconfig = self.data.path().join("kubeconfig");
+        let access = match &self.serving {
+            Some(serving) => self.world.server.embedded().kubeconfig(serving.address(), Some(&self.token)),
+            None => External::kubeconfig(&self.token),
+        };
+        std::fs::write(&kubeconfig, access).unwrap();
+        let child = mainstay(self.data.path())
+            .args(["run", "--listen", &self.address.to_string()])
+            .args(["--service", &format!("{NAMESPACE}/sink:80={}", self.sink.address)])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .stderr(Stdio::inherit())
+            .spawn();
+        self.process = Some(child.unwrap());
+        let url = self.url("/readyz");
+        let ready = async || self.client.get(&url).send().await.is_ok_and(|answer| answer.status() == 200);
+        let end = Instant::now() + PATIENCE;
+        while !ready().await {
+            assert!(Instant::now() < end, "it does not accept events");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends it as the kernel does.
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Deliveries that are noted in the journal.
+    fn noted(&self) -> usize {
+        let segments = std::fs::read_dir(self.data.path().join("journal")).unwrap();
+        let bytes = segments.flat_map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect::<Vec<u8>>();
+        String::from_utf8_lossy(&bytes).matches(r#"{"is":"ended""#).count()
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Output {
+        mainstay(self.data.path()).args(arguments).output().unwrap()
+    }
+
+    fn trigger(&self, name: &str, attributes: Value) {
+        let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "sink", "namespace": "other"}});
+        let spec = json!({"broker": "default", "filter": {"attributes": attributes}, "subscriber": subscriber});
+        self.create(KNATIVE, "Trigger", "triggers", name, spec);
+    }
+
+    fn subscription(&self, name: &str, sink: &str) {
+        let value = |property: &str, value: &str| json!({"property": property, "type": "exact", "value": value});
+        let of = value("type", "sap.kyma.custom.my-app.order.received.v1");
+        let filter = json!({"filters": [{"eventSource": value("source", ""), "eventType": of}]});
+        self.create(KYMA, "Subscription", "subscriptions", name, json!({"sink": sink, "filter": filter}));
+    }
+
+    fn create(&self, api: &str, kind: &str, plural: &str, name: &str, spec: Value) {
+        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        let object = json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec});
+        self.world.create(api, plural, NAMESPACE, object);
+    }
+
+    fn status(&self, api: &str, plural: &str, name: &str) -> Value {
+        let object = self.world.server.object(api, plural, NAMESPACE, name);
+        object.map(|object| object["status"].clone()).unwrap_or_default()
+    }
+
+    /// Waits until a Trigger is ready.
+    async fn trigger_is_ready(&self, name: &str) {
+        let is_ready = |_: &World| {
+            let status = self.status(KNATIVE, "triggers", name);
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+        };
+        self.world.until("the Trigger is ready", is_ready).await;
+    }
+
+    /// Waits until a Subscription is ready, or is not.
+    async fn subscription_is(&self, name: &str, ready: bool) -> Value {
+        let is = |_: &World| self.status(KYMA, "subscriptions", name)["ready"] == ready;
+        self.world.until("the Subscription has its status", is).await;
+        self.status(KYMA, "subscriptions", name)["conditions"][0].clone()
+    }
+
+    async fn post(&self, path: &str, content: &str, body: impl Into<reqwest::Body>) -> (u16, String) {
+        let request = self.client.post(self.url(path)).header("content-type", content).body(body);
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    /// Publishes an event in binary mode; the status.
+    async fn publish(&self, id: &str, of: &str, data: &str) -> u16 {
+        publish(&self.client, &self.url("/publish"), id, of, data).await.unwrap()
+    }
+
+    /// Waits until so many calls have come.
+    async fn seen(&self, count: usize) {
+        until(&format!("{count} calls"), || self.sink.count() >= count).await;
+    }
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn publish(client: &Client, url: &str, id: &str, of: &str, data: &str) -> reqwest::Result<u16> {
+    let mut request = client.post(url).header("content-type", "application/json").body(data.to_owned());
+    for (name, value) in [("specversion", "1.0"), ("id", id), ("source", "tests"), ("type", of)] {
+        request = request.header(format!("ce-{name}"), value);
+    }
+    Ok(request.send().await?.status().as_u16())
+}
+
+/// The Service `sink`, as a Subscription names it.
+fn own_sink() -> String {
+    format!("http://sink.{NAMESPACE}.svc.cluster.local")
+}
+
+fn mainstay(data: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    command.arg("eventing").env_clear().env("MAINSTAY_EVENTING_DATA", data);
+    command
+}
+
+fn legacy(version: &str) -> String {
+    let event = json!({
+        "event-type": "user.created", "event-type-version": version, "event-time": "2020-04-02T21:37:00Z",
+        "data": "123456789",
+    });
+    event.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_an_application_reach_the_trigger_that_wants_them() {
+    let events = Events::running().await;
+    events.trigger("mine-the-source", json!({"eventtypeversion": "v1", "source": "mock", "type": "user.created"}));
+    events.trigger_is_ready("mine-the-source").await;
+
+    let (_, other) = events.post("/mock/v1/events", "application/json", legacy("v2")).await;
+    let (status, answer) = events.post("/mock/v1/events", "application/json", legacy("v1")).await;
+    let id = serde_json::from_str::<Value>(&answer).unwrap()["event-id"].as_str().unwrap().to_owned();
+    assert_eq!((status, answer), (200, format!("{{\"event-id\":\"{id}\",\"status\":\"\",\"reason\":\"\"}}\n")));
+    assert!(other.contains("event-id"), "nobody wants the other version: {other}");
+    // The tutorial's words, with the keys of headers in a body.
+    let structured = json!({
+        "ce-specversion": "1.0", "ce-type": "user.created", "ce-source": "elsewhere", "ce-id": "two",
+        "ce-eventtypeversion": "v1", "data": {"a": 1},
+    });
+    let structured = events.post("/mock/events", "application/cloudevents+json", structured.to_string()).await;
+    assert_eq!(structured, (204, String::new()));
+    events.seen(2).await;
+    let mut ids = events.sink.headers("ce-id");
+    ids.sort();
+    let mut expected = [id, "two".to_owned()];
+    expected.sort();
+    assert_eq!(ids, expected);
+    let of = |name: &str| events.sink.headers(name);
+    assert_eq!(of("ce-source"), ["mock", "mock"]);
+    let host = format!("sink.{NAMESPACE}.svc.cluster.local");
+    assert_eq!(of("host"), [host.as_str(), &host]);
+    assert_eq!(of("content-type"), ["application/json"; 2]);
+    assert!(of("ce-knativearrivaltime").iter().all(|time| !time.is_empty()));
+    assert!(events.sink.bodies().contains(&"\"123456789\"".to_owned()));
+
+    let kubectl = Kubectl::of_user(&events.world.server, NAMESPACE, "somebody").await;
+    let listed = kubectl.run(&["get", "triggers"]).await;
+    let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "READY", "REASON", "BROKER", "SUBSCRIBER_URI", "AGE"]);
+    let uri = format!("http://sink.{NAMESPACE}.svc.cluster.local/");
+    assert_eq!(lines[1][..4], ["mine-the-source", "True", "default", uri.as_str()]);
+    let label = kubectl.run(&["get", "triggers", "-l", "eventing.knative.dev/broker=default", "-o", "name"]).await;
+    assert_eq!(label, "trigger.eventing.knative.dev/mine-the-source\n");
+    let wanted = events.client.get(events.url("/mock/v1/events/subscribed")).send().await.unwrap();
+    let expected = json!({"eventsInfo": [{"name": "user.created", "version": "v1"}]});
+    assert_eq!(serde_json::from_str::<Value>(&wanted.text().await.unwrap()).unwrap(), expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_event_is_refused_as_kyma_refuses_it() {
+    let events = Events::running().await;
+    let field = |answer: &(u16, String)| {
+        let body: Value = serde_json::from_str(&answer.1).unwrap();
+        format!("{} {} {}", answer.0, body["message"].as_str().unwrap(), body["details"][0]["field"])
+    };
+    let with = |time: &str| {
+        let mut event: Value = serde_json::from_str(&legacy("v1")).unwrap();
+        event["event-time"] = time.into();
+        event.to_string()
+    };
+    let post = |body: String| events.post("/mock/v1/events", "application/json", body);
+    assert_eq!(field(&post(with("")).await), "400 Missing field \"event-time\"");
+    assert_eq!(field(&post(with("now")).await), "400 Invalid field \"event-time\"");
+    assert_eq!(field(&post("x".repeat(70_000)).await), "413 Request body too large null");
+    let structured = events
+        .post("/publish", "application/cloudevents+json", r#"{"specversion":"1.0","source":"s","type":"t"}"#)
+        .await;
+    assert_eq!(structured, (400, "id: MUST be a non-empty string\n".to_owned()));
+    assert_eq!(events.post("/publish?a", "application/json", "{}").await, (404, String::new()));
+    assert_eq!(events.post("/healthz", "application/json", "{}").await, (405, String::new()));
+    assert_eq!(events.publish("1", "sap.kyma.custom.a.b", "1").await, 400);
+    let kubectl = Kubectl::of_user(&events.world.server, NAMESPACE, "somebody").await;
+    let trigger = |spec: Value| {
+        json!({"apiVersion": KNATIVE, "kind": "Trigger", "metadata": {"name": "wrong"}, "spec": spec}).to_string()
+    };
+    let file = kubectl.file("trigger.json", &trigger(json!({"subscriber": {}})));
+    let refused = kubectl.refused(&["apply", "-f", &file]).await;
+    assert!(refused.contains("expected at least one, got none: spec.subscriber.ref, spec.subscriber.uri"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_gets_the_events_of_its_clean_type() {
+    let events = Events::running().await;
+    events.subscription("sub", &own_sink());
+    events.subscription("elsewhere", "http://sink.other.svc.cluster.local");
+    let condition = events.subscription_is("sub", true).await;
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("Subscription active"), &json!("True")));
+    let refused = events.subscription_is("elsewhere", false).await;
+    assert_eq!(
+        refused["message"],
+        format!("namespace of subscription: {NAMESPACE} and the namespace of subscriber: other are different")
+    );
+    assert_eq!(events.publish("1", TYPE, r#"{"orderCode":"3211213"}"#).await, 204);
+    assert_eq!(events.publish("1", TYPE, r#"{"orderCode":"3211213"}"#).await, 204, "the same again");
+    assert_eq!(events.publish("2", "sap.kyma.custom.my-app.order.received.v1", "2").await, 204);
+    assert_eq!(events.publish("3", "other", "3").await, 204, "nobody wants it");
+    assert_eq!(events.publish("4", TYPE, "4").await, 204);
+    events.seen(3).await;
+    let mut seen: Vec<_> = events.sink.headers("ce-id").into_iter().zip(events.sink.headers("ce-type")).collect();
+    seen.sort();
+    assert_eq!(seen, ["1", "2", "4"].map(|id| (id.to_owned(), TYPE.to_owned())));
+    assert!(events.sink.bodies().contains(&r#"{"orderCode":"3211213"}"#.to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
+    let events = Events::running().await;
+    events.subscription("sub", &own_sink());
+    events.subscription_is("sub", true).await;
+    events.sink.seen.answers.lock().extend([500, 500]);
+    assert_eq!(events.publish("again", TYPE, "1").await, 204);
+    events.seen(3).await;
+    assert_eq!(events.sink.headers("ce-id"), ["again"; 3]);
+    let times: Vec<Instant> = events.sink.seen.calls.lock().iter().map(|call| call.at).collect();
+    let gaps = (times[1] - times[0], times[2] - times[1]);
+    let (second, two) = (Duration::from_millis(890), Duration::from_millis(1790));
+    assert!(gaps.0 >= second && gaps.1 >= two, "{gaps:?}");
+
+    events.sink.seen.answers.lock().push(400);
+    assert_eq!(events.publish("refused", TYPE, "data").await, 204);
+    let letters = || {
+        let output = events.command(&["dead-letters", "--output", "json"]);
+        serde_json::from_slice::<Vec<Value>>(&output.stdout).unwrap()
+    };
+    until("a dead letter is listed", || !letters().is_empty()).await;
+    let all = letters();
+    assert_eq!((all.len(), &all[0]["attributes"]["id"]), (1, &json!("refused")));
+    let subscriber = format!("subscription/{NAMESPACE}/sub");
+    assert_eq!((&all[0]["subscriber"], &all[0]["data"]), (&json!(subscriber), &json!("ZGF0YQ==")));
+    assert_eq!(all[0]["reason"], "the subscriber has answered 400");
+    assert_eq!(events.sink.count(), 4);
+    let is_told = |w: &World| {
+        let all = w.server.objects("v1", "events", Some(NAMESPACE));
+        all.iter().any(|one| one["reason"] == "DeliveryFailed" && one["involvedObject"]["name"] == "sub")
+    };
+    events.world.until("an Event tells it", is_told).await;
+
+    let replayed = events.command(&["replay", &subscriber]);
+    assert_eq!(String::from_utf8(replayed.stdout).unwrap(), format!("1 delivered again to {subscriber}\n"));
+    events.seen(5).await;
+    assert_eq!(events.sink.headers("ce-id")[3..], ["refused", "refused"]);
+    until("nothing is listed", || letters().is_empty()).await;
+    let unknown = events.command(&["replay", "trigger/default/none"]);
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert!(unknown.status.code() == Some(2) && said.contains("there is no trigger/default/none"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trigger_of_the_newer_version_gets_events_beside_an_older_one() {
+    const NEWER: &str = "eventing.knative.dev/v1";
+    let events = Events::running().await;
+    events.trigger("older", json!({"type": "t"}));
+    let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": "sink"}, "uri": "/newer"});
+    let spec = json!({"broker": "default", "filter": {"attributes": {"type": "t"}}, "subscriber": subscriber});
+    events.create(NEWER, "Trigger", "triggers", "newer", spec);
+    for name in ["older", "newer"] {
+        events.trigger_is_ready(name).await;
+    }
+    assert!((200..300).contains(&events.publish("1", "t", "x").await));
+    events.seen(2).await;
+    assert_eq!(events.sink.headers("ce-id"), ["1", "1"]);
+    let uri = events.status(NEWER, "triggers", "newer")["subscriberURI"].clone();
+    assert!(uri.as_str().unwrap().ends_with("svc.cluster.local/newer"), "{uri}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_asked_of_the_api_server_while_nothing_changes_whatever_is_published() {
+    let events = Events::running().await;
+    for name in ["a", "b", "c"] {
+        events.trigger(name, json!({"type": TYPE}));
+        events.subscription(&format!("sub-{name}"), &own_sink());
+    }
+    events.subscription("nowhere", "http://elsewhere.example.org");
+    for name in ["a", "b", "c"] {
+        events.trigger_is_ready(name).await;
+        events.subscription_is(&format!("sub-{name}"), true).await;
+    }
+    events.subscription_is("nowhere", false).await;
+    let counted = events.world.server.embedded().faults();
+    events
+        .world
+        .is_silent_while(counted, async || {
+            for number in 0..20 {
+                assert_eq!(events.publish(&number.to_string(), TYPE, "data").await, 204);
+            }
+            events.seen(20 * 6).await;
+        })
+        .await;
+    assert_eq!(events.sink.count(), 20 * 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
+    let events = Events::running().await;
+    // The first in the order in which they are written.
+    events.world.server.embedded().faults().fail_next(devcluster::fault_injection::Fault {
+        resource: "subscriptions/status".into(),
+        name: "a".into(),
+        code: 403,
+        message: "not today".into(),
+        times: 1_000_000,
+        ..Default::default()
+    });
+    let writes = || {
+        let counts = events.world.server.embedded().faults().counts();
+        let is_status = |resource: &str| resource.starts_with("subscriptions") && resource.ends_with("/status");
+        let of_status = counts.iter().filter(|count| is_status(&count.resource));
+        of_status.map(|count| count.count).sum::<u64>()
+    };
+    events.subscription("a", &own_sink());
+    until("the first is tried", || writes() > 0).await;
+    for name in ["b", "c", "d"] {
+        events.subscription(name, &own_sink());
+        events.subscription_is(name, true).await;
+    }
+    let begin = Instant::now();
+    let before = writes();
+    // Whatever else changes is no reason to try it again.
+    for ready in (0..20).map(|number| number % 2 == 1) {
+        let sink = if ready { own_sink() } else { "nowhere".to_owned() };
+        events.world.edit(KYMA, "subscriptions", "b", json!({"spec": {"sink": sink}}));
+        events.subscription_is("b", ready).await;
+    }
+    let refused = (writes() - before).saturating_sub(20);
+    // 5 s at least between two attempts.
+    let most = begin.elapsed().as_secs() / 5 + 1;
+    assert!(refused <= most, "{refused} attempts within {:?}", begin.elapsed());
+    events.world.server.embedded().faults().clear_faults();
+    events.subscription_is("a", true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_accepted_is_delivered_by_the_next_process() {
+    let mut events = Events::stopped().await;
+    events.start().await;
+    events.subscription("sub", &own_sink());
+    events.subscription_is("sub", true).await;
+    assert_eq!(events.publish("1", TYPE, "kept").await, 204);
+    events.kill();
+    events.sink.start().await;
+    events.start().await;
+    events.seen(1).await;
+    assert_eq!(events.sink.bodies(), ["kept"]);
+    // The next one knows what was delivered, and what was published before.
+    assert_eq!(events.publish("2", TYPE, "more").await, 204);
+    events.seen(2).await;
+    // What is under way when it is killed comes again; so that nothing is.
+    until("both are noted as delivered", || events.noted() == 2).await;
+    events.kill();
+    events.start().await;
+    assert_eq!(events.publish("1", TYPE, "kept").await, 204);
+    assert_eq!(events.publish("3", TYPE, "last").await, 204);
+    events.seen(3).await;
+    assert_eq!(events.sink.bodies(), ["kept", "more", "last"]);
+}
+
+/// Events that are published while nobody takes them, then a subscriber that goes in the middle, and a process that is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_events_survive_a_rolled_subscriber_and_a_killed_process() {
+    const EVENTS: usize = 10_000;
+    const PUBLISHERS: usize = 32;
+    let mut events = Events::stopped().await;
+    events.start().await;
+    events.subscription("sub", &own_sink());
+    events.subscription_is("sub", true).await;
+    let idle = peak(events.process.as_ref().unwrap());
+    let data = "x".repeat(1000);
+    let began = Instant::now();
+    let publishing = (0..PUBLISHERS).map(|publisher| {
+        let (client, url, data) = (events.client.clone(), events.url("/publish"), data.clone());
+        tokio::spawn(async move {
+            for number in (publisher..EVENTS).step_by(PUBLISHERS) {
+                let status = publish(&client, &url, &number.to_string(), TYPE, &data).await;
+                assert_eq!(status.unwrap(), 204, "{number}");
+            }
+        })
+    });
+    for publisher in publishing.collect::<Vec<_>>() {
+        publisher.await.unwrap();
+    }
+    let published = began.elapsed();
+    let first = peak(events.process.as_ref().unwrap());
+    events.sink.start().await;
+    events.seen(EVENTS / 3).await;
+    events.sink.stop().await;
+    events.sink.start().await;
+    events.seen(EVENTS * 2 / 3).await;
+    events.kill();
+    events.start().await;
+    let ids = || {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        events.sink.headers("ce-id").into_iter().for_each(|id| *counts.entry(id).or_default() += 1);
+        counts
+    };
+    until("every event is delivered", || ids().len() == EVENTS).await;
+    let second = peak(events.process.as_ref().unwrap());
+    let twice = ids().values().filter(|count| **count > 1).count();
+    println!(
+        "{EVENTS} events of 1 kB: accepted in {published:?}, delivered twice: {twice}, peak memory: {} MiB before, then {} and {} MiB",
+        idle >> 10,
+        first >> 10,
+        second >> 10
+    );
+    // As many as are under way when the subscriber goes, and when the process does.
+    assert!(twice <= 2 * 10, "{twice} were delivered twice");
+    // Their data is on disk: 10 MB of it.
+    let most = first.max(second);
+    assert!(most < idle + (40 << 10), "{idle}, then {first} and {second} KiB");
+}
+
+/// The most memory that a process has had, in KiB.
+fn peak(process: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+const FUNCTION: &str = r#"
+apiVersion: serverless.kyma-project.io/v1alpha1
+kind: Function
+metadata: {name: my-function, namespace: default}
+spec:
+  runtime: nodejs22
+  minReplicas: 1
+  maxReplicas: 1
+  source: |
+    module.exports = { main: (event) => { console.log("User created: ", event.data); } }
+---
+apiVersion: eventing.knative.dev/v1alpha1
+kind: Trigger
+metadata: {name: my-function-the-source, namespace: default}
+spec:
+  filter: {attributes: {eventtypeversion: v1, source: mock, type: user.created}}
+  subscriber: {ref: {apiVersion: v1, kind: Service, name: my-function, namespace: default}}
+"#;
+
+/// The tutorial, in the embedded cluster.
+#[test]
+fn a_function_of_the_embedded_cluster_logs_an_event_of_an_application() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join("repo")).unwrap();
+    std::fs::write(home.path().join("repo/all.yaml"), FUNCTION).unwrap();
+    let dev = Dev::start(home.path(), &["repo", "--work-tree", "--gateway", "127.0.0.1:0"]);
+    let ready = [
+        "get",
+        "triggers",
+        "my-function-the-source",
+        "--ignore-not-found",
+        "-o",
+        r#"jsonpath={.status.conditions[?(@.type=="Ready")].status}"#,
+    ];
+    wait_until("the Trigger is ready", || dev.try_kubectl(&ready).is_ok_and(|said| said == "True"));
+    let gateway = dev.gateway.strip_prefix("http://").unwrap();
+    let port = gateway.rsplit_once(':').unwrap().1;
+    let output = Command::new("curl")
+        .args(["-sS", "--noproxy", "*", "--connect-to", &format!("gateway.localhost:{port}:{gateway}")])
+        .args(["-H", "Content-Type: application/json", "-d", &legacy("v1")])
+        .arg(format!("http://gateway.localhost:{port}/mock/v1/events"))
+        .output()
+        .expect("curl is needed: https://curl.se/download.html");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with("{\"event-id\":\""), "{said}");
+    let logs = ["logs", "-l", "serverless.kyma-project.io/function-name=my-function"];
+    wait_until("the Function logs it", || {
+        dev.try_kubectl(&logs).is_ok_and(|said| said.lines().any(|line| line == "User created:  123456789"))
+    });
+}

@@ -1,0 +1,69 @@
+//! A registry whose volume is full: `BuildReady` says so and what to do, what serves goes on, and once there is room, the build
+//! succeeds by itself.
+//!
+//! The registry is Docker's own, on a file system as small as it takes, in a mount namespace of its own.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use mainstay_testkit::{
+    functions::inline,
+    image::{Build, outcome},
+    logs,
+    registry::DockerRegistry,
+    world::World,
+};
+
+const VOLUME: u64 = 32 << 20;
+const PAGE: u64 = 4 << 10;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_full_is_named_at_every_step_of_a_push() {
+    let registry = DockerRegistry::on_volume(VOLUME).await;
+    let build = Build::new().registry(&registry.host());
+    let mut left = 0;
+    let pushed = loop {
+        registry.leave(left);
+        // Layers of another attempt must not be there already.
+        build.write("workspace/src/handler.js", &format!("module.exports = {{ main: () => '{left}' }}"));
+        let ended = outcome(&build.request(&format!("{}/ns-fn-{left}:t", registry.host()))).await;
+        if ended.starts_with("sha256:") {
+            break ended;
+        }
+        let says_so = ended.starts_with("Registry, again: ") && ended.contains("its volume is full");
+        assert!(says_so, "with {left} bytes left: {ended}");
+        // The smallest writes are the first ones.
+        left += if left < 16 * PAGE { PAGE } else { 16 * PAGE };
+    };
+    assert!(left > 10 * PAGE, "an image takes more room than {left} bytes");
+    registry.make_room();
+    let again = outcome(&build.request(&format!("{}/ns-fn-{left}:t", registry.host()))).await;
+    assert_eq!(again, format!("{pushed} reused"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_whose_registry_is_full_says_so_serves_on_and_is_built_once_there_is_room() {
+    logs::keep();
+    let registry = DockerRegistry::on_volume(VOLUME).await;
+    let mut world = World::with_processes().await;
+    world.functions.requeue = Duration::from_millis(300);
+    world.patience = Duration::from_secs(30);
+    let place = json!({"registryAddress": registry.host(), "serverAddress": registry.host()});
+    world.edit("v1", "secrets", "serverless-registry-config-default", json!({"stringData": place}));
+    world.start();
+    world.function("hello", inline("0"));
+    world.runs("hello").await;
+    let image = world.function_status("hello")["image"].clone();
+    registry.leave(PAGE);
+    world.edit_function("hello", json!({"spec": {"source": "1"}}));
+    world.says("hello", "BuildReady", "False JobFailed").await;
+    let full = |w: &World| w.said("hello", "BuildReady").contains("its volume is full (it answered 500); make room");
+    world.until_function("the cause and the way out", full).await;
+    world.until_function("a second attempt", |w| w.function_status("hello")["builds"].as_i64() >= Some(2)).await;
+    assert!(world.said("hello", "Running").starts_with("True"), "{}", world.said("hello", "Running"));
+    assert_eq!(world.function_status("hello")["image"], image);
+    registry.make_room();
+    world.runs("hello").await;
+    assert_ne!(world.function_status("hello")["image"], image);
+}

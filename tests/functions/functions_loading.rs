@@ -1,0 +1,90 @@
+//! Versions of Functions that cannot be loaded: each says why, none replaces one that serves.
+
+use serde_json::{Value, json};
+
+use mainstay_testkit::{
+    functions::PODS,
+    world::{NAMESPACE, World},
+};
+
+const SECRET: &str = "correct-horse-battery";
+
+fn spec(runtime: &str, source: &str) -> Value {
+    let secret = json!({"secretKeyRef": {"name": "database", "key": "password"}});
+    json!({
+        "runtime": runtime, "source": source, "minReplicas": 1, "maxReplicas": 1,
+        "env": [{"name": "PAYMENT_SERVICE_KEY", "valueFrom": secret}],
+    })
+}
+
+/// Runtime, a version that answers `one`, one that answers `two`, and versions that cannot be loaded, with the reason.
+type Language = (&'static str, &'static str, &'static str, [(&'static str, &'static str); 3]);
+
+const LANGUAGES: [Language; 2] = [
+    (
+        "nodejs22",
+        "exports.main = () => 'one'",
+        "exports.main = () => 'two'",
+        [
+            ("require('of-nothing')", "the module fails: handler.js:1: Error: Cannot find module 'of-nothing'"),
+            ("throw new Error('wrong: ' + process.env.PAYMENT_SERVICE_KEY)", "handler.js:1: Error: wrong: ***"),
+            ("exports.other = () => 1", "the module exports no function \"main\""),
+        ],
+    ),
+    (
+        "python312",
+        "def main(event, context): return 'one'",
+        "def main(event, context): return 'two'",
+        [
+            ("import of_nothing", "the module fails: handler.py:1: ModuleNotFoundError: No module named 'of_nothing'"),
+            (
+                "import os\nraise ValueError('wrong: ' + os.environ['PAYMENT_SERVICE_KEY'])",
+                "handler.py:2: ValueError: wrong: ***",
+            ),
+            ("x = 1", "the module 'handler' has no function 'main'"),
+        ],
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_that_cannot_be_loaded_says_why_and_the_old_one_serves() {
+    let mut world = World::with_processes().await;
+    world.secret("database", json!({"password": SECRET}));
+    world.start();
+    for (runtime, one, two, broken) in LANGUAGES {
+        world.function(runtime, spec(runtime, one));
+        world.runs(runtime).await;
+        world.answers(runtime, "200 one").await;
+        let image = world.function_status(runtime)["image"].clone();
+        for (source, cause) in broken {
+            world.edit_function(runtime, json!({"spec": {"source": source}}));
+            let told = |w: &World| {
+                let said = w.said(runtime, "Running");
+                said.starts_with("True DeploymentWaiting") && said.contains(cause) && said.contains("previous version")
+            };
+            world.until_function(cause, told).await;
+            assert_eq!(world.call(runtime).await, "200 one", "{source}");
+            assert_eq!(world.function_status(runtime)["image"], image);
+        }
+        world.edit_function(runtime, json!({"spec": {"source": two}}));
+        world.runs(runtime).await;
+        world.answers(runtime, "200 two").await;
+        assert_ne!(world.function_status(runtime)["image"], image);
+    }
+    // The first version of all is as honest.
+    let (runtime, _, two, [(source, cause), ..]) = LANGUAGES[0];
+    world.function("first", spec(runtime, source));
+    let told = |w: &World| {
+        let said = w.said("first", "Running");
+        said.starts_with("Unknown DeploymentWaiting") && said.contains(cause)
+    };
+    world.until_function(cause, told).await;
+    assert_eq!(world.function_status("first")["image"], Value::Null);
+    world.edit_function("first", json!({"spec": {"source": two}}));
+    world.runs("first").await;
+    for (version, resource) in [PODS, ("serverless.kyma-project.io/v1alpha1", "functions"), ("v1", "events")] {
+        for object in world.server.objects(version, resource, Some(NAMESPACE)) {
+            assert!(!object.to_string().contains(SECRET), "{object:#}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Integration tests: Git remotes: transports, credentials, references, submodules and signatures.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
+
+mod abbreviations;
+mod hosting;
+mod pinning;
+mod private_example;
+mod private_https;
+mod private_matrix;
+mod references;
+mod shared_remotes;
+mod source;
+mod ssh;
+mod submodules;
+mod verification;

@@ -1,0 +1,98 @@
+//! What kustomizations become is what `kubectl kustomize` prints, although a build sees a copy of what it reads and nothing
+//! else of the repository.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use mainstay_manifest::render::{Built, Kustomize};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::*;
+use mainstay_testkit::files::files_below;
+
+/// Runs a program in a directory; gives what it prints.
+fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(directory).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}; install it, or run .ci/test, which does"));
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    serde_yaml::Deserializer::from_str(text).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+/// Builds each of these kustomizations as the agent does, and as the tool does in a checkout.
+async fn are_built_as_kubectl_does(origin: &mut Origin, files: &[String]) {
+    origin.commit("kustomizations");
+    let checkout = tempfile::tempdir().unwrap();
+    run(checkout.path(), "git", &["clone", "--quiet", &origin.path().to_string_lossy(), "."]);
+    let mirrors = tempfile::tempdir().unwrap();
+    let mut allowing = settings(mirrors.path());
+    allowing.allow_local = true;
+    let source = Source::new(allowing);
+    let scratch = mirrors.path().join("render");
+    let path: OsString = std::env::var_os("PATH").unwrap();
+    let kustomize = Kustomize::new(Some(&path), scratch.clone());
+    let snapshot = sync(&source, &anonymous(origin.path().to_str().unwrap()), "main").await.unwrap();
+    for file in files {
+        let (directory, _) = file.rsplit_once('/').expect("it is in a directory");
+        let built = kustomize.build("shop", &snapshot, Built::Kustomization(file, None), None).await.unwrap();
+        let ours = built.documents.expect("it is new").unwrap_or_else(|problems| panic!("{directory}: {problems:?}"));
+        let ours = documents(&String::from_utf8(ours).unwrap());
+        let theirs = documents(&run(checkout.path(), "kubectl", &["kustomize", directory]));
+        assert!(!theirs.is_empty(), "{directory}");
+        assert_eq!(ours, theirs, "{directory}");
+    }
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0, "nothing stays behind");
+}
+
+/// What the documentation of kustomize shows, one directory each in `tests/kustomizations`, most of them over one base.
+#[tokio::test]
+async fn what_is_documented_is_built_as_kubectl_does() {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kustomizations");
+    let mut origin = small();
+    for (path, content) in files_below(&own) {
+        origin.file(&format!("examples/{path}"), content);
+    }
+    let built = files_below(&own).into_iter().filter(|(path, _)| path.ends_with("/build/kustomization.yaml"));
+    let mut kustomizations: Vec<_> = built.map(|(path, _)| format!("examples/{path}")).collect();
+    kustomizations.sort_unstable();
+    assert!(kustomizations.len() >= 15, "{kustomizations:?}");
+    are_built_as_kubectl_does(&mut origin, &kustomizations).await;
+}
+
+/// Real manifests that a developer may have beside the repository; a directory that is no kustomization is the resources of
+/// one.
+#[tokio::test]
+async fn real_manifests_are_built_as_kubectl_does() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
+    let mut origin = small();
+    let mut kustomizations = Vec::new();
+    for folder in ["online-boutique", "crds-and-crs", "guestbook", "podinfo"] {
+        if !data.join(folder).is_dir() {
+            println!("{folder} was not there");
+            continue;
+        }
+        let files = files_below(&data.join(folder));
+        let mut names: Vec<_> = files.iter().map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        for (path, content) in files {
+            origin.file(&format!("data/{folder}/{path}"), content);
+        }
+        let file = format!("data/{folder}/kustomization.yaml");
+        if !names.iter().any(|name| name == "kustomization.yaml") {
+            origin.file(&file, format!("resources: {}\n", serde_json::to_string(&names).unwrap()));
+        }
+        kustomizations.push(file);
+        // An overlay reads the same files from outside of its directory, and touches each object.
+        let overlay =
+            format!("resources: [../../data/{folder}]\nnamePrefix: real-\nlabels: [{{pairs: {{team: shop}}}}]\n");
+        let file = format!("overlays/{folder}/kustomization.yml");
+        origin.file(&file, overlay);
+        kustomizations.push(file);
+    }
+    are_built_as_kubectl_does(&mut origin, &kustomizations).await;
+}

@@ -1,0 +1,136 @@
+//! Repositories that attack what renders them: each class of `spec/rendering.md` §7 is a test here, against the product as a user
+//! meets it, named after its class. Each ends in a Problem that names the file, nothing is applied, other GitSyncs go on, and no
+//! message shows what stands in the files.
+//!
+//! | class | here | more of it |
+//! |---|---|---|
+//! | argument injection | `argument_injection` | names of releases and files of values: `source::charts`, `render::chart` |
+//! | symbolic links, submodules, `..`, absolute paths | `symbolic_links`, `submodules`, `paths_out_of_the_repository` | `render::closure`, `manifest::tests` |
+//! | `.git`, names that differ by case | `git_directories_and_names_that_clash` | `hostile_names` |
+//! | remote bases | `remote_bases`, `remote_bases_in_disguise` | `render::kustomization` |
+//! | no network at all | `remote_bases_that_nobody_sees_before` | `render::network` |
+//! | plug-ins, functions, Helm's plug-ins and post-renderers | `plugins_and_functions` | `render::refusal` |
+//! | template bombs, alias bombs, deep nesting | `template_bombs`, `bombs_of_kustomizations` | `source::charts`, `manifest::tests` |
+//! | endless output | `endless_output` | `render::program`, also CPU time, memory and the deadline |
+//! | `lookup`, names of hosts, the environment, files, chance | `lookup_and_chance` | `source::charts`, `charts` |
+//! | files of gigabytes, packed charts | `sparse_gigabytes`, `packed_charts` | `source::hostile`, `render::schema` |
+//! | schemas that are fetched | `schemas` | `render::schema` |
+//! | SOPS | `sops_files` | `sops` (tampered values, MAC, cut short, other keys), `src/sops/tests.rs` |
+//! | substitution that changes the structure | `substitution` | `substitute` (values of Secrets in messages) |
+//! | check/use gap | `changes_behind_the_check` | `overlays`, `service_accounts` |
+//!
+//! The renderer in its own container runs the same program in the same bounds (`renderer`).
+
+mod bombs;
+mod charts;
+mod encrypted;
+mod kustomizations;
+mod names;
+mod values;
+
+use serde_json::{Value, json};
+
+use mainstay_testkit::world::{World, config_map};
+
+/// Stands in files, and in no message.
+const SECRET: &str = "hush-hush";
+
+/// A world with two GitSyncs of one repository: `demo`, which is attacked, and `other`.
+struct Attacked {
+    world: World,
+    rounds: u32,
+}
+
+impl Attacked {
+    async fn new() -> Self {
+        Self::with(json!({})).await
+    }
+
+    /// `spec` is that of `demo`.
+    async fn with(spec: Value) -> Self {
+        let mut world = World::new().await;
+        world.remote.file("app/kept.yaml", config_map("kept", "1")).file("other/other.yaml", config_map("other", "0"));
+        world.remote.commit("one");
+        let mut whole = json!({"baseDir": "/app"});
+        json_patch::merge(&mut whole, &spec);
+        world.sync("demo", whole);
+        world.sync("other", json!({"baseDir": "/other"}));
+        world.start();
+        world.ready("demo").await;
+        world.ready("other").await;
+        Self { world, rounds: 0 }
+    }
+
+    fn said(&self) -> String {
+        self.world.condition("demo", "Ready")
+    }
+
+    /// These files take the place of those of the GitSync; whatever is staged in `app` besides stays.
+    fn stage(&mut self, files: &[(&str, &[u8])]) {
+        for (path, content) in files {
+            self.world.remote.file(path, content);
+        }
+    }
+
+    /// Commits what is staged, which is refused for all these reasons, and takes it away again.
+    async fn is_refused(&mut self, expected: &[&str]) -> String {
+        self.rounds += 1;
+        let round = self.rounds.to_string();
+        self.world.remote.file("other/other.yaml", config_map("other", &round));
+        let commit = self.world.remote.commit("hostile");
+        self.is_refused_at(&commit, expected, &round).await
+    }
+
+    /// The same with a commit that is there already.
+    async fn is_refused_at(&mut self, commit: &str, expected: &[&str], round: &str) -> String {
+        self.world.ask("demo").await;
+        let at = |w: &World| w.status("demo")["attemptedCommit"] == commit;
+        self.world.until_or("it was tried", at, || self.said()).await;
+        let said = self.said();
+        assert!(said.starts_with("False ManifestInvalid: "), "{expected:?}: {said}");
+        for expected in expected {
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+        assert!(!said.contains(SECRET) && said.len() < 20_000, "{said}");
+        // Nothing is applied of it, and the other one goes on with the same commit.
+        self.world.ask("other").await;
+        self.world.ready("other").await;
+        assert_eq!(
+            (self.world.config_maps(), self.world.data("kept")),
+            (vec!["kept".into(), "other".into()], "1".into())
+        );
+        assert_eq!(self.world.data("other"), round);
+        said
+    }
+
+    /// One attack: these files, and then nothing of them.
+    async fn refuses(&mut self, files: &[(&str, &[u8])], expected: &[&str]) -> String {
+        self.stage(files);
+        let said = self.is_refused(expected).await;
+        self.clear();
+        said
+    }
+
+    /// Commits what is staged, which both GitSyncs apply: neither prunes before it knows what the other one wants.
+    async fn applies(&mut self, message: &str) {
+        self.world.remote.commit(message);
+        self.world.ask("demo").await;
+        self.world.ask("other").await;
+        self.world.ready("demo").await;
+        self.world.ready("other").await;
+    }
+
+    /// Takes all but the other GitSync's directory out of the next commit, and what is applied back in.
+    fn clear(&mut self) {
+        self.world.remote.clear().file("app/kept.yaml", config_map("kept", "1"));
+        self.world.remote.file("other/other.yaml", config_map("other", &self.rounds.to_string()));
+    }
+}
+
+/// The file that makes `app` a chart.
+const CHART: (&str, &[u8]) = ("app/Chart.yaml", b"apiVersion: v2\nname: small\nversion: 0.1.0\n");
+
+/// A template of the chart in `app`.
+fn template(value: &str) -> Vec<u8> {
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: made\ndata:\n  key: {value}\n").into_bytes()
+}

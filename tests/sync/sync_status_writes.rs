@@ -1,0 +1,85 @@
+//! How soon a GitSync's status says what is so, and how many writes that costs.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use mainstay_testkit::world::{World, config_map, deployment, open_definition};
+
+const WIDGETS: &str = "mainstay-tests.example.org/v1";
+
+/// Writes of the status so far.
+fn writes(world: &World) -> u64 {
+    let requests = world.requests().into_iter();
+    requests.filter(|(what, _)| what == "patch gitsyncs.mainstay.dev/status").map(|(_, count)| count).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_readiness_failures_and_first_reverts_follow_each_other_without_waiting_for_counters() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1"));
+    world.remote.file("web.yaml", deployment("web", "nginx:1", 1)).commit("one");
+    world.synced(json!({"drift": "Revert"})).await;
+    let start = Instant::now();
+    for (number, name) in ["a", "b"].into_iter().enumerate() {
+        world.edit("v1", "configmaps", name, json!({"data": {"key": "changed"}}));
+        let count = number + 1;
+        world.until("the revert is in the status", |w| w.status("demo")["reverted"] == count).await;
+    }
+    // Without a request: what asks for nothing is told as soon.
+    let second = world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    world.look();
+    world.until("the commit is in the status", |w| w.status("demo")["appliedCommit"] == *second).await;
+    world.remote.file("a.yaml", "kind: [").commit("broken");
+    world.look();
+    world.condition_is("demo", "Ready", "False ManifestInvalid").await;
+    world.remote.file("a.yaml", config_map("a", "3")).commit("repaired");
+    world.look();
+    world.ready("demo").await;
+    // Five changes, each of which used to wait up to 5 s for the one before.
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_an_edit_and_a_first_sync_cost_one_write_each() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    assert_eq!(writes(&world), 1, "objects that are healthy at once: {:?}", world.requests());
+    world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    world.look();
+    world.ready("demo").await;
+    assert_eq!(writes(&world), 2);
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.until("the revert is in the status", |w| w.status("demo")["reverted"] == 1).await;
+    assert_eq!(writes(&world), 3);
+    world.kill().await;
+    world.start();
+    world.ask("demo").await;
+    assert_eq!(writes(&world), 4, "a new agent answers, and Ready stays as it was");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_becomes_healthy_and_unhealthy_all_the_time_costs_a_bounded_number_of_writes() {
+    let mut world = World::new().await;
+    let widget = "apiVersion: mainstay-tests.example.org/v1\nkind: Widget\nmetadata: {name: w}\nspec: {size: 3}\n";
+    world.remote.file("a.yaml", widget).file("b.yaml", open_definition()).commit("one");
+    world.synced(json!({})).await;
+    let health = |world: &World, status: &str| {
+        let ready = json!({"type": "Ready", "status": status, "reason": "Any", "message": ""});
+        world.edit(WIDGETS, "widgets", "w", json!({"status": {"conditions": [ready]}}));
+    };
+    let (before, start) = (writes(&world), Instant::now());
+    for round in 0..60 {
+        health(&world, if round % 2 == 0 { "False" } else { "True" });
+        // The pace at which it changes: slower than changes are gathered.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let (count, allowed) = (writes(&world) - before, 5 + start.elapsed().as_secs() + 1);
+    assert!((2..=allowed).contains(&count), "{count} writes of {allowed}");
+    health(&world, "False");
+    world.condition_is("demo", "Ready", "Unknown Progressing").await;
+    health(&world, "True");
+    world.ready("demo").await;
+}

@@ -1,0 +1,247 @@
+//! A GitSync that is confined to its own namespace, beside one of the platform that may touch everything: it neither delays
+//! nor outranks that one.
+
+use std::time::Duration;
+
+use devcluster::{Action, Call, verbs::delete::DeleteOptions};
+use devcluster::{fault_injection::Fault, verbs::patch::Form};
+use serde_json::{Value, json};
+
+use mainstay_testkit::git_server::{self, GitServer, On};
+use mainstay_testkit::ownership::{LABEL, delete_sync, prune_on_delete, sync_is_gone};
+use mainstay_testkit::remote::NAME;
+use mainstay_testkit::world::{NAMESPACE, World, condition_of, config_map};
+
+/// The tenant's namespace.
+const TEAM: &str = "mainstay-tests-team";
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(600);
+const SYNCS: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
+
+/// Adds the namespace of the tenant, with a GitRepository `repo` at an address.
+fn team(world: &World, url: &str) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}});
+    world.create("v1", "namespaces", "", namespace);
+    let repository = json!({
+        "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "GitRepository",
+        "metadata": {"name": "repo", "namespace": TEAM}, "spec": {"url": url},
+    });
+    world.create("serverless.kyma-project.io/v1alpha1", "gitrepositories", TEAM, repository);
+}
+
+/// Adds a GitSync of the tenant.
+fn tenant(world: &World, spec: Value) {
+    let mut whole = json!({"gitRepository": "repo", "interval": "1h"});
+    json_patch::merge(&mut whole, &spec);
+    let sync = json!({
+        "apiVersion": SYNCS.0, "kind": "GitSync", "metadata": {"name": "tenant", "namespace": TEAM}, "spec": whole,
+    });
+    world.create(SYNCS.0, SYNCS.1, TEAM, sync);
+}
+
+/// `<status> <reason>: <message>` of the tenant's Ready.
+fn tenant_ready(world: &World) -> String {
+    let sync = world.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
+    condition_of(&sync["status"], "Ready")
+}
+
+/// A ConfigMap of the tenant's namespace, as a document.
+fn team_map(name: &str, value: &str) -> String {
+    config_map(name, value).replace("metadata:\n", &format!("metadata:\n  namespace: {TEAM}\n"))
+}
+
+/// `data.key` of a ConfigMap of the tenant's namespace with the label of its owner, or "absent".
+fn team_data(world: &World, name: &str) -> String {
+    world.server.object("v1", "configmaps", TEAM, name).map_or_else(
+        || "absent".to_owned(),
+        |map| {
+            let label = map["metadata"]["labels"][LABEL].as_str().unwrap_or_default().to_owned();
+            format!("{} of {label}", map["data"]["key"].as_str().unwrap_or_default())
+        },
+    )
+}
+
+fn edit_team_map(world: &World, name: &str, value: &str) {
+    let action = Action::Patch(Form::Merge, json!({"data": {"key": value}}));
+    world.try_as("kubectl-edit", Call::new("v1", "configmaps", TEAM, name, action)).unwrap();
+}
+
+/// A world with a platform's GitSync `demo` of `/platform`, which has one object in each namespace.
+async fn platform() -> World {
+    let mut world = World::new().await;
+    let url = world.remote.path().display().to_string();
+    team(&world, &url);
+    world.remote.file("platform/a.yaml", config_map("a", "1")).file("platform/b.yaml", config_map("b", "1"));
+    world.remote.file("platform/role.yaml", team_map("role", "1")).file("platform/stays.yaml", team_map("stays", "1"));
+    world.remote.file("team/own.yaml", config_map("own", "1")).commit("one");
+    world.synced(json!({"baseDir": "/platform"})).await;
+    world
+}
+
+/// What the platform's GitSync no longer wants goes, in both namespaces.
+async fn platform_prunes(world: &mut World) {
+    world.remote.remove("platform/b.yaml").remove("platform/role.yaml");
+    world.commit("demo", "two go").await;
+    world.until("what left is deleted", |w| w.config_maps() == ["a"] && team_data(w, "role") == "absent").await;
+    assert_eq!(world.status("demo")["held"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_that_holds_the_commit_back_stops_no_pruning_of_the_platform() {
+    let mut world = platform().await;
+    let never = json!([{"kind": "Deny", "schedule": "* * * * *", "duration": "1h"}]);
+    tenant(&world, json!({"baseDir": "/team"}));
+    world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+    let closed = Action::Patch(Form::Merge, json!({"spec": {"windows": never}}));
+    world.try_as("kubectl-edit", Call::new(SYNCS.0, SYNCS.1, TEAM, "tenant", closed)).unwrap();
+    let frozen = |w: &World| {
+        let sync = w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").unwrap();
+        sync["status"]["observedGeneration"] == sync["metadata"]["generation"]
+    };
+    world.until("its window is closed", frozen).await;
+    world.remote.file("team/own.yaml", config_map("own", "2"));
+    platform_prunes(&mut world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_whose_repository_never_answers_stops_neither_pruning_nor_the_deletion_of_a_git_sync() {
+    let mut world = World::new().await;
+    let server = GitServer::start(world.remote.root()).await;
+    server.fail(On::Everything, git_server::Fault::Stall);
+    world.deadlines.silence = LONG;
+    world.deadlines.lookup = LONG;
+    team(&world, &server.url(NAME));
+    world.remote.file("platform/a.yaml", config_map("a", "1")).file("platform/b.yaml", config_map("b", "1"));
+    world.remote.file("platform/role.yaml", team_map("role", "1")).commit("one");
+    world.synced(json!({"baseDir": "/platform"})).await;
+    tenant(&world, json!({}));
+    world.until("the tenant is there", |w| w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").is_some()).await;
+    platform_prunes(&mut world).await;
+    prune_on_delete(&world, "demo").await;
+    delete_sync(&world, "demo");
+    sync_is_gone(&world, "demo").await;
+    assert_eq!(world.config_maps(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_outranks_the_platform_neither_at_once_nor_later_nor_after_a_restart() {
+    let mut world = platform().await;
+    world.remote.file("team/limits.yaml", config_map("limits", "tenant")).commit("the tenant is first");
+    tenant(&world, json!({"baseDir": "/team"}));
+    world.until("the tenant has it", |w| team_data(w, "limits") == format!("tenant of {TEAM}.tenant")).await;
+    world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+    let uid = |w: &World| w.server.object("v1", "configmaps", TEAM, "limits").unwrap()["metadata"]["uid"].clone();
+    let first = uid(&world);
+    world.remote.file("platform/limits.yaml", team_map("limits", "platform"));
+    world.commit("demo", "the platform wants it, too").await;
+    let of_platform = "platform of mainstay-tests.demo";
+    assert_eq!((team_data(&world, "limits"), uid(&world)), (of_platform.to_owned(), first.clone()));
+    let told = "False OwnershipConflict";
+    world.until("the tenant is told", |w| tenant_ready(w).starts_with(told)).await;
+    assert!(tenant_ready(&world).contains("mainstay-tests/demo"), "{}", tenant_ready(&world));
+
+    world.remote.file("team/limits.yaml", config_map("limits", "tenant again")).commit("the tenant insists");
+    world.look();
+    world.ready("demo").await;
+    edit_team_map(&world, "limits", "changed");
+    world.until("it is the platform's to put back", |w| team_data(w, "limits") == of_platform).await;
+    world.kill().await;
+    world.start();
+    world.ready("demo").await;
+    world.until("the tenant is told", |w| tenant_ready(w).starts_with(told)).await;
+    edit_team_map(&world, "limits", "changed");
+    world.until("it is the platform's to put back", |w| team_data(w, "limits") == of_platform).await;
+
+    world.remote.remove("platform/limits.yaml");
+    world.commit("demo", "the platform gives it up").await;
+    let of_tenant = format!("tenant again of {TEAM}.tenant");
+    world.until("it goes to the tenant", |w| team_data(w, "limits") == of_tenant).await;
+    assert_eq!(uid(&world), first, "it was never deleted");
+    world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_that_cannot_take_what_the_platform_gives_up_holds_up_no_commit_of_it() {
+    let mut world = platform().await;
+    tenant(&world, json!({"baseDir": "/team"}));
+    world.until("the tenant is ready", |w| tenant_ready(w).starts_with("True")).await;
+    // It has said so before the platform gives it up: it is handed over.
+    world.remote.file("team/role.yaml", config_map("role", "2")).commit("the tenant wants it, too");
+    world.look();
+    world.until("the tenant is told", |w| tenant_ready(w).starts_with("False OwnershipConflict")).await;
+    world.ready("demo").await;
+    // What the tenant wants of it the server refuses, again and again.
+    world.levers().fail_next(Fault {
+        verb: "apply".into(),
+        resource: "configmaps".into(),
+        name: "role".into(),
+        code: 403,
+        times: 1_000_000,
+        ..Fault::default()
+    });
+    world.remote.remove("platform/role.yaml");
+    world.commit("demo", "it moves to the tenant").await;
+    assert_eq!(world.status("demo")["held"], Value::Null);
+    assert!(world.server.object("v1", "configmaps", TEAM, "role").is_some(), "it is not deleted in between");
+    world.remote.file("platform/a.yaml", config_map("a", "2"));
+    world.commit("demo", "the platform goes on").await;
+    world.levers().clear_faults();
+    let action = Action::Delete(DeleteOptions::default());
+    world.try_as("kubectl", Call::new(SYNCS.0, SYNCS.1, TEAM, "tenant", action)).unwrap();
+    world.until("the tenant is gone", |w| w.server.object(SYNCS.0, SYNCS.1, TEAM, "tenant").is_none()).await;
+}
+
+/// The GitSyncs and kinds whose objects were listed or watched, of what was asked since the gate records.
+fn listed(world: &World) -> Vec<String> {
+    let heard = world.gate.heard();
+    let asked = heard.iter().map(|heard| heard.asked.clone());
+    asked.filter(|asked| asked.starts_with("GET ") && asked.contains("mainstay.dev%2Fsync")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_policy_lists_what_that_git_sync_has_and_nothing_of_others() {
+    let mut world = World::new().await;
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {key: \"1\"}\n";
+    world.remote.file("one/a.yaml", config_map("a", "1")).file("two/b.yaml", config_map("b", "1"));
+    world.remote.file("two/s.yaml", secret).commit("one");
+    world.sync("other", json!({"baseDir": "/two"}));
+    world.sync("demo", json!({"baseDir": "/one", "drift": "Ignore"}));
+    world.start();
+    world.ready("demo").await;
+    world.ready("other").await;
+    world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
+    world.ask("demo").await;
+    assert_eq!(world.data("a"), "changed");
+    // By then all kinds are watched.
+    world.edit("v1", "configmaps", "b", json!({"data": {"key": "changed"}}));
+    world.edit("v1", "secrets", "s", json!({"stringData": {"key": "changed"}}));
+    let secret = |w: &World| w.get("v1", "secrets", "s").unwrap()["data"]["key"].clone();
+    world.until("the others' are put back", |w| w.data("b") == "1" && secret(w) == "MQ==").await;
+    world.gate.record();
+    for drift in ["Revert", "Ignore", "Revert"] {
+        world.change("demo", json!({"drift": drift})).await;
+    }
+    world.until("what was passed over is put back", |w| w.data("a") == "1").await;
+    world.edit("v1", "configmaps", "b", json!({"data": {"key": "changed"}}));
+    world.until("the others' is put back, too", |w| w.data("b") == "1").await;
+    let listed = listed(&world);
+    let is_own =
+        |asked: &String| asked.contains("/configmaps") && asked.contains("mainstay.dev%2Fsync%3Dmainstay-tests.demo");
+    assert!(!listed.is_empty() && listed.iter().all(is_own), "{listed:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_depends_on_nothing_in_another_namespace_and_the_platform_on_a_tenant() {
+    let mut world = platform().await;
+    tenant(&world, json!({"baseDir": "/team", "dependsOn": [{"name": "demo", "namespace": NAMESPACE}]}));
+    let refused =
+        "False SpecInvalid: spec.dependsOn[0].namespace: a GitSync of this namespace depends on others of this";
+    world.until("it is refused", |w| tenant_ready(w).starts_with(refused)).await;
+    world.remote.file("after/after.yaml", config_map("after", "1")).commit("for later");
+    world.sync("after", json!({"baseDir": "/after", "dependsOn": [{"name": "tenant", "namespace": TEAM}]}));
+    world.condition_is("after", "Ready", "False DependencyNotReady").await;
+    assert_eq!(world.data("after"), "absent");
+    let own = Action::Patch(Form::Merge, json!({"spec": {"dependsOn": null}}));
+    world.try_as("kubectl-edit", Call::new(SYNCS.0, SYNCS.1, TEAM, "tenant", own)).unwrap();
+    world.ready("after").await;
+}
