@@ -1,9 +1,6 @@
 //! The program as its users run it: in a cleared environment, judged by output and exit code.
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::{path::Path, process::Output};
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -12,7 +9,7 @@ use mainstay_testkit::golden::check_golden;
 
 /// Runs the program with nothing of the environment but a home directory that is empty.
 fn mainstay(arguments: &[&str], home: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mainstay"))
+    mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments)
         .env_clear()
         .env("HOME", home)
@@ -147,7 +144,7 @@ fn bash_completes_commands_and_flags() {
             "source <({program} completion bash); COMP_WORDS=({words}); COMP_CWORD={at}; \
              _mainstay mainstay '{current}' '{before}'; echo \"${{COMPREPLY[@]}}\""
         );
-        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        let output = mainstay_testkit::isolated("bash").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
         String::from_utf8(output.stdout).unwrap()
     };
@@ -200,7 +197,7 @@ triggers:
         kyma apply function --filename $PWD/my-function/config.yaml --output yaml --dry-run > ./${GH_FOLDER}/my-function.yaml
         cat flux/my-function.yaml";
     let script = format!("set -e; kyma() {{ {} \"$@\"; }}\n{script}", env!("CARGO_BIN_EXE_mainstay"));
-    let mut command = Command::new("bash");
+    let mut command = mainstay_testkit::isolated("bash");
     let command = command.args(["-c", &script]).env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin");
     let output = command.current_dir(home.path()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
@@ -259,7 +256,7 @@ fn refuses_an_invalid_duration() {
 fn the_agent_does_not_start_with_unknown_settings() {
     let home = tempfile::tempdir().unwrap();
     let agent = |variables: &[(&str, &str)]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
         command.args(["agent", "--kubeconfig", "/nowhere/at/all"]).env_clear().env("HOME", home.path());
         let output = command.envs(variables.iter().copied()).current_dir(home.path()).output().unwrap();
         assert_eq!(output.status.code(), Some(2));

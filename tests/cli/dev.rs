@@ -1,6 +1,6 @@
 //! `mainstay dev` as a process: what it prints, writes and serves, and how it ends.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use mainstay_testkit::dev::{Dev, copy, git, wait_until};
 
@@ -28,7 +28,7 @@ fn who_cannot_read_the_kubeconfig_is_answered_nothing() {
     let status = |path: &str, with: &[&str]| {
         let url = format!("{server}{path}");
         let common = ["-sSk", "--noproxy", "*", "-o", "/dev/null", "-w", "%{http_code}"];
-        let output = Command::new("curl").args(common).args(with).arg(&url).output();
+        let output = mainstay_testkit::isolated("curl").args(common).args(with).arg(&url).output();
         String::from_utf8(output.expect("curl is needed: https://curl.se/download.html").stdout).unwrap()
     };
     for path in ["/api/v1/secrets", "/version", "/v2/", "/devcluster/counters", "/nothing"] {
@@ -98,7 +98,7 @@ fn a_webhook_triggers_a_lookup_at_once() {
     dev.kubectl(&["apply", "-f", receiver.to_str().unwrap()]);
     dev.kubectl(&["wait", "--for=condition=Ready", "receiver/hook", "--timeout=30s"]);
     let url = dev.kubectl(&["get", "receiver", "hook", "-o", "jsonpath={.status.url}"]);
-    let output = Command::new("curl").args(["-sS", "--noproxy", "*", "-X", "POST", &url]).output();
+    let output = mainstay_testkit::isolated("curl").args(["-sS", "--noproxy", "*", "-X", "POST", &url]).output();
     let output = output.expect("curl is needed: https://curl.se/download.html");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "looking up the remote for GitSync demo\n");
     let table = dev.kubectl(&["get", "receivers"]);
@@ -123,7 +123,7 @@ fn the_manifests_start_the_agent_with_arguments_that_it_has() {
     let deployment: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
     // Arguments are read in order: an unknown one fails before the last is seen.
-    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+    let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(arguments.iter().map(|argument| argument.as_str().unwrap()))
         .arg("--help")
         .output()
@@ -138,7 +138,7 @@ fn pauses_and_resumes_a_live_object() {
     dev.kubectl(&["create", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gitops/namespace.yaml")]);
     dev.kubectl(&["create", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gitops/web/deployment.yaml")]);
     let mainstay = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
             .args(arguments)
             .args(["-n", "shop", "--kubeconfig", &dev.kubeconfig])
             .output()
@@ -181,7 +181,7 @@ fn never_overwrites_a_kubeconfig_of_another_cluster() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("config");
     fs::write(&path, "apiVersion: v1\nkind: Config\n").unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+    let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--kubeconfig", path.to_str().unwrap()])
         .current_dir(home.path())
         .output()
@@ -204,7 +204,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
     assert!(first.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
     assert!(!second.kubectl(&["get", "namespaces", "-o", "name"]).contains("namespace/shop"));
     // Not the first one's kubeconfig either, when somebody names it.
-    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+    let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--kubeconfig", &first.kubeconfig])
         .current_dir(home.path())
         .output()
@@ -220,7 +220,7 @@ fn a_second_run_in_one_directory_says_so_and_leaves_the_first_alone() {
 #[test]
 fn listens_beyond_loopback_only_with_a_token() {
     let home = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+    let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
         .args(["dev", "--cluster-only", "--listen", "0.0.0.0:0"])
         .current_dir(home.path())
         .output()
@@ -270,7 +270,7 @@ fn refuses_a_directory_that_the_commit_does_not_have_before_anything_is_started(
     git(&work, &["commit", "-qm", "shop"]);
     fs::create_dir(work.join("uncommitted")).unwrap();
     for arguments in [&["work", "--base-dir", "nope"][..], &["work/uncommitted"], &["work", "--base-dir", "../.."]] {
-        let output = Command::new(env!("CARGO_BIN_EXE_mainstay"))
+        let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
             .arg("dev")
             .args(arguments)
             .current_dir(home.path())

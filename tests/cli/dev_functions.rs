@@ -56,7 +56,7 @@ fn url(dev: &Dev, name: &str) -> String {
 }
 
 fn get(url: &str) -> String {
-    let answer = std::process::Command::new("curl").args(["-sS", "-m", "10", url]).output();
+    let answer = mainstay_testkit::isolated("curl").args(["-sS", "-m", "10", url]).output();
     let answer = answer.expect("curl is needed: apt-get install curl");
     assert!(answer.status.success(), "{url}: {}", String::from_utf8_lossy(&answer.stderr));
     String::from_utf8(answer.stdout).unwrap()

@@ -1,6 +1,6 @@
 //! `mainstay dev --work-tree`: what is saved is what runs.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use mainstay_testkit::dev::{Dev, copy, git, wait_until};
 
@@ -9,7 +9,7 @@ fn config_map(name: &str, tea: &str) -> String {
 }
 
 fn git_says(directory: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git").args(arguments).current_dir(directory).output().unwrap();
+    let output = mainstay_testkit::isolated("git").args(arguments).current_dir(directory).output().unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap()
 }
@@ -66,8 +66,11 @@ fn a_directory_need_not_be_a_repository_but_must_be_here() {
     assert_eq!(dev.event("commitApplied")["created"], 9);
     drop(dev);
     let refused = |arguments: &[&str]| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_mainstay")).arg("dev").args(arguments).current_dir(home.path()).output();
+        let output = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
+            .arg("dev")
+            .args(arguments)
+            .current_dir(home.path())
+            .output();
         let output = output.unwrap();
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8(output.stderr).unwrap()

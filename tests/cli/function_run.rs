@@ -5,7 +5,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
     path::Path,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdout, Stdio},
     time::{Duration, Instant},
 };
 
@@ -48,12 +48,12 @@ impl Running {
     ) -> Self {
         let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
         let init = ["function", "init", "--runtime", runtime, "-n", "team", "--dir", &path("")];
-        assert!(Command::new(env!("CARGO_BIN_EXE_mainstay")).args(init).output().unwrap().status.success());
+        assert!(mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).args(init).output().unwrap().status.success());
         let name = if runtime.starts_with("node") { "handler.js" } else { "handler.py" };
         fs::write(path(name), handler).unwrap();
         let text = fs::read_to_string(path("config.yaml")).unwrap();
         fs::write(path("config.yaml"), text + config).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
         command.args(["run", "function", "--filename", &path("config.yaml"), "--port", "0"]).args(more);
         command.env(libraries::VARIABLE, place()).env("NOT_FOR_FUNCTIONS", "1");
         // What a directory of ours is called is in the command line of every process that is begun for it.
@@ -98,7 +98,7 @@ impl Running {
 
     /// Ends it as a terminal does, and looks for what is left.
     fn interrupt(mut self, room: &Path) {
-        Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        mainstay_testkit::isolated("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
         assert_eq!(processes_of(room), 0, "no process is left");
     }
@@ -267,7 +267,7 @@ fn what_makes_itself_a_daemon_ends_with_the_command() {
         running.line("both are begun");
     }
     // The command, the Function and its keeper are three. A shell that has ended may have begun what it has begun only just.
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     while processes_of(room.path()) <= 3 {
         assert!(Instant::now() < end, "{} processes", processes_of(room.path()));
         std::thread::sleep(Duration::from_millis(20));
@@ -306,7 +306,7 @@ async fn values_come_from_a_cluster_that_is_named_and_from_no_other() {
     tokio::task::block_in_place(|| {
         assert_eq!(answer(&[]), "Hello undefined", "no cluster is named");
         assert_eq!(answer(&["--kubeconfig", kubeconfig]), "Hello of the cluster");
-        let contexts = Command::new("kubectl").args(["config", "current-context"]).envs(env).output().unwrap();
+        let contexts = mainstay_testkit::isolated("kubectl").args(["config", "current-context"]).envs(env).output().unwrap();
         let context = String::from_utf8(contexts.stdout).unwrap();
         assert_eq!(answer(&["--context", context.trim()]), "Hello of the cluster");
         let given = room.path().join("given");

@@ -1,13 +1,15 @@
 //! `kubectl apply -k manifests`: what it would send, judged by kubectl and by what refers to what.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use mainstay_testkit::dev::copy;
+
 /// All documents that `kubectl kustomize manifests` prints, or that of another directory.
 fn built(directory: &str) -> Vec<Value> {
-    let output = Command::new("kubectl")
+    let output = mainstay_testkit::isolated("kubectl")
         .args(["kustomize", directory])
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
         .output()
@@ -15,6 +17,13 @@ fn built(directory: &str) -> Vec<Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
     serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+/// A directory with a copy of `manifests` in it.
+fn beside_manifests() -> tempfile::TempDir {
+    let room = tempfile::tempdir().unwrap();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests"), &room.path().join("manifests"));
+    room
 }
 
 fn find<'a>(documents: &'a [Value], kind: &str, name: &str) -> &'a Value {
@@ -49,7 +58,7 @@ fn start_the_agent_with_the_environment_that_it_is_given() {
     let documents = built("manifests");
     let container = &find(&documents, "Deployment", "mainstay")["spec"]["template"]["spec"]["containers"][0];
     let home = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     command.env_clear().current_dir(home.path());
     // A directory of the pod that is none here.
     let here = format!("{}/var/", home.path().display());
@@ -197,8 +206,8 @@ fn serve_the_other_version_of_functions_where_it_is_converted() {
     let documents = built("manifests");
     let alone = json!([["v1alpha1", true, true], ["v1alpha2", false, false]]);
     assert_eq!(flags(&documents), (alone.as_array().unwrap().clone(), Value::Null));
-    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
-    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/v1alpha2]\n";
+    let room = beside_manifests();
+    let kustomization = "resources: [manifests]\ncomponents: [manifests/v1alpha2]\n";
     std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
     let documents = built(room.path().to_str().unwrap());
     let (versions, conversion) = flags(&documents);
@@ -216,7 +225,7 @@ fn serve_the_other_version_of_functions_where_it_is_converted() {
 
     // `mainstay install --v1alpha2` prints the same.
     let install = |more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
         let output = command.args(["install", "--git-url=https://h/x"]).args(more).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         serde_yaml::Deserializer::from_str(&text).map(|one| Value::deserialize(one).unwrap()).collect::<Vec<_>>()
@@ -281,7 +290,7 @@ fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_readme() {
     let path = room.path().join("deployment.yaml");
     let documents = built("manifests");
     std::fs::write(&path, find(&documents, "Deployment", "mainstay").to_string()).unwrap();
-    let mut command = Command::new("kubectl");
+    let mut command = mainstay_testkit::isolated("kubectl");
     command.args(["patch", "--local", "-o", "json", "--patch", &patch, "-f"]).arg(&path);
     let output = command.env("HOME", room.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -298,8 +307,8 @@ fn apirules_are_served_where_that_is_chosen() {
     let name = "apirules.gateway.kyma-project.io";
     let is_there = |documents: &[Value]| documents.iter().any(|document| document["metadata"]["name"] == name);
     assert!(!is_there(&built("manifests")));
-    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
-    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/exposure]\n";
+    let room = beside_manifests();
+    let kustomization = "resources: [manifests]\ncomponents: [manifests/exposure]\n";
     std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
     let documents = built(room.path().to_str().unwrap());
     assert!(is_there(&documents));
@@ -310,8 +319,8 @@ fn apirules_are_served_where_that_is_chosen() {
 /// And so is what serves ServiceBindingUsages.
 #[test]
 fn usages_of_bindings_are_served_where_that_is_chosen() {
-    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
-    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/bindings]\n";
+    let room = beside_manifests();
+    let kustomization = "resources: [manifests]\ncomponents: [manifests/bindings]\n";
     std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
     let documents = built(room.path().to_str().unwrap());
     let binding = find(&documents, "ClusterRoleBinding", "mainstay-binds");
@@ -327,8 +336,8 @@ fn events_are_delivered_where_that_is_chosen() {
     let name = "triggers.eventing.knative.dev";
     let is_there = |documents: &[Value]| documents.iter().any(|document| document["metadata"]["name"] == name);
     assert!(!is_there(&built("manifests")));
-    let room = tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/target")).unwrap();
-    let kustomization = "resources: [../../manifests]\ncomponents: [../../manifests/eventing]\n\
+    let room = beside_manifests();
+    let kustomization = "resources: [manifests]\ncomponents: [manifests/eventing]\n\
                          images: [{name: mainstay, newName: registry.example.com/mainstay, newTag: v1}]\n";
     std::fs::write(room.path().join("kustomization.yaml"), kustomization).unwrap();
     let documents = built(room.path().to_str().unwrap());

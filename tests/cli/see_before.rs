@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use devcluster::fault_injection::Fault;
@@ -36,7 +35,7 @@ impl Clone {
     }
 
     fn git(&self, arguments: &[&str]) {
-        let mut command = Command::new("git");
+        let mut command = mainstay_testkit::isolated("git");
         command.args(["-c", "user.name=a", "-c", "user.email=a@example.com"]).args(arguments);
         let output = command.current_dir(self.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -463,7 +462,7 @@ async fn the_rights_of_the_caller_decide() {
 
 /// Exit code and output of the program where there is no cluster.
 fn without_cluster(arguments: &[&str]) -> (i32, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     let output = command.args(arguments).args(["-n", NAMESPACE]).env_clear().output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap(), text(&output.stdout) + &text(&output.stderr))

@@ -1,6 +1,6 @@
 //! `mainstay build fetch` and the script that it writes, with real repositories, npm and pip.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use mainstay_api::build::{FailureReason, FetchReport};
 
@@ -84,7 +84,8 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
     let job = Job::new();
     job.fetch("nodejs22", &released).await;
     assert_eq!(job.read("workspace/src/handler.js"), "released");
-    let tag = Command::new("git").arg("-C").arg(origin.remote.path()).args(["cat-file", "-t", "v1"]).output().unwrap();
+    let tag =
+        mainstay_testkit::isolated("git").arg("-C").arg(origin.remote.path()).args(["cat-file", "-t", "v1"]).output().unwrap();
     assert_eq!(tag.stdout, b"tag\n", "it is an object of its own");
 
     // It moves to a commit with other files: what was recorded is not there any more.
@@ -340,7 +341,7 @@ async fn npm_installs_packages_of_the_source_the_same_each_time() {
     assert_eq!(one.listing("workspace/deps"), two.listing("workspace/deps"));
     assert_eq!(one.read("workspace/dependencies"), two.read("workspace/dependencies"));
 
-    let node = Command::new("node")
+    let node = mainstay_testkit::isolated("node")
         .args(["-p", "require('plain').word"])
         .env("NODE_PATH", one.path("workspace/deps/node_modules"))
         .output()
@@ -461,7 +462,7 @@ async fn pip_installs_local_wheels_the_same_each_time_without_a_network() {
     assert!(!one.read("workspace/deps/lib/python/one-1.0.dist-info/RECORD").contains("direct_url"));
     assert_eq!(one.listing("workspace/deps"), two.listing("workspace/deps"));
 
-    let python = Command::new("python3")
+    let python = mainstay_testkit::isolated("python3")
         .args(["-c", "import one, importlib.metadata as m; print(one.word, m.version('two'))"])
         .env("PYTHONPATH", one.path("workspace/deps/lib/python"))
         .output()

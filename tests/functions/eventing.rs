@@ -283,7 +283,7 @@ fn own_sink() -> String {
 }
 
 fn mainstay(data: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     command.arg("eventing").env_clear().env("MAINSTAY_EVENTING_DATA", data);
     command
 }
@@ -647,7 +647,7 @@ fn a_function_of_the_embedded_cluster_logs_an_event_of_an_application() {
     wait_until("the Trigger is ready", || dev.try_kubectl(&ready).is_ok_and(|said| said == "True"));
     let gateway = dev.gateway.strip_prefix("http://").unwrap();
     let port = gateway.rsplit_once(':').unwrap().1;
-    let output = Command::new("curl")
+    let output = mainstay_testkit::isolated("curl")
         .args(["-sS", "--noproxy", "*", "--connect-to", &format!("gateway.localhost:{port}:{gateway}")])
         .args(["-H", "Content-Type: application/json", "-d", &legacy("v1")])
         .arg(format!("http://gateway.localhost:{port}/mock/v1/events"))

@@ -279,8 +279,8 @@ async fn a_refused_removal_is_retried_with_backoff() {
     world.until_function("it is tried again", |w| asked(w, "apply deployments.apps") > 2).await;
     let said = statuses(&world);
     world.until_function("and again", |w| asked(w, "apply deployments.apps") > 3).await;
-    let passed = began.elapsed().as_secs_f64();
     let tries = asked(&world, "apply deployments.apps");
+    let passed = began.elapsed().as_secs_f64();
     // After 1 s, 2 s, 4 s …, each a tenth less at most.
     let most = 1.0 + (1.0 + passed / 0.9).log2();
     assert!((4.0..=most).contains(&(tries as f64)), "{tries} tries in {passed} s");

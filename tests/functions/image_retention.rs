@@ -9,7 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 use mainstay_function::Retention;
 use mainstay_function::registry::retention::{LivingFunction, Observed, Policy, Report, Rules, Used};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use mainstay_testkit::{
     functions::{DEPLOYMENTS, PODS, inline},
@@ -27,7 +26,7 @@ async fn pulls(image: &str) -> bool {
     let (from, to) = (format!("docker://{image}"), format!("dir:{}", directory.path().join("it").display()));
     let credentials = format!("anyone:{PASSWORD}");
     let options = ["--insecure-policy", "copy", "-q", "--src-tls-verify=false", "--src-creds", &credentials];
-    let mut command = Command::new("skopeo");
+    let mut command = mainstay_testkit::isolated_async("skopeo");
     command.args([&options[..], &[&from, &to]].concat());
     command.output().await.expect("skopeo is installed (apt-get install skopeo)").status.success()
 }
@@ -136,7 +135,7 @@ async fn sweep(registry: &DockerRegistry, id: &str, policy: Option<&str>) -> Opt
         let (command, args) = (texts("command"), texts("args"));
         let program = command.first().cloned().unwrap_or_else(|| env!("CARGO_BIN_EXE_mainstay").to_owned());
         let path_variable = format!("{}:{}", room.path().display(), std::env::var("PATH").unwrap());
-        let mut process = Command::new(program);
+        let mut process = mainstay_testkit::isolated_async(program);
         process.args(command.iter().skip(1)).args(args).env_clear().env("PATH", path_variable);
         for variable in container["env"].as_array().into_iter().flatten() {
             let value = variable["value"].as_str().map_or_else(|| id.to_owned(), placed);
@@ -155,7 +154,8 @@ async fn sweep(registry: &DockerRegistry, id: &str, policy: Option<&str>) -> Opt
 }
 
 async fn which(program: &str) -> PathBuf {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().await.unwrap().stdout;
+    let found =
+        mainstay_testkit::isolated_async("sh").args(["-c", &format!("command -v {program}")]).output().await.unwrap().stdout;
     Path::new(String::from_utf8(found).unwrap().trim()).to_owned()
 }
 

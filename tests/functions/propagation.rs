@@ -77,12 +77,12 @@ impl PropagationWorld for World {
 
     fn edit_in(&self, namespace: &str, name: &str, patch: Value) {
         let call = Call::new("v1", "secrets", namespace, name, Action::Patch(Form::Merge, patch));
-        self.try_as("kubectl-edit", call).unwrap();
+        self.write_as("kubectl-edit", call);
     }
 
     fn delete_in(&self, namespace: &str, name: &str) {
         let call = Call::new("v1", "secrets", namespace, name, Action::Delete(DeleteOptions::default()));
-        self.try_as("kubectl", call).unwrap();
+        self.write_as("kubectl", call);
     }
 
     async fn until_addresses(&self, name: &str, expected: [&str; 2]) {

@@ -323,7 +323,7 @@ async fn program(build: &Build, image: &str) -> (i32, String) {
 }
 
 fn command(build: &Build, image: &str) -> tokio::process::Command {
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let mut command = mainstay_testkit::isolated_async(env!("CARGO_BIN_EXE_mainstay"));
     command
         .args(["build", "push", "--runtime", "nodejs22", "--image", image, "--base", "scratch", "--workspace"])
         .arg(build.path("workspace"))

@@ -15,20 +15,19 @@ const DEFINITION: &str = "functions.serverless.kyma-project.io";
 /// Lets the agent convert Functions, and v1alpha2 be served; or neither, as a test leaves another cluster, which would ask an
 /// agent that is gone.
 pub(crate) fn serve(world: &World, newer: bool) {
-    let mut definition = (*world.server.object(DEFINITIONS.0, DEFINITIONS.1, "", DEFINITION).unwrap()).clone();
-    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
-    for version in versions.iter_mut() {
-        version["served"] = (newer || version["storage"] == true).into();
-    }
     let address = world.admit.as_ref().unwrap().address().unwrap();
     let client = json!({"url": format!("https://{address}/convert")});
-    definition["spec"]["conversion"] = if newer {
+    let conversion = if newer {
         json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client}})
     } else {
         json!({"strategy": "None"})
     };
-    let action = Action::Update(definition);
-    world.try_as("test", Call::new(DEFINITIONS.0, DEFINITIONS.1, "", DEFINITION, action)).unwrap();
+    world.server.rewrite("test", DEFINITIONS, "", DEFINITION, |definition| {
+        for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+            version["served"] = (newer || version["storage"] == true).into();
+        }
+        definition["spec"]["conversion"] = conversion.clone();
+    });
 }
 
 /// A world whose API server has Functions in both versions.

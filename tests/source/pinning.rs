@@ -1,6 +1,6 @@
 //! Host keys that are pinned at first use: when, for whom, and what happens to another key.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ async fn kubectl(world: &World, arguments: &str) {
     let words: Vec<_> = arguments.split(' ').map(|word| word.trim_matches('\'')).collect();
     if External::is_named() {
         assert!(
-            Command::new("kubectl")
+            mainstay_testkit::isolated("kubectl")
                 .args(&words)
                 .env("KUBECONFIG", std::env::var(KUBECONFIG).unwrap())
                 .status()

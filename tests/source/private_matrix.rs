@@ -12,7 +12,7 @@ use mainstay_testkit::{
     golden::check_golden,
     logs,
     remote::NAME,
-    ssh_server::{SshServer, fingerprint, generate, user},
+    ssh_server::{SshServer, USER, fingerprint, generate},
     tls::PrivateCa,
     world::{NAMESPACE, World, config_map, free_address},
 };
@@ -64,7 +64,7 @@ impl Servers {
             put(&format!("ssh-keyscan -p {} {}", server.port(), server.ip()), &format!("ssh-keyscan <{name}>"));
             put(&server.ip().to_string(), &format!("<host of {name}>"));
         }
-        put(&format!("for the user {}:", user()), "for the user <user>:");
+        put(&format!("for the user {USER}:"), "for the user <user>:");
         text
     }
 }

@@ -1,6 +1,6 @@
 //! Remotes with many consumers: none delays another.
 
-use std::{fs::OpenOptions, path::PathBuf, process::Command, time::Duration};
+use std::{fs::OpenOptions, path::PathBuf, time::Duration};
 
 use serde_json::json;
 
@@ -159,7 +159,7 @@ impl Stalled {
         let mut origin = Origin::new();
         origin.file("a.yaml", config_map("stalled", "1")).commit("one");
         let pipe = origin.path().join("packed-refs");
-        let made = Command::new("mkfifo").arg(&pipe).status();
+        let made = mainstay_testkit::isolated("mkfifo").arg(&pipe).status();
         assert!(made.expect("`mkfifo` is installed (apt-get install coreutils)").success());
         Self { origin, pipe }
     }

@@ -6,10 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mainstay_git::{
-    BaseDir, Consumer, ConsumerKind, Credentials, Error, Reference, Remote, RemoteUrl, Secret, Settings, SkippedTrees,
-    Snapshot, Source,
-};
+use mainstay_object::failure::{Class, chain};
+use mainstay_git::{BaseDir, Consumer, ConsumerKind, Credentials, DefaultProxy, Error, Reference, Remote, RemoteUrl, Secret, Settings, SkippedTrees, Snapshot, Source};
 use mainstay_object::failure::{Class, chain};
 use tempfile::TempDir;
 
@@ -86,6 +84,7 @@ impl Bench {
 fn settings(mirrors: &Path) -> Settings {
     let mut settings = Settings::new(mirrors);
     settings.deadlines.silence = Duration::from_secs(20);
+    settings.proxy = DefaultProxy::None;
     settings
 }
 

@@ -186,6 +186,7 @@ impl Judge {
         let mirrors = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(mirrors.path());
         settings.allow_local = true;
+        settings.proxy = mainstay_git::DefaultProxy::None;
         let mut origin = Origin::new();
         origin.file("a.yaml", "a: 1\n").commit("first");
         Self { origin, source: Source::new(settings), _mirrors: mirrors }

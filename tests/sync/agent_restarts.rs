@@ -1,6 +1,6 @@
 //! An agent whose process is killed and started again, as a container is within its pod.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ struct Agent(Child);
 
 impl Agent {
     fn start(directory: &std::path::Path, kubeconfig: &std::path::Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
         command.args(["agent", "--allow-local", "-n", NAMESPACE]).arg("--kubeconfig").arg(kubeconfig);
         command.arg("--data").arg(directory).env_clear().stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().unwrap())

@@ -1,7 +1,7 @@
 //! Servers that misbehave in every way, and every kind of credentials: each attempt fails with a name, and nothing of what
 //! is secret is shown anywhere.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use futures::future::join_all;
@@ -44,7 +44,7 @@ fn lines(key: &str) -> impl Iterator<Item = &str> {
 
 /// A private key of a GitHub App.
 fn app_key() -> String {
-    let made = Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
+    let made = mainstay_testkit::isolated("openssl").args(["genrsa", "-traditional", "2048"]).output();
     String::from_utf8(made.expect("`openssl` is installed (apt-get install openssl)").stdout).unwrap()
 }
 

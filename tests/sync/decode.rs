@@ -1,7 +1,6 @@
 //! Manifests mean to Mainstay what they mean to `kubectl`: both read the same text.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use mainstay_git::{Entry, EntryKind};
@@ -35,11 +34,9 @@ fn decoded_text(text: &str) -> Decoded {
 
 /// The objects that kubectl reads from a file, or what it says against it.
 fn kubectl(path: &Path) -> Result<Vec<Value>, String> {
-    let output = Command::new("kubectl")
+    let output = mainstay_testkit::isolated("kubectl")
         .args(["label", "--local", "--overwrite", "-o", "json", "read-by=kubectl", "-f"])
         .arg(path)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .output()
         .expect("kubectl is needed: https://kubernetes.io/docs/tasks/tools/");
     if !output.status.success() {

@@ -1,8 +1,6 @@
 //! Kustomizations are built by the official tool, see what the commit holds and nothing else, and are built anew only when
 //! that changed.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 use mainstay_testkit::world::{World, config_map};
@@ -30,7 +28,7 @@ async fn world() -> World {
 fn judged(world: &World, directory: &str) -> Vec<(String, Value)> {
     let checkout = tempfile::tempdir().unwrap();
     let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).current_dir(checkout.path()).output().unwrap();
+        let output = mainstay_testkit::isolated(program).args(arguments).current_dir(checkout.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };

@@ -1,6 +1,6 @@
 //! What of a commit is not read: hidden files, files of other tools, and what rules above the directory name.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ async fn a_commit_that_changes_only_the_rules_above_the_directory_changes_what_i
 
 /// Standard output and exit code of `mainstay manifests` in a directory.
 fn manifests(directory: &Path, arguments: &[&str]) -> (String, Option<i32>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     command.arg("manifests").args(arguments).env_clear().env("HOME", directory).current_dir(directory);
     let output = command.output().unwrap();
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
@@ -78,6 +78,6 @@ fn the_command_says_what_becomes_of_each_file() {
     assert_eq!((code, state("apps/a.yaml"), state("apps/b.draft.yaml")), (Some(1), json!("read"), json!("leftOut")));
     assert_eq!((state("apps/db.yaml"), files.len()), (json!("problem"), 6));
     let missing =
-        Command::new(env!("CARGO_BIN_EXE_mainstay")).args(["manifests", "nowhere"]).current_dir(&root).output();
+        mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).args(["manifests", "nowhere"]).current_dir(&root).output();
     assert_eq!(missing.unwrap().status.code(), Some(2));
 }

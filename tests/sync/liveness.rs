@@ -22,16 +22,21 @@ async fn health(world: &World) -> String {
 
 /// Waits until `/healthz` begins so.
 async fn healthy(world: &World, beginning: &str) -> String {
+    health_is(world, beginning, |said| said.starts_with(beginning)).await
+}
+
+/// Waits until `/healthz` is as wanted.
+async fn health_is(world: &World, what: &str, wanted: impl Fn(&str) -> bool) -> String {
     let waiting = async {
         loop {
             let said = health(world).await;
-            if said.starts_with(beginning) {
+            if wanted(&said) {
                 return said;
             }
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("not {beginning:?}"))
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("not {what:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,15 +49,15 @@ async fn stuck_work_is_reported_and_so_is_its_recovery() {
     world.function("hello", inline("1"));
     world.runs("hello").await;
     world.quiet().await;
-    // An agent that has nothing to do may do nothing for as long as it likes; its loops turn.
-    assert_eq!(health(&world).await, "200 ok\n");
+    // An agent that has nothing to do may do nothing for as long as it likes; its loops turn, late on a busy machine.
+    assert_eq!(healthy(&world, "200").await, "200 ok\n");
     let slow =
-        Fault { verb: "apply".into(), resource: "deployments.apps".into(), delay_millis: 5000, ..Fault::default() };
+        Fault { verb: "apply".into(), resource: "deployments.apps".into(), delay_millis: 10_000, ..Fault::default() };
     world.levers().fail_next(slow);
     world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
-    let said = healthy(&world, "503").await;
-    let words = "503 reconciling Functions is stuck: 1 running without progress for ";
-    assert!(said.starts_with(words) && !said.contains(';'), "{said}");
+    // Nothing else is stuck, but for a moment on a busy machine.
+    let alone = "503 reconciling Functions is stuck: 1 running without progress for ";
+    health_is(&world, alone, |said| said.starts_with(alone) && !said.contains(';')).await;
     world.runs("hello").await;
     healthy(&world, "200").await;
 }

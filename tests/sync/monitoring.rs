@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -54,7 +53,7 @@ fn named(expression: &str) -> BTreeSet<String> {
 
 /// Runs promtool, which judges what Prometheus will read.
 fn promtool(arguments: &[&str]) -> (bool, String) {
-    let output = Command::new("promtool").args(arguments).output();
+    let output = mainstay_testkit::isolated("promtool").args(arguments).output();
     let output = output.unwrap_or_else(|e| panic!("promtool: {e} (apt-get install prometheus)"));
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text.into_owned())

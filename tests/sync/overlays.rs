@@ -1,7 +1,5 @@
 //! What a GitSync changes of what its directory holds is what the official tool makes of the same kustomization.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 
 use mainstay_testkit::listener::metrics_are;
@@ -37,7 +35,7 @@ fn with(changes: &Value, more: Value) -> Value {
 fn judged(world: &World, directory: &str, kustomization: &Value) -> Vec<Value> {
     let checkout = tempfile::tempdir().unwrap();
     let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).current_dir(checkout.path()).output().unwrap();
+        let output = mainstay_testkit::isolated(program).args(arguments).current_dir(checkout.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };

@@ -1,7 +1,7 @@
 //! Kustomizations and charts are rendered in a process of its own beside the agent, which may end at any time.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ struct Renderer(Child);
 
 impl Renderer {
     fn start(shared: &Path, path: Option<&str>) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
         command.arg("renderer").arg("--shared").arg(shared).stdin(Stdio::null());
         if let Some(path) = path {
             command.env("PATH", path);

@@ -1,8 +1,6 @@
 //! A repository that holds its own GitSync, its own GitRepository and the installation of its agent, as `mainstay install` prints
 //! it: it works, and no commit ends its own work unasked.
 
-use std::process::Command;
-
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -32,7 +30,7 @@ fn stream(documents: &[Value]) -> String {
 
 /// What `mainstay install` prints for a GitSync `demo` of the repository at this URL.
 fn installation(url: &str, more: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
     command.args(["install", "--git-url", url, "--name", "demo", "--namespace", NAMESPACE, "--interval", "1h"]);
     let output = command.args(more).env_clear().output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

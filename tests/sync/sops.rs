@@ -2,7 +2,7 @@
 //! without a value; and what was encrypted is shown and kept nowhere, nor handed to a tool.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use mainstay_manifest::sops::{Format, Keys, Plain, open};
 use mainstay_object::Step;
@@ -347,10 +347,10 @@ impl Spied {
             found("kubectl").display()
         );
         // By another process: what is open to be written anywhere cannot be run.
-        let mut writer = Command::new("/bin/sh");
+        let mut writer = mainstay_testkit::isolated("/bin/sh");
         writer.args(["-c", "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", &script]);
         assert!(writer.arg(room.path().join("kustomize")).status().unwrap().success());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+        let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
         command.arg("renderer").arg("--shared").arg(shared).stdin(Stdio::null()).env("PATH", room.path());
         Self(command.spawn().unwrap(), room)
     }
@@ -478,7 +478,7 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
         "apps/web/kustomization.yaml, document 1, line 1, column 1: it is encrypted with SOPS, and nothing says how";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
-    let ciphertext = Command::new("grep").args(["-rlF", "ENC[AES256_GCM"]).arg(spied.1.path()).output().unwrap();
+    let ciphertext = mainstay_testkit::isolated("grep").args(["-rlF", "ENC[AES256_GCM"]).arg(spied.1.path()).output().unwrap();
     assert!(String::from_utf8(ciphertext.stdout).unwrap().contains("objects.yaml"), "the tool saw it encrypted");
     nothing_is_on_disk(world.disk(), &words);
 }

@@ -10,7 +10,7 @@ use mainstay_testkit::git_server::{Fault, GitServer, On};
 use mainstay_testkit::listener::metrics_are;
 use mainstay_testkit::logs;
 use mainstay_testkit::remote::NAME;
-use mainstay_testkit::world::{NAMESPACE, World, config_map, free_address, open_definition};
+use mainstay_testkit::world::{World, config_map, free_address, open_definition};
 
 const WIDGETS: &str = "mainstay-tests.example.org/v1";
 /// A value of a Secret that is shown nowhere.
@@ -18,13 +18,7 @@ const CANARY: &str = "heron-teapot-7741";
 
 /// Sets the data of a ConfigMap of the namespace, which is created if it is missing.
 fn set_map(world: &World, name: &str, data: Value) {
-    if world.get("v1", "configmaps", name).is_some() {
-        world.edit("v1", "configmaps", name, json!({"data": data}));
-    } else {
-        let metadata = json!({"name": name, "namespace": NAMESPACE});
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-        world.create("v1", "configmaps", NAMESPACE, map);
-    }
+    world.edit_or_create("configmaps", "ConfigMap", name, json!({"data": data}));
 }
 
 fn from(sources: &[(&str, &str)]) -> Value {

@@ -366,6 +366,18 @@ fn no_test_is_skipped() {
     }
 }
 
+/// Where child processes of tests begin, with an environment of their own.
+const PROCESSES: [&str; 2] = ["src/devcluster/tests/server/process.rs", "src/testkit/src/process.rs"];
+
+/// A process that begins anywhere else reads the home, the configuration and the locale of the machine's user.
+#[test]
+fn processes_of_tests_begin_in_an_environment_of_their_own() {
+    let begins = concat!("Command", "::new(");
+    let found = ["src/devcluster/tests", "src/testkit/src", "tests"].into_iter().flat_map(sources);
+    let found: Vec<_> = found.filter(|path| fs::read_to_string(path).unwrap().contains(begins)).collect();
+    assert_eq!(found, PROCESSES.map(PathBuf::from));
+}
+
 #[test]
 fn ci_runs_the_test_command_of_the_readme() {
     let readme = fs::read_to_string("README.md").unwrap();

@@ -127,7 +127,7 @@ pub use reference::{BaseDir, Reference, ResolvedRef};
 pub use remote::Remote;
 pub use remotes::{Source, Traffic};
 pub use repositories::Repositories;
-pub use settings::{Deadlines, Limits, MAX_THREADS, Settings};
+pub use settings::{Deadlines, DefaultProxy, Limits, MAX_THREADS, Settings};
 pub use shared_host_keys::SharedHostKeys;
 pub use skipped_trees::SkippedTrees;
 pub use snapshot::{Alone, Content, Snapshot};

@@ -136,7 +136,7 @@ impl Source {
         let (lookups, fetches) = (AtomicU64::new(0), AtomicU64::new(0));
         let consumers_known = watch::Sender::new(false);
         let names = Names::new(settings.hosts.clone(), Arc::new(settings.egress.clone()));
-        let http = HttpClients::new(settings.deadlines, names.clone());
+        let http = HttpClients::new(settings.deadlines, names.clone(), settings.proxy);
         let ssh = Ssh::new(settings.deadlines, names.clone());
         let tokens = AppTokens::default();
         let inner = Inner {

@@ -34,10 +34,22 @@ pub struct Settings {
     /// Maximum number of threads that index packs and read objects. A namespace gets at most half of those that are
     /// free.
     pub permits: usize,
+    /// The proxy of HTTP requests to remotes that name none.
+    pub proxy: DefaultProxy,
+}
+
+/// The proxy of HTTP requests to remotes that name none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DefaultProxy {
+    /// That of the environment: `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`.
+    #[default]
+    Environment,
+    /// None, whatever the environment says.
+    None,
 }
 
 impl Settings {
-    /// The default limits and deadlines, with mirrors in `directory`, and no local repositories.
+    /// The default limits and deadlines, with mirrors in `directory`, no local repositories, and the proxy of the environment.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -48,6 +60,7 @@ impl Settings {
             limits: Limits::default(),
             deadlines: Deadlines::default(),
             permits: PERMITS,
+            proxy: DefaultProxy::default(),
         }
     }
 }

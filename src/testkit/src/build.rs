@@ -50,10 +50,8 @@ impl Job {
     }
 
     pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = crate::isolated(program);
         command
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.path("tmp"))
             .env("MAINSTAY_PACKAGE_REGISTRY", self.path("package-registry"))
             .env("MAINSTAY_TERMINATION_LOG", self.path("message"))
@@ -184,7 +182,7 @@ impl Origin {
         let commit = self.remote.head();
         let object = format!("{commit}:{}", base_dir.trim_matches('/'));
         let output =
-            Command::new("git").arg("-C").arg(self.remote.path()).args(["rev-parse", &object]).output().unwrap();
+            crate::isolated("git").arg("-C").arg(self.remote.path()).args(["rev-parse", &object]).output().unwrap();
         let tree = String::from_utf8(output.stdout).unwrap().trim().to_owned();
         let tree = if output.status.success() { tree } else { "1".repeat(40) };
         let url = self.server.url(NAME);
@@ -216,7 +214,7 @@ with zipfile.ZipFile("x.whl", "w") as archive:
     for path, text in [*files.items(), (f"{info}/RECORD", record)]:
         archive.writestr(path, text)
 "#;
-    let made = Command::new("python3").args(["-c", script, name, requires]).current_dir(room.path()).status();
+    let made = crate::isolated("python3").args(["-c", script, name, requires]).current_dir(room.path()).status();
     assert!(made.expect("`python3` is installed (apt-get install python3 python3-pip)").success());
     fs::read(room.path().join("x.whl")).unwrap()
 }

@@ -66,7 +66,7 @@ impl World {
             TestServer::External(external) => external.undefine(name),
             TestServer::Embedded(_) => {
                 let action = Action::Delete(DeleteOptions::default());
-                self.try_as("kubectl", Call::new(DEFINITIONS.0, DEFINITIONS.1, "", name, action)).unwrap();
+                self.write_as("kubectl", Call::new(DEFINITIONS.0, DEFINITIONS.1, "", name, action));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Output, Stdio},
+    process::{Child, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, channel},
     time::{Duration, Instant},
 };
@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 /// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `mainstay dev --output json` in a directory of its own.
 pub struct Dev {
@@ -36,14 +36,11 @@ impl Drop for Dev {
 
 impl Dev {
     pub fn start(home: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(crate::program::executable())
+        let mut child = crate::isolated(crate::program::executable())
             .args(["dev", "--output", "json"])
             .args(arguments)
-            .env_clear()
             .env("HOME", home)
             .env(mainstay_function::runtimes::libraries::VARIABLE, super::libraries::place())
-            // Pods run the programs of this machine.
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .current_dir(home)
             .stdout(Stdio::piped())
             .spawn()
@@ -85,7 +82,7 @@ impl Dev {
 
     /// Runs kubectl; what it prints, or what it complains about.
     pub fn try_kubectl(&self, arguments: &[&str]) -> Result<String, String> {
-        let output = Command::new("kubectl")
+        let output = crate::isolated("kubectl")
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
             .env("HOME", &self.home)
@@ -100,7 +97,7 @@ impl Dev {
 
     /// Runs another command of ours against the cluster.
     pub fn mainstay(&self, arguments: &[&str]) -> Output {
-        Command::new(crate::program::executable())
+        crate::isolated(crate::program::executable())
             .args(arguments)
             .args(["--kubeconfig", &self.kubeconfig])
             .env_clear()
@@ -111,18 +108,17 @@ impl Dev {
     /// Ctrl-C; how it ended.
     pub fn interrupt(mut self) -> ExitStatus {
         let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        assert!(crate::isolated("kill").args(["-INT", &id]).status().unwrap().success());
         self.child.wait().unwrap()
     }
 }
 
 /// Runs git as a person in a directory; it must succeed.
 pub fn git(directory: &Path, arguments: &[&str]) {
-    let status = Command::new("git")
+    let status = crate::isolated("git")
         .args(["-c", "user.name=A Person", "-c", "user.email=person@example.org"])
         .args(arguments)
         .current_dir(directory)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .status()
         .expect("git is needed: https://git-scm.com/downloads");
     assert!(status.success(), "git {arguments:?}");

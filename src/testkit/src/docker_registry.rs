@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 /// User name and password that registries with authentication let in.
 pub const USER: &str = "builder";
@@ -139,9 +139,9 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
     let configuration = std::fs::read_to_string(path("config.yml")).unwrap();
     std::fs::write(path("now.yml"), configuration.replace("ADDRESS", &address.to_string())).unwrap();
     let mut command = match volume {
-        None => Command::new("docker-registry"),
+        None => crate::isolated_async("docker-registry"),
         Some(bytes) => {
-            let mut command = Command::new("unshare");
+            let mut command = crate::isolated_async("unshare");
             command.args(["--map-root-user", "--mount", "sh", "-c", ON_VOLUME, "sh"]);
             command.args([&bytes.to_string(), &path("images"), "docker-registry"]);
             command
@@ -149,8 +149,6 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
     };
     let mut process = command
         .args(["serve", &path("now.yml")])
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -168,7 +166,7 @@ async fn serve(directory: &Path, address: SocketAddr, volume: Option<u64>) -> (C
         }
         panic!("docker-registry ended (a volume of its own needs user namespaces): {said:#?}");
     };
-    let address = tokio::time::timeout(Duration::from_secs(20), listening).await.expect("it listens in time");
+    let address = tokio::time::timeout(Duration::from_secs(60), listening).await.expect("it listens in time");
     // It must not block on a full pipe.
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     (process, address)

@@ -61,5 +61,5 @@ pub fn version(object: &Value) -> String {
 /// Patches an object of the namespace as a manager.
 #[track_caller]
 pub fn patch_as(world: &World, manager: &str, of: (&str, &str, &str), form: Form, patch: Value) -> Value {
-    world.try_as(manager, Call::new(of.0, of.1, NAMESPACE, of.2, Action::Patch(form, patch))).unwrap()
+    world.write_as(manager, Call::new(of.0, of.1, NAMESPACE, of.2, Action::Patch(form, patch)))
 }

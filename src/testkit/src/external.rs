@@ -160,7 +160,8 @@ impl External {
         });
         // One manager for each container, so that the entries of the others stay.
         let apply = Call::new("v1", "configmaps", "kube-system", OUTCOMES, Action::Patch(Form::Apply, map));
-        self.call(&format!("test-{container}"), apply).unwrap();
+        let applied = self.call(&format!("test-{container}"), apply);
+        applied.unwrap_or_else(|status| panic!("apply configmaps kube-system/{OUTCOMES}: {status:?}"));
     }
 
     /// Lets a kind be served in all its versions, as its definition says; one that is there already is replaced if it is
@@ -437,7 +438,8 @@ impl Api {
             "this cluster has {resource} {name} already, and not from us"
         );
         let call = Call::new(&version, resource, &namespace, &name, Action::Patch(Form::Apply, object));
-        self.call("mainstay-tests", call).await.unwrap();
+        let applied = self.call("mainstay-tests", call).await;
+        applied.unwrap_or_else(|status| panic!("apply {resource} {namespace}/{name}: {status:?}"));
     }
 
     /// Makes our definitions, if they are not there, and waits until they are served.

@@ -3,7 +3,7 @@
 use std::{
     net::{TcpListener, TcpStream},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
@@ -26,9 +26,9 @@ impl GitDaemon {
     pub fn start(root: &Path) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         // The program itself, which `git daemon` would run beside it.
-        let output = Command::new("git").arg("--exec-path").output().unwrap();
+        let output = crate::isolated("git").arg("--exec-path").output().unwrap();
         let path = Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("git-daemon");
-        let mut command = Command::new(path);
+        let mut command = crate::isolated(path);
         command.args(["--export-all", "--reuseaddr", "--listen=127.0.0.1", &format!("--port={port}")]);
         command.arg(format!("--base-path={}", root.display())).arg(root);
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();

@@ -344,13 +344,10 @@ async fn backend(
     let text = |name: header::HeaderName| {
         head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
     };
-    let mut command = tokio::process::Command::new("git");
+    let mut command = crate::isolated_async("git");
     command
         .arg("http-backend")
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", root)
-        .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_PROJECT_ROOT", root)
         .env("GIT_HTTP_EXPORT_ALL", "1")
         .env("PATH_INFO", head.uri.path())

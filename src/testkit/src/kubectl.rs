@@ -1,6 +1,6 @@
 //! `kubectl`.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf};
 
 use devcluster::{Cluster as EmbeddedCluster, Serving};
 
@@ -78,7 +78,7 @@ impl Kubectl {
     }
 
     async fn output(&self, arguments: &[&str], editor: &str) -> (bool, String, String) {
-        let mut command = Command::new("kubectl");
+        let mut command = crate::isolated("kubectl");
         if let Some(user) = self.user {
             command.args(["--as", user, "--as-group", "system:masters"]);
         }

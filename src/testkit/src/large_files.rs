@@ -1,7 +1,7 @@
 //! Files in Git LFS: the pointers that git-lfs makes, and a server that speaks what
 //! <https://github.com/git-lfs/git-lfs/blob/main/docs/api/batch.md> says, with what it can do wrong.
 
-use std::{collections::HashMap, convert::Infallible, process::Command};
+use std::{collections::HashMap, convert::Infallible};
 
 use axum::{
     body::Body,
@@ -22,7 +22,7 @@ impl LargeFile {
     pub fn of(content: impl AsRef<[u8]>) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), content).unwrap();
-        let output = Command::new("git").args(["lfs", "pointer", "--file"]).arg(file.path()).output().unwrap();
+        let output = crate::isolated("git").args(["lfs", "pointer", "--file"]).arg(file.path()).output().unwrap();
         assert!(output.status.success(), "git-lfs is needed: apt-get install git-lfs");
         let pointer = String::from_utf8(output.stdout).unwrap();
         let oid = pointer.split("oid sha256:").nth(1).unwrap()[..64].to_owned();

@@ -34,6 +34,7 @@ mod memory_limit;
 pub mod npm_registry;
 pub mod ownership;
 pub mod pod_security;
+pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod quotas;
@@ -47,6 +48,8 @@ pub mod ssh_server;
 pub mod tls;
 pub mod webhooks;
 pub mod world;
+
+pub use process::{isolated, isolated_async};
 
 /// The repository's root.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     net::SocketAddr,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::Duration,
 };
 
@@ -39,7 +39,7 @@ impl LimitedAgent {
         let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         fs::write(directory.path().join("config"), server.kubeconfig(serving.address(), None)).unwrap();
         let listen = free_address();
-        let mut command = Command::new(
+        let mut command = crate::isolated(
             std::env::var_os("MAINSTAY_TEST_AGENT").unwrap_or_else(|| crate::program::executable().into()),
         );
         command.args(["agent", "--allow-local", "-n", NAMESPACE]).arg(format!("--listen={listen}"));

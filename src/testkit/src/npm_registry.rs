@@ -1,6 +1,6 @@
 //! A private registry of npm that has one package.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use axum::{Router, body::Body, extract::Request, http::Response};
 
@@ -9,7 +9,7 @@ pub async fn serve(token: &'static str) -> String {
     let room = tempfile::tempdir().unwrap();
     fs::create_dir(room.path().join("package")).unwrap();
     fs::write(room.path().join("package/package.json"), r#"{"name":"@our/thing","version":"1.2.0"}"#).unwrap();
-    let tar = Command::new("tar").args(["-cz", "package"]).current_dir(room.path()).output().unwrap().stdout;
+    let tar = crate::isolated("tar").args(["-cz", "package"]).current_dir(room.path()).output().unwrap().stdout;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let packument = serde_json::json!({

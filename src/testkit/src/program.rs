@@ -51,7 +51,7 @@ impl Program {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(crate::program::executable());
+        let mut command = crate::isolated(crate::program::executable());
         command.args(arguments).arg("--kubeconfig").arg(self.home.path().join("config")).env_clear();
         command
     }
@@ -70,7 +70,7 @@ impl Program {
         let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_str().unwrap());
         let line =
             std::iter::once(plain.get_program()).chain(plain.get_args()).map(quote).collect::<Vec<_>>().join(" ");
-        let mut command = Command::new("script");
+        let mut command = crate::isolated("script");
         command.args(["-qec", &line, "/dev/null"]).env("SHELL", "/bin/sh").stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -117,7 +117,7 @@ impl Running {
 
     /// Its exit code after Ctrl-C.
     pub async fn interrupt(mut self) -> i32 {
-        Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        crate::isolated("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         let ended = tokio::task::spawn_blocking(move || self.child.wait().unwrap());
         ended.await.unwrap().code().unwrap()
     }

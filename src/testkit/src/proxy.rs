@@ -38,7 +38,7 @@ impl Proxy {
             room.path().display()
         );
         std::fs::write(&config, text).unwrap();
-        let mut command = Command::new("tinyproxy");
+        let mut command = crate::isolated("tinyproxy");
         command.arg("-d").arg("-c").arg(config);
         Self::start(command, format!("http://127.0.0.1:{port}"), port, room)
     }
@@ -46,7 +46,7 @@ impl Proxy {
     /// A SOCKS proxy that lets in whoever has this user name and password.
     pub fn socks(username: &str, password: &str) -> Self {
         let (room, port) = (tempfile::tempdir().unwrap(), port());
-        let mut command = Command::new("microsocks");
+        let mut command = crate::isolated("microsocks");
         command.args(["-i", "127.0.0.1", "-p", &port.to_string(), "-u", username, "-P", password]);
         Self::start(command, format!("socks5://127.0.0.1:{port}"), port, room)
     }

@@ -38,8 +38,9 @@ impl Remote {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut options = git2::RepositoryInitOptions::new();
-        let repository =
-            Repository::init_opts(directory.path().join(NAME), options.bare(true).initial_head("main")).unwrap();
+        // Without the template that the machine's user may have configured.
+        options.bare(true).initial_head("main").external_template(false);
+        let repository = Repository::init_opts(directory.path().join(NAME), &options).unwrap();
         Self { directory, repository, branch: "main".into(), files: BTreeMap::new(), commits: 0 }
     }
 

@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use devcluster::{
     Action, Call, Caller, Cluster as EmbeddedCluster, Simulation, Subscription, history::Event, status::Status,
+    verbs::patch::Form,
 };
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::external::External;
+
+/// Most tries of a write while others write the same object.
+const TRIES: usize = 100;
 
 /// A cluster; clones are the same cluster.
 #[derive(Clone)]
@@ -50,24 +54,54 @@ impl TestServer {
         }
     }
 
-    /// Does something as a field manager.
+    /// Does something as a field manager. Retries a conflict with another write, unless the call names a version.
     pub fn call(&self, who: &Caller, call: Call) -> Result<Value, Status> {
-        match self {
+        retried(call, |call| match self {
             Self::Embedded(server) => server.call(who, call),
             Self::External(external) => external.call(&who.manager, call),
-        }
+        })
     }
 
-    /// Does something as a user who may do everything, and is not the agent.
+    /// The same as a user who may do everything, and is not the agent.
     pub fn call_as(&self, user: &str, manager: &str, call: Call) -> Result<Value, Status> {
-        match self {
+        retried(call, |call| match self {
             Self::Embedded(server) => {
                 let mut who = Caller::new(manager);
                 user.clone_into(&mut who.user.name);
                 server.call(&who, call)
             }
             Self::External(external) => external.call_as(user, manager, call),
+        })
+    }
+
+    /// Does something as a field manager, which must succeed.
+    #[track_caller]
+    pub fn must_call(&self, manager: &str, call: Call) -> Value {
+        let what = described(&call);
+        self.call(&Caller::new(manager), call).unwrap_or_else(|status| panic!("{what}: {}", answered(&status)))
+    }
+
+    /// Reads an object, changes it and replaces it; reads it again when another write came first.
+    #[track_caller]
+    pub fn rewrite(
+        &self,
+        manager: &str,
+        (api_version, resource): (&str, &str),
+        namespace: &str,
+        name: &str,
+        change: impl Fn(&mut Value),
+    ) -> Value {
+        let call = |action| Call::new(api_version, resource, namespace, name, action);
+        for _ in 0..TRIES {
+            let mut object = self.must_call(manager, call(Action::Get));
+            change(&mut object);
+            match self.call(&Caller::new(manager), call(Action::Update(object))) {
+                Ok(written) => return written,
+                Err(status) if is_conflict(&status) => {}
+                Err(status) => panic!("replace {resource} {namespace}/{name}: {}", answered(&status)),
+            }
         }
+        panic!("replace {resource} {namespace}/{name}: {TRIES} conflicts with other writes");
     }
 
     /// An object.
@@ -92,6 +126,49 @@ impl TestServer {
             Self::External(external) => external.objects(api_version, resource, namespace),
         }
     }
+}
+
+/// Whether another write came first.
+fn is_conflict(status: &Status) -> bool {
+    status.code == 409 && status.reason == "Conflict"
+}
+
+/// Sends a call until it meets no conflict. A call that names a version or a field manager's claim is sent once: its
+/// conflict is the answer.
+fn retried(call: Call, send: impl Fn(Call) -> Result<Value, Status>) -> Result<Value, Status> {
+    let names_a_version = match &call.action {
+        Action::Get | Action::Patch(Form::Apply, _) => true,
+        Action::Create(object) | Action::Update(object) | Action::Patch(_, object) => {
+            !object["metadata"]["resourceVersion"].is_null()
+        }
+        Action::Delete(options) => options.uid.is_some() || options.version.is_some(),
+    };
+    let tries = if names_a_version { 1 } else { TRIES };
+    for _ in 1..tries {
+        match send(call.clone()) {
+            Err(status) if is_conflict(&status) => {}
+            answer => return answer,
+        }
+    }
+    send(call)
+}
+
+/// `patch configmaps mainstay-tests/a`
+fn described(call: &Call) -> String {
+    let (verb, name) = match &call.action {
+        Action::Get => ("get", &*call.name),
+        Action::Create(object) => ("create", object["metadata"]["name"].as_str().unwrap_or(&call.name)),
+        Action::Update(_) => ("replace", &*call.name),
+        Action::Patch(..) => ("patch", &*call.name),
+        Action::Delete(_) => ("delete", &*call.name),
+    };
+    let slash = if call.subresource.is_empty() { "" } else { "/" };
+    format!("{verb} {}{slash}{} {}/{name}", call.resource, call.subresource, call.namespace)
+}
+
+/// `409 Conflict: <message>`
+fn answered(status: &Status) -> String {
+    format!("{} {}: {}", status.code, status.reason, status.message)
 }
 
 impl TestServer {

@@ -163,7 +163,7 @@ impl Shell {
         // A pod has these for itself.
         let own = ["--listen", "--receive", "--admit", "--data"];
         arguments.retain(|argument| !own.iter().any(|flag| argument.starts_with(flag)));
-        let mut command = Command::new(crate::program::executable());
+        let mut command = crate::isolated(crate::program::executable());
         command.args(arguments).arg("--kubeconfig").arg(kubeconfig).args(["-n", self.home, "--identity", name]);
         command
             .args(["--receive", "127.0.0.1:0", "--admit", "127.0.0.1:0", "--data"])
@@ -205,8 +205,8 @@ fn bash(room: &Path) -> Command {
     let mut path = OsString::from(program);
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap());
-    let mut command = Command::new("bash");
-    command.env_clear().env("PATH", path).env("HOME", room).current_dir(room);
+    let mut command = crate::isolated("bash");
+    command.env("PATH", path).env("HOME", room).current_dir(room);
     command
 }
 
@@ -266,7 +266,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(id) = self.child.id() {
             // The group: what runs in the background, too.
-            let _ = Command::new("kill").args(["-TERM", "--", &format!("-{id}")]).status();
+            let _ = crate::isolated("kill").args(["-TERM", "--", &format!("-{id}")]).status();
         }
     }
 }

@@ -19,7 +19,7 @@ impl SshKey {
     /// A new key of this type, such as `ed25519` or `rsa`.
     pub fn new(kind: &str) -> Self {
         let room = tempfile::tempdir().unwrap();
-        let mut command = Command::new("ssh-keygen");
+        let mut command = crate::isolated("ssh-keygen");
         command.args(["-q", "-N", "", "-C", "alice@example.com", "-t", kind, "-f"]).arg(room.path().join("key"));
         if kind == "rsa" {
             command.args(["-b", "2048"]);
@@ -39,7 +39,7 @@ impl SshKey {
 
     /// Its fingerprint, `SHA256:…`.
     pub fn fingerprint(&self) -> String {
-        let shown = run(Command::new("ssh-keygen").args(["-l", "-E", "sha256", "-f"]).arg(self.path()), b"");
+        let shown = run(crate::isolated("ssh-keygen").args(["-l", "-E", "sha256", "-f"]).arg(self.path()), b"");
         shown.split(' ').nth(1).unwrap().to_owned()
     }
 
@@ -50,7 +50,7 @@ impl SshKey {
 
     /// Its signature for some purpose.
     pub fn sign_for(&self, namespace: &str, payload: &str) -> String {
-        let mut command = Command::new("ssh-keygen");
+        let mut command = crate::isolated("ssh-keygen");
         command.args(["-q", "-Y", "sign", "-n", namespace, "-f"]).arg(self.path());
         run(&mut command, payload.as_bytes())
     }
@@ -64,7 +64,7 @@ pub struct Gpg {
 impl Drop for Gpg {
     fn drop(&mut self) {
         // The agent that gpg has started.
-        let _ = Command::new("gpgconf").arg("--homedir").arg(self.home.path()).args(["--kill", "all"]).status();
+        let _ = crate::isolated("gpgconf").arg("--homedir").arg(self.home.path()).args(["--kill", "all"]).status();
     }
 }
 
@@ -102,7 +102,7 @@ impl Gpg {
 
     /// Runs gpg without a terminal.
     pub fn run(&self, arguments: &[&str], input: &[u8]) -> String {
-        let mut command = Command::new("gpg");
+        let mut command = crate::isolated("gpg");
         command.arg("--homedir").arg(self.home.path());
         command.args(["--batch", "--no-tty", "--yes", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]);
         run(command.args(arguments), input)

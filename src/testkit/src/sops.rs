@@ -20,7 +20,7 @@ pub struct AgeKey {
 impl AgeKey {
     /// A new one.
     pub fn new() -> Self {
-        let output = Command::new("age-keygen").output().expect("install age (apt-get install age)");
+        let output = crate::isolated("age-keygen").output().expect("install age (apt-get install age)");
         let text = String::from_utf8(output.stdout).unwrap();
         let identity = text.lines().find(|line| line.starts_with("AGE-SECRET-KEY-1")).unwrap().to_owned();
         let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned();
@@ -38,10 +38,10 @@ impl Sops {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        let mut command = crate::isolated(program);
         let home = self.room.path().join("home");
         fs::create_dir_all(home.join("gnupg")).unwrap();
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", &home);
+        command.env("HOME", &home);
         command.env("GNUPGHOME", home.join("gnupg")).env("SOPS_DISABLE_VERSION_CHECK", "1");
         command.current_dir(self.room.path());
         command

@@ -1,12 +1,15 @@
 //! A Git server over SSH on loopback: OpenSSH's own `sshd`, one process for each connection, run as the current user; with
 //! what a server can do wrong on the way there.
+//!
+//! Invariant: users and groups are those of the server's own files, through `nss_wrapper`. The machine's do not count: one of
+//! them may be called `git`, or have another shell.
 
 use std::{
     fs::{self, File},
     net::SocketAddr,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
     sync::Arc,
 };
 
@@ -31,8 +34,6 @@ pub enum Fault {
 #[derive(Default)]
 struct Levers {
     fault: Option<Fault>,
-    /// Whether there is a user `git`, who is the one that runs this test.
-    has_git: bool,
     connections: usize,
     ended: usize,
     bytes_out: usize,
@@ -77,19 +78,25 @@ impl SshServer {
                 ),
             }
         }
-        panic!("all addresses are in use");
+        panic!(
+            "127.77.{unique}.0/24:22: all addresses are in use; does a server of this machine listen on 0.0.0.0:22?"
+        );
     }
 
-    /// From now on there is a user `git`, for this server alone.
+    /// From now on there is a user `git`.
     pub fn add_git(&self) {
-        let passwd = fs::read_to_string("/etc/passwd").unwrap();
-        let id = |option: &str| {
-            let output = Command::new("id").arg(option).output().unwrap();
-            String::from_utf8(output.stdout).unwrap().trim().to_owned()
-        };
-        let git = format!("git:x:{}:{}::{}:/bin/sh\n", id("-u"), id("-g"), self.root.display());
-        fs::write(self.path("passwd"), passwd + &git).unwrap();
-        self.shared.levers.lock().has_git = true;
+        self.write_users(&[USER, "git"]);
+    }
+
+    /// Writes the users that `sshd` knows. Those who log in are other names of the one that runs this test.
+    fn write_users(&self, names: &[&str]) {
+        let room = fs::metadata(self.shared.room.path()).unwrap();
+        let mut users = "root:x:0:0::/:/bin/sh\nsshd:x:65534:65534::/run/sshd:/bin/false\n".to_owned();
+        for name in names {
+            users += &format!("{name}:x:{}:{}::{}:/bin/sh\n", room.uid(), room.gid(), self.root.display());
+        }
+        fs::write(self.path("passwd"), users).unwrap();
+        fs::write(self.path("group"), format!("root:x:0:\nsshd:x:65534:\n{USER}:x:{}:\n", room.gid())).unwrap();
     }
 
     /// The address of loopback that it listens on.
@@ -102,6 +109,7 @@ impl SshServer {
     }
 
     fn serve(root: &Path, listener: TcpListener) -> Self {
+        check_nss_wrapper();
         // Run by root, sshd insists on it.
         let _ = fs::create_dir_all("/run/sshd");
         let address = listener.local_addr().unwrap();
@@ -118,6 +126,7 @@ impl SshServer {
             }
         });
         let server = Self { address, root: root.to_owned(), shared, serving };
+        server.write_users(&[USER]);
         server.rotate(&["ed25519", "ecdsa", "rsa"]);
         server.configure("AcceptEnv GIT_PROTOCOL");
         server
@@ -135,9 +144,9 @@ impl SshServer {
     fn configure(&self, more: &str) {
         self.restart();
         let room = self.shared.room.path().display();
-        // What the shell of this user reads when it starts is not of interest here, and may take its time.
+        // A home without configuration of Git or of the shell.
         let config = format!(
-            "SetEnv HOME={room}\nUsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
+            "SetEnv HOME={room} GIT_CONFIG_NOSYSTEM=1\nUsePAM no\nStrictModes no\nAuthorizedKeysFile {room}/authorized_keys\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n{more}\n"
         );
         fs::write(self.path("config"), config).unwrap();
@@ -165,7 +174,7 @@ impl SshServer {
     /// `ssh-keygen`.
     pub fn certify(&self, ca: &Path, options: &[&str]) {
         let key = self.path("host_ed25519.pub");
-        let mut command = Command::new("ssh-keygen");
+        let mut command = crate::isolated("ssh-keygen");
         command.arg("-q").arg("-s").arg(ca).args(["-I", "host"]).args(options).arg(&key);
         assert!(command.stdin(Stdio::null()).status().unwrap().success());
         let certificate = self.path("host_ed25519-cert.pub");
@@ -236,13 +245,13 @@ impl SshServer {
 
     /// `ssh://<user>@127.0.0.1:<port>/<directory>/<name>`
     pub fn url(&self, name: &str) -> String {
-        format!("ssh://{}@{}{}/{name}", user(), self.address, self.root.display())
+        format!("ssh://{USER}@{}{}/{name}", self.address, self.root.display())
     }
 
     /// `<user>@127.….…:<name>`
     pub fn scp(&self, name: &str) -> String {
         assert_eq!(self.address.port(), 22);
-        format!("{}@{}:{name}", user(), self.address.ip())
+        format!("{USER}@{}:{name}", self.address.ip())
     }
 
     /// The port that it listens on.
@@ -277,15 +286,22 @@ impl SshServer {
     }
 }
 
-/// The user that runs this test.
-pub fn user() -> String {
-    let output = Command::new("id").arg("-un").output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+/// The name under which the one that runs this test logs in.
+pub const USER: &str = "tester";
+
+/// Debian's package libnss-wrapper.
+const NSS_WRAPPER: &str = "libnss_wrapper.so";
+
+/// Fails where the library is missing: the linker would only warn, and `sshd` would know the machine's users.
+fn check_nss_wrapper() {
+    let said = crate::isolated("sh").args(["-c", ":"]).env("LD_PRELOAD", NSS_WRAPPER).output().unwrap().stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.is_empty(), "`nss_wrapper` is installed (apt-get install libnss-wrapper): {said}");
 }
 
 /// Makes a key pair with `ssh-keygen`; the files are `path` and `path` with `.pub`.
 pub fn generate(path: &Path, kind: &str, more: &[&str]) {
-    let mut command = Command::new("ssh-keygen");
+    let mut command = crate::isolated("ssh-keygen");
     command.args(["-q", "-t", kind, "-C", "test", "-f"]).arg(path).args(more);
     if !more.contains(&"-N") {
         command.args(["-N", ""]);
@@ -296,7 +312,7 @@ pub fn generate(path: &Path, kind: &str, more: &[&str]) {
 
 /// The fingerprint of a public key in a file, as `ssh-keygen -l` prints it.
 pub fn fingerprint(path: &Path) -> String {
-    let output = Command::new("ssh-keygen").arg("-lf").arg(path).output().unwrap();
+    let output = crate::isolated("ssh-keygen").arg("-lf").arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut words = text.split_whitespace();
     let (fingerprint, kind) = (words.nth(1).unwrap(), words.next_back().unwrap());
@@ -327,7 +343,7 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
     let Ok((mine, theirs)) = tokio::net::UnixStream::pair() else { return };
     let theirs: OwnedFd = theirs.into_std().unwrap().into();
     let room = shared.room.path();
-    let mut command = tokio::process::Command::new("/usr/sbin/sshd");
+    let mut command = crate::isolated_async("/usr/sbin/sshd");
     command.arg("-i").arg("-e").arg("-f").arg(room.join("config"));
     for kind in ["ed25519", "ecdsa", "rsa"] {
         let path = room.join(format!("host_{kind}"));
@@ -335,11 +351,8 @@ async fn serve(shared: &Shared, mut stream: TcpStream) {
             command.arg("-h").arg(path);
         }
     }
-    if shared.levers.lock().has_git {
-        // Debian's package libnss-wrapper.
-        command.env("LD_PRELOAD", "libnss_wrapper.so").env("NSS_WRAPPER_PASSWD", room.join("passwd"));
-        command.env("NSS_WRAPPER_GROUP", "/etc/group");
-    }
+    command.env("LD_PRELOAD", NSS_WRAPPER);
+    command.env("NSS_WRAPPER_PASSWD", room.join("passwd")).env("NSS_WRAPPER_GROUP", room.join("group"));
     set_blocking(&theirs);
     let log = File::options().append(true).create(true).open(room.join("log")).unwrap();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs).stderr(log).kill_on_drop(true);

@@ -246,6 +246,7 @@ impl World {
         let cluster = Cluster::from_clients(client(), client());
         let mut source = mainstay_git::Settings::new(self.mirrors.path().join(identity));
         source.allow_local = true;
+        source.proxy = source::DefaultProxy::None;
         source.deadlines = self.deadlines;
         source.limits = self.limits;
         source.hosts.clone_from(&self.hosts);
@@ -345,37 +346,57 @@ impl World {
         self.server.call(&Caller::new(manager), call)
     }
 
+    /// Does something in the cluster as a field manager, which must succeed.
+    #[track_caller]
+    pub fn write_as(&self, manager: &str, call: Call) -> Value {
+        self.server.must_call(manager, call)
+    }
+
     /// Creates an object as `test`.
     #[track_caller]
     pub fn create(&self, api_version: &str, resource: &str, namespace: &str, object: Value) -> Value {
-        self.try_as("test", Call::new(api_version, resource, namespace, "", Action::Create(object))).unwrap()
+        self.write_as("test", Call::new(api_version, resource, namespace, "", Action::Create(object)))
     }
 
     /// Merge-patches an object of the namespace as a person with `kubectl edit` does.
     #[track_caller]
     pub fn edit(&self, api_version: &str, resource: &str, name: &str, patch: Value) -> Value {
         let action = Action::Patch(Form::Merge, patch);
-        self.try_as("kubectl-edit", Call::new(api_version, resource, NAMESPACE, name, action)).unwrap()
+        self.write_as("kubectl-edit", Call::new(api_version, resource, NAMESPACE, name, action))
+    }
+
+    /// Merge-patches an object of the namespace, or creates it from the patch if it is missing.
+    #[track_caller]
+    pub fn edit_or_create(&self, resource: &str, kind: &str, name: &str, patch: Value) {
+        let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
+        json_patch::merge(&mut object, &patch);
+        let call = |name, action| Call::new("v1", resource, NAMESPACE, name, action);
+        // Others may create or delete it between the two requests.
+        loop {
+            match self.try_as("kubectl-edit", call(name, Action::Patch(Form::Merge, patch.clone()))) {
+                Ok(_) => return,
+                Err(status) if status.code == 404 => {}
+                Err(status) => panic!("patch {resource} {NAMESPACE}/{name}: {status:?}"),
+            }
+            match self.try_as("test", call("", Action::Create(object.clone()))) {
+                Ok(_) => return,
+                Err(status) if status.reason == "AlreadyExists" => {}
+                Err(status) => panic!("create {resource} {NAMESPACE}/{name}: {status:?}"),
+            }
+        }
     }
 
     /// Sets these keys of a Secret of the namespace, which is created if it is missing.
+    #[track_caller]
     pub fn set_secret(&self, name: &str, data: Value) {
-        let data = json!({"stringData": data});
-        if self.get("v1", "secrets", name).is_some() {
-            self.edit("v1", "secrets", name, data);
-        } else {
-            let metadata = json!({"name": name, "namespace": NAMESPACE});
-            let mut secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
-            secret["stringData"] = data["stringData"].clone();
-            self.create("v1", "secrets", NAMESPACE, secret);
-        }
+        self.edit_or_create("secrets", "Secret", name, json!({"stringData": data}));
     }
 
     /// Deletes an object of the namespace.
     #[track_caller]
     pub fn delete(&self, api_version: &str, resource: &str, name: &str) {
         let action = Action::Delete(DeleteOptions::default());
-        self.try_as("kubectl", Call::new(api_version, resource, NAMESPACE, name, action)).unwrap();
+        self.write_as("kubectl", Call::new(api_version, resource, NAMESPACE, name, action));
     }
 
     /// An object of the namespace.

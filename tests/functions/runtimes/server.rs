@@ -14,7 +14,7 @@ use std::{
 use mainstay_function::runtimes::{self, Language, libraries};
 use parking_lot::{Condvar, Mutex};
 
-use mainstay_testkit::libraries::place;
+use mainstay_testkit::{libraries::place, process::home};
 
 /// How long anything may take that has to happen.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ impl Server {
         for (path, contents) in files {
             write(dir.path(), path, contents.as_bytes());
         }
-        let mut command = Command::new(program);
+        let mut command = mainstay_testkit::isolated(program);
         command.arg(dir.path().join(files[0].0)).envs(env.iter().copied());
         Self::spawn(command, dir).unwrap_or_else(|error| panic!("{program}: {error}")).listening()
     }
@@ -124,14 +124,15 @@ impl Server {
         }
         let [program, flags @ .., script] = runtime.entrypoint() else { panic!("a program and a script") };
         let script = script.strip_prefix(runtimes::SERVER_DIR).unwrap().trim_start_matches('/');
-        let mut command = Command::new(program);
+        let mut command = mainstay_testkit::isolated(program);
         command
             .args(flags)
             .arg(server_dir.join(script))
             .current_dir(&code_dir)
             .env_clear()
             .envs(runtime.pod_env())
-            .envs(["PATH", "HOME"].iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", home())
             .env(runtimes::CODE_DIR_ENV, &code_dir)
             .env("FUNC_HOST", "127.0.0.1")
             .env("FUNC_PORT", "0")
@@ -186,7 +187,7 @@ impl Server {
 
     /// Sends the signal that a kubelet sends first.
     pub(crate) fn terminate(&self) {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        let sent = mainstay_testkit::isolated("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 

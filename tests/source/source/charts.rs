@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -89,7 +88,7 @@ fn normalised(mut object: Value) -> Option<(String, String)> {
 fn judged(origin: &Origin, chart: &str, more: &[&str]) -> BTreeMap<String, String> {
     let checkout = tempfile::tempdir().unwrap();
     let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).current_dir(checkout.path()).output();
+        let output = mainstay_testkit::isolated(program).args(arguments).current_dir(checkout.path()).output();
         let output =
             output.unwrap_or_else(|error| panic!("{program}: {error}; install it, or run .ci/test, which does"));
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

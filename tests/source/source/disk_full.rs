@@ -1,7 +1,5 @@
 //! A volume without room, which is a small file system in a mount namespace of its own.
 
-use std::process::Command;
-
 use super::*;
 
 /// Set in the process whose mirrors are on a small file system.
@@ -15,7 +13,7 @@ fn a_full_volume_is_a_named_error_that_damages_nothing_and_heals() {
         return runtime.block_on(on_small_disk(Path::new(&directory)));
     }
     let directory = tempfile::tempdir().unwrap();
-    let output = Command::new("unshare")
+    let output = mainstay_testkit::isolated("unshare")
         .args(["--map-root-user", "--mount", "sh", "-ec"])
         .arg("mount -t tmpfs -o size=3m none \"$0\"; exec \"$@\"")
         .arg(directory.path())
@@ -64,6 +62,6 @@ async fn on_small_disk(directory: &Path) {
 }
 
 fn remount(directory: &Path, size: &str) {
-    let status = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(directory).status();
+    let status = mainstay_testkit::isolated("mount").args(["-o", &format!("remount,size={size}")]).arg(directory).status();
     assert!(status.unwrap().success());
 }

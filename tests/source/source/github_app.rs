@@ -27,7 +27,7 @@ type Shared = Arc<Mutex<Api>>;
 
 /// The App's private key as PEM, and its public half.
 fn key() -> (String, Vec<u8>) {
-    let made = std::process::Command::new("openssl").args(["genrsa", "-traditional", "2048"]).output();
+    let made = mainstay_testkit::isolated("openssl").args(["genrsa", "-traditional", "2048"]).output();
     let pem = String::from_utf8(made.expect("`openssl` is installed").stdout).unwrap();
     let der = pem.lines().filter(|line| !line.starts_with("-----")).collect::<String>();
     let pair = RsaKeyPair::from_der(&BASE64_STANDARD.decode(der).unwrap()).unwrap();

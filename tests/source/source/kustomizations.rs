@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use mainstay_manifest::render::{Built, Kustomize};
 use serde::Deserialize as _;
@@ -14,7 +13,7 @@ use mainstay_testkit::files::files_below;
 
 /// Runs a program in a directory; gives what it prints.
 fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).current_dir(directory).output();
+    let output = mainstay_testkit::isolated(program).args(arguments).current_dir(directory).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}; install it, or run .ci/test, which does"));
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()

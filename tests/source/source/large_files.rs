@@ -429,7 +429,7 @@ async fn the_ssh_server_of_a_repository_says_where_the_files_are() {
 
 /// Runs git with git-lfs in a home of its own.
 async fn git(home: &Path, directory: &Path, arguments: &[&str]) {
-    let mut command = tokio::process::Command::new("git");
+    let mut command = mainstay_testkit::isolated_async("git");
     command.args(["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]);
     command.args(arguments).current_dir(directory).env("HOME", home).env("GIT_CONFIG_GLOBAL", home.join("config"));
     let output = command.output().await.unwrap();

@@ -40,9 +40,9 @@ async fn local_repositories_are_read_where_that_is_allowed_and_watched() {
 async fn commits_of_git_in_a_work_tree_are_detected() {
     let directory = tempfile::tempdir().unwrap();
     let git = |arguments: &[&str], at: &Path| {
-        let mut command = std::process::Command::new("git");
+        let mut command = mainstay_testkit::isolated("git");
         command.args(["-c", "user.name=x", "-c", "user.email=x@example.org"]).args(arguments).current_dir(at);
-        let done = command.env("HOME", directory.path()).env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap();
+        let done = command.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     };
     let tree = directory.path().join("tree");

@@ -22,7 +22,7 @@ async fn a_kustomization_is_built_only_if_something_that_it_reads_has_changed() 
     // Without its directory, the base, this fails.
     let script = "cd \"$3/../base\" && read -r line < map.yaml && echo \"$line\"";
     // Written by another process: what this one has open to be written, for whatever it begins meanwhile, cannot be run.
-    let mut writer = std::process::Command::new("/bin/sh");
+    let mut writer = mainstay_testkit::isolated("/bin/sh");
     writer.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", script]).arg(&tool);
     assert!(writer.status().unwrap().success());
     let scratch = mirrors.path().join("render");

@@ -1,13 +1,13 @@
 //! Repositories over SSH, with OpenSSH's own server and keys made by `ssh-keygen` and `openssl`.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use k8s_openapi::ByteString;
 use mainstay_api::git_repository::{AuthType, RepositoryAuth};
 use mainstay_git::{SharedHostKeys, access};
 
 use super::*;
-use mainstay_testkit::ssh_server::{SshServer, fingerprint, generate, user};
+use mainstay_testkit::ssh_server::{SshServer, USER, fingerprint, generate};
 
 const ALL: &[&str] = &["ed25519", "ecdsa", "rsa"];
 
@@ -111,7 +111,7 @@ async fn a_key_is_read_in_every_usual_form_and_place() {
     let bench = SshBench::new().await;
     let converted = |name: &str, arguments: &[&str]| {
         let path = bench.room.path().join(name);
-        let made = Command::new("openssl").args(arguments).arg("-in").arg(&path).output();
+        let made = mainstay_testkit::isolated("openssl").args(arguments).arg("-in").arg(&path).output();
         let made = made.expect("`openssl` is installed (apt-get install openssl)");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         String::from_utf8(made.stdout).unwrap()
@@ -176,7 +176,7 @@ async fn reports_an_invalid_key() {
         "Denied: the server does not accept the key {} for the user {}: add its public half to the repository as a deploy \
          key, or correct the key in the Secret",
         bench.fingerprint("good"),
-        user(),
+        USER,
     );
     check(&[("key", &good)], &refused).await;
 }
@@ -258,7 +258,7 @@ async fn a_host_is_trusted_only_by_a_key_that_is_known() {
     }
     let hashed = bench.room.path().join("hashed");
     fs::write(&hashed, bench.server.known_hosts(ALL)).unwrap();
-    let made = Command::new("ssh-keygen").args(["-q", "-H", "-f"]).arg(&hashed).status().unwrap();
+    let made = mainstay_testkit::isolated("ssh-keygen").args(["-q", "-H", "-f"]).arg(&hashed).status().unwrap();
     assert!(made.success());
     let hashed = fs::read_to_string(hashed).unwrap();
     assert!(hashed.starts_with("|1|"), "{hashed}");
@@ -319,7 +319,7 @@ async fn reports_an_invalid_ssh_server() {
          address, and that the key may read it"
     );
     check(&gone, &expected).await;
-    let nobody = bench.server.url(NAME).replace(&format!("{}@", user()), "nobody-here@");
+    let nobody = bench.server.url(NAME).replace(&format!("{USER}@"), "nobody-here@");
     check(&nobody, "Denied: the server does not accept the key SHA256:").await;
 }
 

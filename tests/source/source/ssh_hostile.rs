@@ -1,6 +1,6 @@
 //! SSH servers that do not keep to the rules: each ends in an error by a deadline, and in nothing else.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use mainstay_git::ResolvedRef;
 
@@ -90,7 +90,8 @@ fn public(bench: &SshBench) -> (String, Reference) {
 
 #[tokio::test]
 async fn output_of_a_server_after_its_last_answer_is_bounded() {
-    let (bench, remote) = bench().await;
+    // Its answers are good: no deadline may come before them.
+    let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     let (public, main) = public(&bench);
     bench.server.authorize_nobody();
     bench.server.authorize_for(&public, &format!("git upload-pack {NAME}; exec yes"));
@@ -100,14 +101,14 @@ async fn output_of_a_server_after_its_last_answer_is_bounded() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it is left");
+    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it is left");
     let bytes = bench.server.take_bytes();
     assert!(bytes < 8 << 20, "{bytes} bytes");
 }
 
 #[tokio::test]
 async fn a_command_that_breaks_off_in_the_middle_has_its_repository() {
-    let (bench, remote) = bench().await;
+    let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     let (public, main) = public(&bench);
     let words = "echo 'fatal: object 12 does not exist' >&2; exit 128";
     let outcome = async |command: String| {
@@ -131,7 +132,7 @@ async fn answer_fetches(bench: &SshBench, remote: &Remote, script: &str) -> Reso
     bench.server.authorize_nobody();
     bench.server.authorize(&public);
     let found = bench.source.lookup(remote, &main, NOW).await.unwrap();
-    let mut command = Command::new("git");
+    let mut command = mainstay_testkit::isolated("git");
     command.args(["upload-pack", "--http-backend-info-refs", "--stateless-rpc"]).arg(bench.origin.path());
     let advertisement = command.env("GIT_PROTOCOL", "version=2").output().unwrap().stdout;
     let (said, path) = (bench.path("advertisement"), bench.path("answer"));
@@ -174,7 +175,7 @@ async fn text_beside_a_pack_is_bounded_over_ssh_too() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), left).await.expect("the connection is closed");
+        tokio::time::timeout(Duration::from_secs(60), left).await.expect("the connection is closed");
         let bytes = bench.server.take_bytes();
         assert!(bytes < 12 << 20, "{script}: {bytes} bytes");
     }

@@ -1,7 +1,5 @@
 //! Private keys that are made to cost: each is refused before any work is done for it.
 
-use std::process::Command;
-
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use pkcs8::{
     EncryptedPrivateKeyInfoOwned,
@@ -55,7 +53,7 @@ fn pkcs8_with(derivation: &[&str], adjust: impl FnOnce(&mut Kdf)) -> EncryptedPr
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("key");
     generate(&path, "ecdsa", &["-m", "PKCS8"]);
-    let mut command = Command::new("openssl");
+    let mut command = mainstay_testkit::isolated("openssl");
     command.args(["pkcs8", "-topk8", "-outform", "DER", "-passout"]).arg(format!("pass:{PASSPHRASE}"));
     let made = command.args(derivation).arg("-in").arg(&path).output();
     let made = made.expect("`openssl` is installed (apt-get install openssl)");

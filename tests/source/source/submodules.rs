@@ -1,16 +1,13 @@
 //! Submodules: repositories of `git submodule`, and addresses that try something.
 
-use std::process::Command;
-
 use super::*;
 
 /// Runs git; its standard output.
 fn git(directory: &Path, arguments: &[&str]) -> String {
-    let output = Command::new("git")
+    let output = mainstay_testkit::isolated("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"])
         .args(arguments)
         .current_dir(directory)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .output()
         .expect("git is needed: apt-get install git");
     assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,9 +1,11 @@
 //! Admission webhooks: when they are called, with what, and what their answers do.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::hooks::{configure, labelled, settled};
 use crate::webhook::{Hooks, Reply, allow, patch, respond};
@@ -120,8 +122,10 @@ async fn judged(w: &World, policy: &str) -> Hooks {
             "silent" => respond(&json!({"uid": uid, "allowed": false})),
             "uid" => respond(&json!({"uid": "other", "allowed": true})),
             "none" => respond(&Value::Null),
-            "garbage" => Reply { code: 200, body: "<html>".to_owned(), delay: Duration::ZERO, closes: false },
-            "broken" => Reply { code: 500, body: "boom".to_owned(), delay: Duration::ZERO, closes: false },
+            "garbage" => {
+                Reply { code: 200, body: "<html>".to_owned(), delay: Duration::ZERO, held: None, closes: false }
+            }
+            "broken" => Reply { code: 500, body: "boom".to_owned(), delay: Duration::ZERO, held: None, closes: false },
             "slow" => Reply { delay: Duration::from_secs(5), ..allow(review, json!({})) },
             "warn" => allow(review, json!({"warnings": ["mind \"this\"", "and that"]})),
             _ => allow(review, json!({})),
@@ -423,15 +427,18 @@ fn custom_resources_are_changed_before_they_are_validated() {
 fn a_write_that_somebody_overtakes_is_computed_and_judged_again() {
     claim(async |w| {
         static SLOW: AtomicBool = AtomicBool::new(true);
-        let hooks = Hooks::start(|_, review| {
+        let overtaken = Arc::new(Notify::new());
+        let held = Arc::clone(&overtaken);
+        let hooks = Hooks::start(move |_, review| {
             let mine = review["request"]["object"]["data"]["mine"].is_string();
             let mut reply = allow(review, json!({}));
-            if mine && SLOW.swap(false, Ordering::SeqCst) {
-                reply.delay = Duration::from_secs(1);
-            }
+            reply.held = (mine && SLOW.swap(false, Ordering::SeqCst)).then(|| Arc::clone(&held));
             reply
         });
-        configure(w, "validating", "v", json!([hooks.hook(w, "v")])).await;
+        let mut hook = hooks.hook(w, "v");
+        // Long enough for a busy machine.
+        hook["timeoutSeconds"] = 30.into();
+        configure(w, "validating", "v", json!([hook])).await;
         settled(w, &hooks, |_| !hooks.asked().is_empty()).await;
         w.post(&w.maps(""), labelled("a", json!({"k": "v"}))).await.code(201);
         hooks.forget();
@@ -441,7 +448,9 @@ fn a_write_that_somebody_overtakes_is_computed_and_judged_again() {
             while hooks.asked().is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            w.merge(&path, json!({"data": {"theirs": "1"}})).await.code(200)
+            let answer = w.merge(&path, json!({"data": {"theirs": "1"}})).await;
+            overtaken.notify_one();
+            answer.code(200)
         };
         let (slow, _) = futures::join!(slow, quick);
         assert_eq!(slow.code(200).body["data"], json!({"k": "v", "mine": "1", "theirs": "1"}));

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::cluster::{self, Pods};
 use crate::greeter;
 use crate::normalise::Normaliser;
+use crate::process::isolated;
 
 /// Minor version of the `kubectl` whose words the transcripts are.
 const KUBECTL: u32 = 32;
@@ -141,12 +142,11 @@ impl Shell {
 
     fn run(&self, command: &str) -> Output {
         let path = |name: &str| self.directory.path().join(name);
-        let mut bash = Command::new("timeout");
+        let mut bash = isolated("timeout");
         bash.args([PATIENCE, "bash", "-c", command]).current_dir(path("work")).env("NS", &self.namespace);
         bash.env("PORT", self.greeter.to_string()).env("NODE", &self.node);
         bash.env("KUBECONFIG", path("kubeconfig")).env("HOME", path("home")).env("BASH_ENV", path("functions.sh"));
-        bash.env("TZ", "UTC").env("LC_ALL", "C").stdin(std::process::Stdio::null());
-        bash.output().expect("bash is needed, and timeout of coreutils")
+        bash.stdin(std::process::Stdio::null()).output().expect("bash is needed, and timeout of coreutils")
     }
 
     fn must(&self, command: &str) -> String {
@@ -188,7 +188,7 @@ fn difference(name: &str, found: &str) -> String {
     // It is only for whoever looks for the reason.
     let _ = fs::write(&place, found);
     let expected = data(&format!("{name}.tour"));
-    let diff = Command::new("diff").arg("-u").arg(expected).arg(&place).output();
+    let diff = isolated("diff").arg("-u").arg(expected).arg(&place).output();
     let diff = diff.map_or_else(|error| error.to_string(), |o| String::from_utf8_lossy(&o.stdout).into_owned());
     format!("{name}: the cluster answers otherwise:\n{diff}")
 }

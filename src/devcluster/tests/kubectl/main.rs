@@ -14,6 +14,8 @@ mod chapter;
 mod cluster;
 mod greeter;
 mod normalise;
+#[path = "../server/process.rs"]
+mod process;
 
 use parking_lot::RwLock;
 

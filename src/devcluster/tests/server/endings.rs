@@ -1,13 +1,10 @@
 //! What must end: containers that use too much, and everything when the cluster does.
 
 use crate::machine::{HOST, Machine, PODS, eventually, lives};
+use crate::process::isolated;
 use devcluster::{Cluster, NodeOptions, Options};
 use serde_json::json;
-use std::{
-    io::BufRead as _,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{io::BufRead as _, path::Path, process::Stdio};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn too_much_memory_kills_a_container_as_the_kernel_would() {
@@ -136,7 +133,7 @@ async fn no_process_outlives_a_cluster_that_is_killed() {
         std::future::pending::<()>().await;
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut victim = Command::new(std::env::current_exe().unwrap());
+    let mut victim = isolated(std::env::current_exe().unwrap());
     victim.args(["--exact", "--nocapture", "endings::no_process_outlives_a_cluster_that_is_killed"]);
     let mut victim = victim.env(VICTIM, directory.path()).stdout(Stdio::piped()).spawn().unwrap();
     let lines = std::io::BufReader::new(victim.stdout.take().unwrap()).lines();
@@ -157,7 +154,7 @@ async fn no_process_outlives_a_cluster_that_is_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_a_killed_cluster_left_is_found_by_the_next() {
     let directory = tempfile::tempdir().unwrap();
-    let mut left = Command::new("sleep");
+    let mut left = isolated("sleep");
     let mut left = std::os::unix::process::CommandExt::process_group(&mut left, 0).arg("1000").spawn().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", left.id())).unwrap();
     let begun = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
@@ -165,7 +162,7 @@ async fn a_process_that_a_killed_cluster_left_is_found_by_the_next() {
     std::fs::create_dir_all(&records).unwrap();
     std::fs::write(records.join(left.id().to_string()), begun).unwrap();
     // Another process that only has the number of one that is gone.
-    let mut other = Command::new("sleep");
+    let mut other = isolated("sleep");
     let mut other = std::os::unix::process::CommandExt::process_group(&mut other, 0).arg("1000").spawn().unwrap();
     std::fs::write(records.join(other.id().to_string()), "1").unwrap();
     let machine = Machine::with(|node| node.directory = directory.path().to_owned());

@@ -1,5 +1,6 @@
 //! The image registry: the distribution API by hand, and the programs that speak it for a living.
 
+use crate::process::isolated;
 use crate::world::World;
 use bytes::Bytes;
 use devcluster::{
@@ -199,7 +200,8 @@ async fn fails_when_a_fault_is_injected() {
 }
 
 async fn run(program: &str, arguments: &[&str]) -> String {
-    let output = tokio::process::Command::new(program).args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
+    let mut command = tokio::process::Command::from(isolated(program));
+    let output = command.args(arguments).stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(Duration::from_secs(60), output).await.expect("it ends in time");
     let output = output.unwrap_or_else(|e| panic!("{program}: {e} (apt-get install skopeo umoci)"));
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -265,7 +267,7 @@ async fn is_closed_without_the_token() {
     let base = format!("{}/v2/", serving.url());
     // It fails only when a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::new();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let answer = client.get(&base).send().await.unwrap();
     assert_eq!(
         (answer.status().as_u16(), &answer.headers()["www-authenticate"] == "Basic realm=\"devcluster\""),

@@ -1,5 +1,6 @@
 //! A cluster with a node, whose pods are processes of this machine.
 
+use crate::process::isolated;
 use crate::world::World;
 use devcluster::{NodeOptions, Options, RegistryOptions, Serving};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use std::{
 };
 
 /// How long a claim waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The image whose programs are those of this machine.
 pub(crate) const HOST: &str = "host";
@@ -145,8 +146,9 @@ impl Kubectl {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("kubectl");
-        command.env("KUBECONFIG", &self.config).args(args);
+        let mut command = isolated("kubectl");
+        // What it knows of an API server it keeps at home by host and port, and another cluster may get the same port.
+        command.env("KUBECONFIG", &self.config).env("HOME", self.config.trim_end_matches("kubeconfig")).args(args);
         command
     }
 

@@ -20,6 +20,7 @@ mod loopback;
 mod machine;
 mod pod_parts;
 mod pods;
+mod process;
 mod proxies;
 mod services;
 mod simulations;

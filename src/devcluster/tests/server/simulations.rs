@@ -32,7 +32,7 @@ async fn ended(world: &World) -> Value {
             changes.next().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), finished).await.expect("the Job ends");
+    tokio::time::timeout(Duration::from_secs(60), finished).await.expect("the Job ends");
     (*world.server.objects("v1", "pods", Some("default"))[0]).clone()
 }
 
@@ -84,7 +84,7 @@ async fn what_is_told_of_a_container_that_runs_counts_too() {
             changes.next().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), runs).await.expect("the pod runs");
+    tokio::time::timeout(Duration::from_secs(60), runs).await.expect("the pod runs");
     world.server.simulate("builder:1", told(Duration::ZERO));
     assert_eq!(ended(&world).await["status"]["phase"], "Succeeded");
 }
@@ -108,5 +108,5 @@ async fn controllers_forget_nothing_when_there_is_much_to_do() {
             changes.next().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), all).await.expect("all pods run");
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("all pods run");
 }

@@ -1,11 +1,12 @@
 //! Pods whose images are in the embedded registry.
 
 use crate::machine::{Machine, PODS};
+use crate::process::isolated;
 use devcluster::registry::name::Digest;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
-use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 /// A layer of files, made by the `tar` of this machine.
 fn layer(files: &[(&str, &str, u32)]) -> Vec<u8> {
@@ -16,7 +17,7 @@ fn layer(files: &[(&str, &str, u32)]) -> Vec<u8> {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
     }
-    let made = Command::new("tar").args(["-cz", "-C"]).arg(directory.path()).arg(".").output().unwrap();
+    let made = isolated("tar").args(["-cz", "-C"]).arg(directory.path()).arg(".").output().unwrap();
     assert!(made.status.success());
     made.stdout
 }
@@ -101,7 +102,7 @@ async fn an_image_that_leads_outside_is_refused() {
     let kubectl = machine.serve().await;
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("../../../../etc", directory.path().join("app")).unwrap();
-    let made = Command::new("tar").args(["-cz", "-C"]).arg(directory.path()).arg("app").output().unwrap();
+    let made = isolated("tar").args(["-cz", "-C"]).arg(directory.path()).arg("app").output().unwrap();
     push(&machine, json!({}), vec![made.stdout]).await;
     machine
         .world
@@ -147,7 +148,7 @@ async fn images_that_nobody_runs_do_not_pile_up() {
 async fn a_python_image_does_not_see_the_packages_of_this_machine() {
     let machine = Machine::new();
     let kubectl = machine.serve().await;
-    let here = Command::new("python3").args(["-c", "import pip"]).status();
+    let here = isolated("python3").args(["-c", "import pip"]).status();
     assert!(here.expect("`python3` is installed (apt-get install python3 python3-pip)").success());
     let script = "import importlib.util, json, sys\nprint(importlib.util.find_spec('pip'), json.dumps('x'))\nexit(0)\n";
     let config = json!({"Entrypoint": ["python3", "/app/main.py"], "Env": ["PATH=/usr/bin:/bin"]});

@@ -1,9 +1,10 @@
 //! Webhooks as the embedder sees them: in process, by Service, and what is refused instead of passed over.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use devcluster::{Action, Call, Caller, Cluster, Options, status::Status};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::webhook::{Hooks, Reply, allow, patch};
 
@@ -20,7 +21,7 @@ fn with_webhook(client: Value) -> Cluster {
 
 fn configure(server: &Cluster, client: Value, more: Value) -> Result<Value, Status> {
     let mut webhook = json!({
-        "name": "m.example.io", "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 1,
+        "name": "m.example.io", "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 10,
         "clientConfig": client,
         "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
     });
@@ -57,14 +58,18 @@ async fn a_call_inside_of_a_runtime_asks_webhooks() {
 
 #[tokio::test]
 async fn a_request_waits_without_blocking_the_only_thread() {
-    let hooks = Hooks::start(|_, review| Reply { delay: Duration::from_millis(200), ..allow(review, json!({})) });
+    let held = Arc::new(Notify::new());
+    let holding = Arc::clone(&held);
+    let hooks = Hooks::start(move |_, review| Reply { held: Some(holding.clone()), ..allow(review, json!({})) });
     let server = with_webhook(json!({"url": format!("{}/m", hooks.url()), "caBundle": hooks.bundle()}));
     let caller = Caller::new("test");
     let (slow, quick) = tokio::join!(server.request(&caller, map("a")), async {
         while hooks.asked().is_empty() {
             tokio::task::yield_now().await;
         }
-        server.object("v1", "configmaps", "default", "a")
+        let found = server.object("v1", "configmaps", "default", "a");
+        held.notify_one();
+        found
     });
     assert!(slow.is_ok() && quick.is_none());
 }
@@ -75,7 +80,7 @@ async fn a_webhook_behind_a_service_is_where_the_embedder_says() {
     let service = json!({"namespace": "default", "name": "judge", "port": 8443, "path": "/m"});
     let server = with_webhook(json!({"service": service, "caBundle": hooks.bundle()}));
     let caller = Caller::new("test");
-    let start = "Internal error occurred: failed calling webhook \"m.example.io\": failed to call webhook: Post \"https://judge.default.svc:8443/m?timeout=1s\": ";
+    let start = "Internal error occurred: failed calling webhook \"m.example.io\": failed to call webhook: Post \"https://judge.default.svc:8443/m?timeout=10s\": ";
     let missing = server.request(&caller, map("a")).await.unwrap_err();
     assert_eq!((missing.code, missing.message), (500, format!("{start}service \"judge\" not found")));
     let spec = json!({"ports": [{"port": 8443}], "selector": {"app": "judge"}});
@@ -86,13 +91,18 @@ async fn a_webhook_behind_a_service_is_where_the_embedder_says() {
     let address: SocketAddr = hooks.url().trim_start_matches("https://").parse().unwrap();
     server.route_service("default", "judge", 8443, address);
     assert_eq!(server.request(&caller, map("a")).await.unwrap()["data"], json!({"added": "yes"}));
-    assert_eq!(hooks.asked()[0].path, "/m?timeout=1s");
+    assert_eq!(hooks.asked()[0].path, "/m?timeout=10s");
 }
 
 #[tokio::test]
 async fn an_answer_beyond_the_limit_is_a_failure() {
-    let hooks =
-        Hooks::start(|_, _| Reply { code: 200, body: " ".repeat(4 << 20), delay: Duration::ZERO, closes: false });
+    let hooks = Hooks::start(|_, _| Reply {
+        code: 200,
+        body: " ".repeat(4 << 20),
+        delay: Duration::ZERO,
+        held: None,
+        closes: false,
+    });
     let server = with_webhook(json!({"url": format!("{}/m", hooks.url()), "caBundle": hooks.bundle()}));
     let refused = server.request(&Caller::new("test"), map("a")).await.unwrap_err();
     assert!(refused.message.contains("failed to call webhook: reading the answer"), "{}", refused.message);

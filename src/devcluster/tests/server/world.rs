@@ -8,7 +8,7 @@ use std::time::Duration;
 use tower::ServiceExt as _;
 
 /// How long a claim waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One cluster.
 pub(crate) struct World {

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 /// The names in its certificate.
 const NAMES: [&str; 2] = ["127.0.0.1", "judge.default.svc"];
@@ -22,6 +23,8 @@ pub(crate) struct Reply {
     pub(crate) body: String,
     /// How long it takes.
     pub(crate) delay: Duration,
+    /// Waits for this before it answers.
+    pub(crate) held: Option<Arc<Notify>>,
     /// Whether it is the last on its connection.
     pub(crate) closes: bool,
 }
@@ -65,7 +68,7 @@ pub(crate) fn allow(review: &Value, more: Value) -> Reply {
 /// An AdmissionReview with a response.
 pub(crate) fn respond(response: &Value) -> Reply {
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    Reply { code: 200, body: body.to_string(), delay: Duration::ZERO, closes: false }
+    Reply { code: 200, body: body.to_string(), delay: Duration::ZERO, held: None, closes: false }
 }
 
 /// The review with a JSON patch.
@@ -155,6 +158,9 @@ async fn serve(
     let reply = answer(path.split('?').next().unwrap_or_default(), &review);
     asked.lock().push(Asked { path, agent, review, connection });
     tokio::time::sleep(reply.delay).await;
+    if let Some(held) = &reply.held {
+        held.notified().await;
+    }
     let mut response = hyper::Response::new(Full::new(Bytes::from(reply.body)));
     *response.status_mut() = hyper::StatusCode::from_u16(reply.code).unwrap_or_default();
     response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));

@@ -19,7 +19,7 @@ use super::http_fault::network;
 use super::names::{self, Names};
 use crate::error::{Fault, Sent};
 use crate::github_app::GithubApp;
-use crate::{Connection, Credentials, Deadlines, Secret};
+use crate::{Connection, Credentials, Deadlines, DefaultProxy, Secret};
 use mainstay_object::failure::retry_after_header;
 
 /// Some servers accept only clients that call themselves git.
@@ -39,14 +39,15 @@ pub(crate) type ClientPlace = Mutex<Option<Arc<Http>>>;
 pub(crate) struct HttpClients {
     deadlines: Deadlines,
     names: Names,
+    proxy: DefaultProxy,
     usual: OnceLock<Arc<Http>>,
     /// By the digest of their connection: a key must not outlive its use.
     others: Mutex<HashMap<[u8; 32], Weak<Http>>>,
 }
 
 impl HttpClients {
-    pub(crate) fn new(deadlines: Deadlines, names: Names) -> Self {
-        Self { deadlines, names, usual: OnceLock::new(), others: Mutex::default() }
+    pub(crate) fn new(deadlines: Deadlines, names: Names, proxy: DefaultProxy) -> Self {
+        Self { deadlines, names, proxy, usual: OnceLock::new(), others: Mutex::default() }
     }
 
     /// The client for a remote's connection, which keeps it in its place.
@@ -61,7 +62,7 @@ impl HttpClients {
         let known = self.others.lock().get(&digest).and_then(Weak::upgrade);
         let client = match known {
             Some(client) => client,
-            None => Arc::new(Http::new(self.deadlines, &self.names.within(connection.egress), connection)?),
+            None => Arc::new(self.made(&self.names.within(connection.egress), connection)?),
         };
         let mut others = self.others.lock();
         others.retain(|_, client| client.strong_count() > 0);
@@ -70,11 +71,15 @@ impl HttpClients {
         Ok(client)
     }
 
+    fn made(&self, names: &Names, connection: &Connection) -> Result<Http, Fault> {
+        Http::new(self.deadlines, names, connection, self.proxy)
+    }
+
     fn usual(&self) -> Result<Arc<Http>, Fault> {
         if let Some(usual) = self.usual.get() {
             return Ok(Arc::clone(usual));
         }
-        let usual = Arc::new(Http::new(self.deadlines, &self.names, &Connection::default())?);
+        let usual = Arc::new(self.made(&self.names, &Connection::default())?);
         Ok(Arc::clone(self.usual.get_or_init(|| usual)))
     }
 }
@@ -121,11 +126,17 @@ impl std::fmt::Debug for Http {
 }
 
 impl Http {
-    pub(super) fn new(deadlines: Deadlines, names: &Names, connection: &Connection) -> Result<Self, Fault> {
+    pub(super) fn new(
+        deadlines: Deadlines,
+        names: &Names,
+        connection: &Connection,
+        proxy: DefaultProxy,
+    ) -> Result<Self, Fault> {
         // Fails only when a provider is installed already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let foreign = client(deadlines, names, &Connection { client: None, ..connection.clone() })?;
-        let own = if connection.client.is_some() { client(deadlines, names, connection)? } else { foreign.clone() };
+        let made = |connection: &Connection| client(deadlines, names, connection, proxy);
+        let foreign = made(&Connection { client: None, ..connection.clone() })?;
+        let own = if connection.client.is_some() { made(connection)? } else { foreign.clone() };
         Ok(Self { own, foreign, connection: connection.clone(), names: names.clone(), deadlines })
     }
 
@@ -315,12 +326,20 @@ impl Http {
     }
 }
 
-fn client(deadlines: Deadlines, names: &Names, connection: &Connection) -> Result<reqwest::Client, Fault> {
+fn client(
+    deadlines: Deadlines,
+    names: &Names,
+    connection: &Connection,
+    proxy: DefaultProxy,
+) -> Result<reqwest::Client, Fault> {
     let mut builder = reqwest::Client::builder()
         .user_agent(AGENT)
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(deadlines.connect)
         .dns_resolver(names.clone());
+    if proxy == DefaultProxy::None {
+        builder = builder.no_proxy();
+    }
     if let Some(authorities) = &connection.authorities {
         let certificates = reqwest::Certificate::from_pem_bundle(authorities.pem().as_bytes());
         builder = builder.tls_certs_only(certificates.map_err(|error| network(&error))?);

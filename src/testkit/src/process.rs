@@ -1,0 +1,52 @@
+//! Child processes of tests. They read nothing of the machine but its programs: no user's home or configuration, no locale,
+//! no time zone, no proxy, no kubeconfig.
+//!
+//! Invariant: every child process of a test begins here; `tests/tidy` checks that.
+
+use std::{
+    ffi::OsStr,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{ChildStdin, Command, Stdio},
+    sync::LazyLock,
+};
+
+/// The home of child processes, and what keeps it.
+static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
+    let home = tempfile::Builder::new().prefix("mainstay-tests-home-").tempdir().unwrap().keep();
+    // Statics are never dropped: a shell removes the directory when the pipe from this process closes.
+    let mut remover = Command::new("sh");
+    remover.args(["-c", "read -r _; rm -rf \"$0\""]).arg(&home).process_group(0);
+    let remover = remover.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let pipe = remover.expect("`sh` is needed").stdin.take().unwrap();
+    (home, pipe)
+});
+
+/// Variables that are passed on: where programs are, and where temporary files go.
+const PASSED_ON: [&str; 2] = ["PATH", "TMPDIR"];
+
+/// What programs read besides their user's own configuration, turned off.
+const NO_CONFIGURATION: [(&str, &str); 4] = [
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("PIP_CONFIG_FILE", "/dev/null"),
+    ("npm_config_globalconfig", "/dev/null"),
+];
+
+/// A home without configuration. All child processes of this test process share it.
+pub fn home() -> &'static Path {
+    &HOME.0
+}
+
+/// A command in an environment of its own: [`PASSED_ON`], an empty home, [`NO_CONFIGURATION`], the locale `C`, UTC.
+pub fn isolated(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.envs([("LC_ALL", "C"), ("TZ", "UTC")]).env("HOME", home()).envs(NO_CONFIGURATION);
+    command
+}
+
+/// The same for a runtime.
+pub fn isolated_async(program: impl AsRef<OsStr>) -> tokio::process::Command {
+    isolated(program).into()
+}
