@@ -14,6 +14,7 @@ mod bootstrap;
 mod build_chain;
 mod build_fetch;
 mod canary_faults;
+mod chart;
 mod charts;
 mod check;
 mod cli;

@@ -22,6 +22,21 @@
 {{- end }}
 {{- end }}
 
+{{- /* Conversion of Functions by the agent, which writes `caBundle`. */}}
+{{- define "mainstay.conversion" }}
+{{- if .Values.v1alpha2 }}
+  conversion:
+    strategy: Webhook
+    webhook:
+      conversionReviewVersions: [v1]
+      clientConfig:
+        service:
+          name: mainstay-admission
+          namespace: {{ .Release.Namespace | quote }}
+          path: /convert
+{{- end }}
+{{- end }}
+
 {{- /*
 The parts of git.url as YAML: scheme (https, http, ssh or git), host, knownHostsName (of SSH only) and path.
 */}}
