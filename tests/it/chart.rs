@@ -11,13 +11,17 @@ use std::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::support::golden::check_golden;
+use crate::support::{golden::check_golden, shell::Shell};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/chart");
 /// The repository of choices that name none.
 const URL: &str = "https://git.example.com/team/shop";
 /// The annotation with which Helm keeps an object that leaves its release.
 const KEEP: &str = "helm.sh/resource-policy";
+/// Namespace of the releases.
+const HOME: &str = "mainstay-tests-helm";
+/// Values of the releases.
+const VALUES: &str = "git.url=git@git.example.com:team/shop.git,v1alpha2=true";
 /// Values that no flag stands for.
 const WITHOUT_FLAG: [&str; 2] = ["createNamespace", "global"];
 
@@ -389,7 +393,11 @@ const TEMPLATES: [Template; 8] = [
 fn templates_are_made_of_the_manifests() {
     let manifests = Path::new(CHART).parent().unwrap();
     for Template { manifest, name, condition, replacements } in TEMPLATES {
-        let mut text = fs::read_to_string(manifests.join(manifest)).unwrap();
+        // Not the file, which another test rewrites at the same time.
+        let mut text = match manifest {
+            "crds.yaml" => printed(&Command::new(env!("CARGO_BIN_EXE_mainstay")).arg("crd").output().unwrap()),
+            _ => fs::read_to_string(manifests.join(manifest)).unwrap(),
+        };
         for (from, to) in EVERYWHERE {
             text = text.replace(from, to);
         }
@@ -404,4 +412,78 @@ fn templates_are_made_of_the_manifests() {
         check_golden(&format!("../../manifests/chart/templates/{name}"), &format!("{header}{text}"));
     }
     check_golden("../../manifests/chart/files/known_hosts.txt", mainstay::source::PUBLISHED);
+}
+
+/// The keys, certificates and logins that the agent has made, as soon as it has made all of them.
+async fn generated(shell: &Shell) -> String {
+    let mut all = String::new();
+    for (what, path) in [
+        ("secret shop-git", ".data"),
+        ("secret mainstay-admission", ".data"),
+        ("secret serverless-docker-registry", ".data"),
+        ("crd functions.serverless.kyma-project.io", ".spec.conversion.webhook.clientConfig.caBundle"),
+        ("mutatingwebhookconfiguration mainstay-admission", ".webhooks[*].clientConfig.caBundle"),
+        ("validatingwebhookconfiguration mainstay-admission", ".webhooks[*].clientConfig.caBundle"),
+    ] {
+        let get = format!("kubectl get {what} -n {HOME} -o jsonpath='{{{path}}}'");
+        all.push_str(&shell.until(&format!("{get} | grep .")).await.out);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_keeps_generated_secrets_and_an_uninstall_keeps_what_others_need() {
+    let shell = Shell::embedded(HOME).await;
+    let install = format!("helm install mainstay {CHART} -n {HOME} --create-namespace --set {VALUES}");
+    let notes = shell.run(&install).await.out;
+    for expected in [
+        format!("\n  mainstay identity -n {HOME}\n"),
+        "\nWARNING: git.knownHosts has no key of git.example.com, ".to_owned(),
+        concat!("\nWARNING: the image mainstay:", env!("CARGO_PKG_VERSION"), " is in no registry").to_owned(),
+    ] {
+        assert!(notes.contains(&expected), "{notes}");
+    }
+    let agent = shell.agent("agent").await;
+    let made = generated(&shell).await;
+    shell.until(&format!("kubectl get gitsync shop -n {HOME}")).await;
+
+    let upgrade = format!("helm upgrade mainstay {CHART} -n {HOME} --reset-then-reuse-values --set git.interval=90s");
+    shell.run(&upgrade).await;
+    let interval = format!("kubectl get gitsync shop -n {HOME} -o jsonpath='{{.spec.interval}}' | grep -x 1m30s");
+    shell.until(&interval).await;
+    assert_eq!(generated(&shell).await, made);
+
+    drop(agent);
+    shell.run(&format!("helm uninstall mainstay -n {HOME}")).await;
+    assert_eq!(shell.run(&format!("helm list -q -n {HOME}")).await.out, "");
+    shell.run(&format!("! kubectl get deployment mainstay -n {HOME}")).await;
+    shell.run(&format!("kubectl get gitsync/shop gitrepository/shop secret/shop-git -n {HOME}")).await;
+    let registry = format!("kubectl get deployment,service,secret,pvc serverless-docker-registry -n {HOME}");
+    shell.run(&registry).await;
+    shell.run("mainstay crd | kubectl get -f -").await;
+
+    // A release of the same name takes them back.
+    shell.run(&install).await;
+    let key = format!("kubectl get secret shop-git -n {HOME} -o jsonpath='{{.data}}'");
+    assert!(made.starts_with(&shell.run(&key).await.out));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_takes_over_what_install_has_made() {
+    let shell = Shell::embedded(HOME).await;
+    let flags = format!("-n {HOME} --git-url git@git.example.com:team/shop.git --v1alpha2");
+    shell.run(&format!("mainstay install {flags} | kubectl apply -f -")).await;
+    let _agent = shell.agent("agent").await;
+    let made = generated(&shell).await;
+    let install = format!("helm install mainstay {CHART} -n {HOME} --set {VALUES}");
+    let refused = shell.try_run(&install).await;
+    assert!(
+        refused.code != 0 && refused.err.contains("cannot be imported into the current release"),
+        "{}",
+        refused.err
+    );
+    shell.run(&format!("{install} --take-ownership")).await;
+    assert_eq!(generated(&shell).await, made);
+    let pods = format!("kubectl get replicasets -n {HOME} -o name | wc -l");
+    assert_eq!(shell.run(&pods).await.out.trim(), "2", "no pod is replaced");
 }
