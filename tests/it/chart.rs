@@ -390,7 +390,7 @@ const TEMPLATES: [Template; 8] = [
 ];
 
 #[test]
-fn templates_are_made_of_the_manifests() {
+fn templates_are_generated_from_the_manifests() {
     let manifests = Path::new(CHART).parent().unwrap();
     for Template { manifest, name, condition, replacements } in TEMPLATES {
         // Not the file, which another test rewrites at the same time.
@@ -408,7 +408,9 @@ fn templates_are_made_of_the_manifests() {
         if let Some(condition) = condition {
             text = format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n");
         }
-        let header = format!("{{{{- /* Made of manifests/{manifest} by `UPDATE_GOLDEN=1 cargo test chart`. */}}}}\n");
+        let header = format!(
+            "{{{{- /* Generated from manifests/{manifest}; `UPDATE_GOLDEN=1 cargo test chart` rewrites it. */}}}}\n"
+        );
         check_golden(&format!("../../manifests/chart/templates/{name}"), &format!("{header}{text}"));
     }
     check_golden("../../manifests/chart/files/known_hosts.txt", mainstay::source::PUBLISHED);

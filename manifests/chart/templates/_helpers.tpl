@@ -47,7 +47,7 @@ The parts of git.url as YAML: scheme (https, http, ssh or git), host, knownHosts
 {{- $authority := "" }}
 {{- $path := "" }}
 {{- if contains "://" $url }}
-  {{- $scheme = regexFind "^[a-z+]+" (lower $url) | replace "git+ssh" "ssh" | replace "ssh+git" "ssh" }}
+  {{- $scheme = splitList "://" $url | first | lower | replace "git+ssh" "ssh" | replace "ssh+git" "ssh" }}
   {{- $rest := regexReplaceAll "^.*?://" $url "" }}
   {{- $authority = regexFind "^[^/]*" $rest }}
   {{- $path = trimPrefix $authority $rest }}
@@ -123,7 +123,7 @@ isGenerated: {{ not $secret }}
 {{- end }}
 {{- end }}
 
-{{- /* The interval as a GitSync has it in its status and in `mainstay install`: hours, minutes, seconds, milliseconds. */}}
+{{- /* The interval in hours, minutes, seconds and milliseconds, as `mainstay install` writes it. */}}
 {{- define "mainstay.interval" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
 {{- $total := 0 -}}
