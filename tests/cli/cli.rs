@@ -62,7 +62,9 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
     check_golden("cli/install-ssh.txt", &transcript(&[&ssh[..], &more].concat()));
     let output = mainstay(&["install", "--git-url", "https://github.com/team/shop"], Path::new("/"));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.stderr.is_empty() && output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let warning = "warning: --image is not set, and nodes cannot pull the default mainstay:";
+    assert!(output.status.success() && said.starts_with(warning) && said.lines().count() == 1, "{said}");
     let documents = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
     let secrets: Vec<Value> = documents.filter(|document| document["kind"] == "Secret").collect();
     assert_eq!(secrets.len(), 2);
@@ -73,6 +75,7 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
     // What stands in `manifests/` is found and replaced.
     let other =
         mainstay(&["install", "--git-url=https://h/x", "-n=flux", "--image=there:9", "--no-crds"], Path::new("/"));
+    assert!(other.stderr.is_empty(), "an image that is named is not judged");
     let other = String::from_utf8(other.stdout).unwrap();
     assert!(!other.contains("mainstay-system") && !other.contains(concat!("mainstay:", env!("CARGO_PKG_VERSION"))));
     assert_eq!(other.matches("there:9").count(), 4, "both containers, the builds, and what the registry begins with");

@@ -48,7 +48,9 @@ impl Running {
     ) -> Self {
         let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
         let init = ["function", "init", "--runtime", runtime, "-n", "team", "--dir", &path("")];
-        assert!(mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).args(init).output().unwrap().status.success());
+        assert!(
+            mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).args(init).output().unwrap().status.success()
+        );
         let name = if runtime.starts_with("node") { "handler.js" } else { "handler.py" };
         fs::write(path(name), handler).unwrap();
         let text = fs::read_to_string(path("config.yaml")).unwrap();
@@ -306,7 +308,8 @@ async fn values_come_from_a_cluster_that_is_named_and_from_no_other() {
     tokio::task::block_in_place(|| {
         assert_eq!(answer(&[]), "Hello undefined", "no cluster is named");
         assert_eq!(answer(&["--kubeconfig", kubeconfig]), "Hello of the cluster");
-        let contexts = mainstay_testkit::isolated("kubectl").args(["config", "current-context"]).envs(env).output().unwrap();
+        let contexts =
+            mainstay_testkit::isolated("kubectl").args(["config", "current-context"]).envs(env).output().unwrap();
         let context = String::from_utf8(contexts.stdout).unwrap();
         assert_eq!(answer(&["--context", context.trim()]), "Hello of the cluster");
         let given = room.path().join("given");

@@ -1,6 +1,7 @@
 //! Integration tests: the commands, the embedded cluster behind `mainstay dev`, and the documents that people follow.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
+mod chart;
 mod check;
 mod cli;
 mod dev;

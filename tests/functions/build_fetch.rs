@@ -84,8 +84,12 @@ async fn fetches_an_annotated_tag_from_a_server_that_serves_no_commit_by_id() {
     let job = Job::new();
     job.fetch("nodejs22", &released).await;
     assert_eq!(job.read("workspace/src/handler.js"), "released");
-    let tag =
-        mainstay_testkit::isolated("git").arg("-C").arg(origin.remote.path()).args(["cat-file", "-t", "v1"]).output().unwrap();
+    let tag = mainstay_testkit::isolated("git")
+        .arg("-C")
+        .arg(origin.remote.path())
+        .args(["cat-file", "-t", "v1"])
+        .output()
+        .unwrap();
     assert_eq!(tag.stdout, b"tag\n", "it is an object of its own");
 
     // It moves to a commit with other files: what was recorded is not there any more.

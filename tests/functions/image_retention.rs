@@ -154,8 +154,12 @@ async fn sweep(registry: &DockerRegistry, id: &str, policy: Option<&str>) -> Opt
 }
 
 async fn which(program: &str) -> PathBuf {
-    let found =
-        mainstay_testkit::isolated_async("sh").args(["-c", &format!("command -v {program}")]).output().await.unwrap().stdout;
+    let found = mainstay_testkit::isolated_async("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output()
+        .await
+        .unwrap()
+        .stdout;
     Path::new(String::from_utf8(found).unwrap().trim()).to_owned()
 }
 

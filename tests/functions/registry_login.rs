@@ -146,7 +146,12 @@ async fn installed(files: &Path, address: SocketAddr) -> Child {
         format!("version: 0.1\nstorage: {{filesystem: {{}}}}\nhttp: {{addr: {address}}}\n"),
     )
     .unwrap();
-    let tool = mainstay_testkit::isolated_async("sh").args(["-c", "command -v docker-registry"]).output().await.unwrap().stdout;
+    let tool = mainstay_testkit::isolated_async("sh")
+        .args(["-c", "command -v docker-registry"])
+        .output()
+        .await
+        .unwrap()
+        .stdout;
     let _ = std::os::unix::fs::symlink(String::from_utf8(tool).unwrap().trim(), files.join("registry"));
     let command: Vec<String> = container["command"].as_array().unwrap().iter().map(placed).collect();
     let env = container["env"].as_array().unwrap().iter();

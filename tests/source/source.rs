@@ -6,8 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use mainstay_git::{
+    BaseDir, Consumer, ConsumerKind, Credentials, DefaultProxy, Error, Reference, Remote, RemoteUrl, Secret, Settings,
+    SkippedTrees, Snapshot, Source,
+};
 use mainstay_object::failure::{Class, chain};
-use mainstay_git::{BaseDir, Consumer, ConsumerKind, Credentials, DefaultProxy, Error, Reference, Remote, RemoteUrl, Secret, Settings, SkippedTrees, Snapshot, Source};
 use mainstay_object::failure::{Class, chain};
 use tempfile::TempDir;
 

@@ -77,7 +77,9 @@ fn the_command_says_what_becomes_of_each_file() {
     let state = |file: &str| files.iter().find(|f| f["file"] == file).unwrap()["state"].clone();
     assert_eq!((code, state("apps/a.yaml"), state("apps/b.draft.yaml")), (Some(1), json!("read"), json!("leftOut")));
     assert_eq!((state("apps/db.yaml"), files.len()), (json!("problem"), 6));
-    let missing =
-        mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).args(["manifests", "nowhere"]).current_dir(&root).output();
+    let missing = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"))
+        .args(["manifests", "nowhere"])
+        .current_dir(&root)
+        .output();
     assert_eq!(missing.unwrap().status.code(), Some(2));
 }

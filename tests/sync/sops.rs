@@ -478,7 +478,8 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
         "apps/web/kustomization.yaml, document 1, line 1, column 1: it is encrypted with SOPS, and nothing says how";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
-    let ciphertext = mainstay_testkit::isolated("grep").args(["-rlF", "ENC[AES256_GCM"]).arg(spied.1.path()).output().unwrap();
+    let ciphertext =
+        mainstay_testkit::isolated("grep").args(["-rlF", "ENC[AES256_GCM"]).arg(spied.1.path()).output().unwrap();
     assert!(String::from_utf8(ciphertext.stdout).unwrap().contains("objects.yaml"), "the tool saw it encrypted");
     nothing_is_on_disk(world.disk(), &words);
 }

@@ -60,7 +60,12 @@ impl fmt::Display for BuildCause {
 
 /// The recipe of a Function's image. `tree` is the Git tree of `baseDir` in hexadecimal digits, with what else its files
 /// depend on; `None` for inline Functions. `since` is when it was last found out what the tag of a base image names.
-pub(crate) fn recipe(function: &ResolvedFunction, tree: Option<&str>, platform: &str, since: Option<Timestamp>) -> Recipe {
+pub(crate) fn recipe(
+    function: &ResolvedFunction,
+    tree: Option<&str>,
+    platform: &str,
+    since: Option<Timestamp>,
+) -> Recipe {
     let (source, deps): (Vec<&str>, Vec<&str>) = match &function.code {
         Code::Inline { source, dependencies } => (vec!["inline", source], vec![dependencies]),
         Code::Git { .. } => (vec!["git", tree.unwrap_or_default()], Vec::new()),

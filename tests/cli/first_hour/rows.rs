@@ -143,6 +143,11 @@ pub(super) const ROWS: &[Row] = &[
     cluster("kubectl apply -k manifests", &["deployment.apps/mainstay created", "namespace/mainstay-system created"])
         .before("until ! kubectl get namespace mainstay-system; do sleep 0.1; done")
         .instead("kubectl apply -k MANIFESTS"),
+    elsewhere(
+        "helm install mainstay manifests/chart -n mainstay-system --create-namespace \\\n  \
+         --set git.url=git@github.com:team/shop.git --set 'git.paths={apps}' --set image=registry.example.com/mainstay:0.1.0",
+        "another way to the same objects, which tests/it/chart.rs goes",
+    ),
     cluster(
         "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
         &["gitsync.mainstay.dev/shop condition met"],

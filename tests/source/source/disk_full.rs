@@ -62,6 +62,7 @@ async fn on_small_disk(directory: &Path) {
 }
 
 fn remount(directory: &Path, size: &str) {
-    let status = mainstay_testkit::isolated("mount").args(["-o", &format!("remount,size={size}")]).arg(directory).status();
+    let status =
+        mainstay_testkit::isolated("mount").args(["-o", &format!("remount,size={size}")]).arg(directory).status();
     assert!(status.unwrap().success());
 }

@@ -24,6 +24,9 @@ pub(super) fn run(arguments: Arguments) -> Result<Exit, Error> {
     let (request, notes) = request::resolve(&arguments, known_hosts).map_err(Error::Install)?;
     let objects = objects::all(&request)?;
     output::print(&objects::stream(&objects)?)?;
+    if let Some(warning) = request::image_warning(&arguments) {
+        output::note(&format!("warning: {warning}\n"));
+    }
     for note in notes {
         output::note(&format!("note: {note}\n"));
     }

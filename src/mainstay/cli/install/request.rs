@@ -54,9 +54,8 @@ pub(in crate::cli) struct Arguments {
     /// how its login is stored
     #[arg(long, value_name = "internal|none|ADDRESS", default_value = "internal")]
     registry: Registry,
-    /// Image of the agent: one that you have built and pushed
-    #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
-    image: String,
+    #[arg(long, value_name = "IMAGE", help = IMAGE_HELP)]
+    image: Option<String>,
     /// Secret in the namespace with which nodes pull that image, of type kubernetes.io/dockerconfigjson
     #[arg(long, value_name = "SECRET")]
     image_pull_secret: Option<String>,
@@ -83,6 +82,11 @@ pub(in crate::cli) struct Arguments {
     registry_disable_scanning: bool,
 }
 
+const IMAGE_HELP: &str = concat!(
+    "Image of the agent: one that you have built and pushed [default: mainstay:",
+    env!("CARGO_PKG_VERSION"),
+    "]"
+);
 const WITHOUT_EFFECT: &str = "Flags without effect";
 
 /// What to install.
@@ -150,10 +154,10 @@ pub(super) fn resolve(
     if Reference::parse(&arguments.git_branch).is_err() {
         problems.push(format!("--git-branch {:?} is not a valid name of a branch", arguments.git_branch));
     }
-    if arguments.image.trim().is_empty() || arguments.image.contains(char::is_whitespace) {
+    let image = arguments.image.as_deref().unwrap_or(IMAGE);
+    if image.is_empty() || image.contains(char::is_whitespace) {
         problems.push(format!(
-            "--image {:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0",
-            arguments.image
+            "--image {image:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0"
         ));
     }
     if let Some(images) = &arguments.base_images {
@@ -260,7 +264,7 @@ pub(super) fn resolve(
         branch: arguments.git_branch.clone(),
         target_namespace: arguments.target_namespace.clone(),
         interval: arguments.interval,
-        image: arguments.image.clone(),
+        image: image.to_owned(),
         image_pull_secret: arguments.image_pull_secret.clone(),
         receiver_url: arguments.receiver_url.clone(),
         registry: arguments.registry.clone(),
@@ -270,6 +274,16 @@ pub(super) fn resolve(
         v1alpha2: arguments.v1alpha2,
     };
     Ok((installation, notes))
+}
+
+/// The warning about the default image if it is used and names no registry.
+pub(super) fn image_warning(arguments: &Arguments) -> Option<String> {
+    (arguments.image.is_none() && !IMAGE.contains('/')).then(|| {
+        format!(
+            "--image is not set, and nodes cannot pull the default {IMAGE}, which is in no registry: build the image with \
+             manifests/Dockerfile, push it, and name it with --image"
+        )
+    })
 }
 
 /// How the Secret comes to where the image is pulled.
@@ -362,7 +376,7 @@ mod tests {
             git_branch: "main".into(),
             namespace: "flux".into(),
             target_namespace: "default".into(),
-            image: "mainstay:1".into(),
+            image: Some("mainstay:1".into()),
             ..Arguments::default()
         }
     }
@@ -444,7 +458,7 @@ mod tests {
         }
         refused(|a| a.namespace = "Flux".into(), "--namespace \"Flux\" is not a valid name of a namespace");
         refused(|a| a.git_branch = "a b".into(), "--git-branch");
-        refused(|a| a.image = String::new(), "--image");
+        refused(|a| a.image = Some(String::new()), "--image");
         refused(|a| a.name = Some("a/b".into()), "--name \"a/b\" is not a valid name of an object");
         let mut both = arguments("https://me:hunter2@h/x");
         both.namespace = "Flux".into();

@@ -1,4 +1,4 @@
-//! Protobuf bodies become JSON, for the kinds that `kubectl create <kind>` and `kubectl auth` send in no other form.
+//! Protobuf bodies become JSON, for the kinds that `kubectl create <kind>`, `kubectl auth` and Helm send in no other form.
 //!
 //! The envelope (`k8s\0` and a `runtime.Unknown`) names the kind; [`tables`] knows its fields. Go marshals every field
 //! that is no pointer, so zero values of such fields mean that they were not set.
@@ -251,6 +251,17 @@ mod tests {
         let rule = [field(1, b"h"), field(2, &field(1, &path))].concat();
         let ingress = decode(&body("networking.k8s.io/v1", "Ingress", &field(2, &field(3, &rule)))).unwrap();
         assert_eq!(ingress["spec"], json!({"rules": [{"host": "h", "http": {"paths": [{"path": "/a"}]}}]}));
+    }
+
+    #[test]
+    fn decodes_the_options_of_a_deletion_in_each_group() {
+        let raw = [vec![1 << 3, 0], field(2, &field(1, b"u")), field(4, b"Background")].concat();
+        for group in ["v1", "apps/v1"] {
+            let decoded = decode(&body(group, "DeleteOptions", &raw)).unwrap();
+            let options =
+                json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}, "propagationPolicy": "Background"});
+            assert!(options.as_object().unwrap().iter().all(|(name, value)| decoded[name] == *value), "{decoded}");
+        }
     }
 
     #[test]

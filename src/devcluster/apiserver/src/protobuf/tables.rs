@@ -1,6 +1,6 @@
 //! The fields of the messages that are decoded: number, name, form.
 //!
-//! Deliberately absent: status, and everything that no `kubectl create` command can set.
+//! Deliberately absent: status, and everything that neither a `kubectl create` command nor Helm sets.
 
 /// How a field is written.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,13 @@ const SELECTOR: Field = message(&[
 ]);
 const NAMED: Field = message(&[(1, "name", Text)]);
 
+const DELETE_OPTIONS: Message = &[
+    (1, "gracePeriodSeconds", Number),
+    (2, "preconditions", message(&[(1, "uid", Text), (2, "resourceVersion", Text)])),
+    (3, "orphanDependents", Bool),
+    (4, "propagationPolicy", Text),
+    (5, "dryRun", TEXTS),
+];
 const NAMESPACE: Message = &[(1, "metadata", METADATA), (2, "spec", message(&[(1, "finalizers", TEXTS)]))];
 const CONFIG_MAP: Message =
     &[(1, "metadata", METADATA), (2, "data", TEXT_MAP), (3, "binaryData", Map(&Bytes)), (4, "immutable", Bool)];
@@ -374,6 +381,8 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<Message> {
         ("policy/v1", "PodDisruptionBudget") => BUDGET,
         ("autoscaling/v1", "HorizontalPodAutoscaler") => AUTOSCALER_V1,
         ("autoscaling/v2", "HorizontalPodAutoscaler") => AUTOSCALER_V2,
+        // Each group has them.
+        (_, "DeleteOptions") => DELETE_OPTIONS,
         ("authentication.k8s.io/v1", "SelfSubjectReview") => SELF_REVIEW,
         ("authentication.k8s.io/v1", "TokenRequest") => TOKEN_REQUEST,
         ("authorization.k8s.io/v1", "SelfSubjectAccessReview") => ACCESS_REVIEW,

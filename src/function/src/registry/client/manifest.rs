@@ -59,7 +59,12 @@ impl Client {
     }
 
     /// Pushes a manifest under a tag, and verifies that it is stored.
-    pub(crate) async fn push_manifest(&self, tag: &str, media_type: &'static str, bytes: &Bytes) -> Result<Digest, Error> {
+    pub(crate) async fn push_manifest(
+        &self,
+        tag: &str,
+        media_type: &'static str,
+        bytes: &Bytes,
+    ) -> Result<Digest, Error> {
         self.put_manifest(tag, media_type, bytes).await.map_err(self.failed("could not push the image to"))
     }
 

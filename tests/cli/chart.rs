@@ -1,0 +1,491 @@
+//! The Helm chart in `manifests/chart` has the objects that `mainstay install` prints, for the same choices.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use mainstay_testkit::{golden::check_golden, shell::Shell};
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/chart");
+/// The repository of choices that name none.
+const URL: &str = "https://git.example.com/team/shop";
+/// The annotation with which Helm keeps an object that leaves its release.
+const KEEP: &str = "helm.sh/resource-policy";
+/// Namespace of the releases.
+const HOME: &str = "mainstay-tests-helm";
+/// Values of the releases.
+const VALUES: &str = "git.url=git@git.example.com:team/shop.git,v1alpha2=true";
+/// Values that no flag stands for.
+const WITHOUT_FLAG: [&str; 2] = ["createNamespace", "global"];
+
+/// A choice as flags of `mainstay install`, and as flags of `helm template`.
+type Choice = (&'static [&'static str], &'static [&'static str]);
+
+/// Every flag of `mainstay install` and every value is in one of these. `KEYS` stands for a file with host keys.
+const CHOICES: &[Choice] = &[
+    (&[], &[]),
+    (&["--git-url=git@github.com:team/My_Shop.v2.git"], &["--set=git.url=git@github.com:team/My_Shop.v2.git"]),
+    (&["--git-url=ssh://me@git.corp/~a/b.git/"], &["--set=git.url=ssh://me@git.corp/~a/b.git/"]),
+    (&["--git-url=git://git.corp/a/__"], &["--set=git.url=git://git.corp/a/__"]),
+    (&["--git-url=https://git.corp:8443"], &["--set=git.url=https://git.corp:8443"]),
+    (
+        &["--git-url=https://h/A-name_Of.more-than_Forty--Characters_in-it"],
+        &["--set=git.url=https://h/A-name_Of.more-than_Forty--Characters_in-it"],
+    ),
+    (
+        &["--git-url=ssh://git@git.corp:2222/shop", "--known-hosts=KEYS"],
+        &["--set=git.url=ssh://git@git.corp:2222/shop", "--set-file=git.knownHosts=KEYS"],
+    ),
+    (&["--git-secret=login"], &["--set=git.secret=login"]),
+    (
+        &["--git-url=git@ssh.dev.azure.com:v3/o/p/r", "--git-secret=mine"],
+        &["--set=git.url=git@ssh.dev.azure.com:v3/o/p/r,git.secret=mine"],
+    ),
+    (&["--git-branch=1.0"], &["--set-string=git.branch=1.0"]),
+    (&["--git-path=/apps/"], &["--set=git.paths={/apps/}"]),
+    (&["--git-path=apps,./infra//Größe"], &["--set=git.paths={apps,./infra//Größe}"]),
+    (&["--target-namespace=0123"], &["--set-string=git.targetNamespace=0123"]),
+    (&["--git-url=git@github.com:a/b", "--name=on"], &["--set-string=git.url=git@github.com:a/b,git.name=on"]),
+    (&["--interval=90s"], &["--set=git.interval=90s"]),
+    (&["--interval=61m1500ms"], &["--set=git.interval=61m1500ms"]),
+    (&["--namespace=flux"], &["--namespace=flux"]),
+    (&["--namespace=0123", "--v1alpha2"], &["--namespace=0123", "--set=v1alpha2=true"]),
+    (&["--image=registry.example.com/mainstay:9"], &["--set=image=registry.example.com/mainstay:9"]),
+    (&["--image-pull-secret=harbor"], &["--set=imagePullSecret=harbor"]),
+    (&["--image-pull-secret=harbor", "--registry=none"], &["--set=imagePullSecret=harbor,registry=none"]),
+    (&["--registry=ghcr.io/team"], &["--set=registry=ghcr.io/team"]),
+    (
+        &[
+            "--base-images",
+            r#"{"nodejs24":"r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#,
+        ],
+        &[
+            "--set-json",
+            r#"baseImages={"nodejs24":"r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#,
+        ],
+    ),
+    (&["--receiver-url=https://hooks.example.com/a/"], &["--set=receiverURL=https://hooks.example.com/a/"]),
+    (&["--no-crds"], &["--set=crds=false"]),
+    (&["--v1alpha2"], &["--set=v1alpha2=true"]),
+    (&["--git-user=Ada"], &[]),
+    (&["--git-email=ada@example.com"], &[]),
+    (&["--git-label=flux"], &[]),
+    (&["--git-readonly"], &[]),
+    (&["--registry-disable-scanning"], &[]),
+];
+
+/// Runs Helm with nothing of the environment but its path.
+fn helm(arguments: &[&str], values: &[impl AsRef<OsStr>]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new("helm");
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home.path());
+    command.args(arguments).args(values).output().expect("helm is needed: https://helm.sh/docs/intro/install")
+}
+
+/// The chart with its namespace.
+fn chart(values: &[impl AsRef<OsStr>]) -> Objects {
+    let arguments = ["template", "mainstay", CHART, "--namespace=mainstay-system", "--set=createNamespace=true"];
+    objects(&printed(&helm(&arguments, values)))
+}
+
+/// The objects of `mainstay install`.
+fn installed(flags: &[impl AsRef<OsStr>]) -> Objects {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
+    objects(&printed(&command.arg("install").args(flags).env_clear().output().unwrap()))
+}
+
+/// What a program printed, which must succeed.
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Objects by kind, namespace and name.
+type Objects = BTreeMap<String, Value>;
+
+/// The objects of a stream. What the agent is to create is compared by its fields, not by its spelling.
+fn objects(stream: &str) -> Objects {
+    let mut objects = Objects::new();
+    for document in serde_yaml::Deserializer::from_str(stream) {
+        let mut object = Value::deserialize(document).unwrap();
+        if object.is_null() {
+            continue;
+        }
+        if let Some(Value::String(text)) = object.pointer_mut("/data/objects.yaml") {
+            let followed: Vec<_> =
+                serde_yaml::Deserializer::from_str(text).map(|one| Value::deserialize(one).unwrap()).collect();
+            object["data"]["objects.yaml"] = json!(followed);
+        }
+        let metadata = &object["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or_default();
+        let key = format!("{} {namespace}/{}", object["kind"].as_str().unwrap(), metadata["name"].as_str().unwrap());
+        assert!(objects.insert(key.clone(), object).is_none(), "{key} is there twice");
+    }
+    objects
+}
+
+/// Takes the annotation that keeps objects; returns the keys of those that had it.
+fn take_keep(objects: &mut Objects) -> BTreeSet<String> {
+    let mut kept = BTreeSet::new();
+    for (key, object) in objects {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { continue };
+        if let Some(policy) = annotations.remove(KEEP) {
+            assert_eq!(policy, "keep", "{key}");
+            kept.insert(key.clone());
+        }
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    kept
+}
+
+#[track_caller]
+fn assert_same(chart: &Objects, install: &Objects, choice: &str) {
+    let keys = |objects: &Objects| objects.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(chart), keys(install), "{choice}");
+    for (key, expected) in install {
+        let yaml = |object: &Value| serde_yaml::to_string(object).unwrap();
+        let (expected, actual) = (yaml(expected), yaml(&chart[key]));
+        let difference = similar::TextDiff::from_lines(&expected, &actual);
+        assert!(expected == actual, "{choice}: {key} of the chart differs:\n{}", difference.unified_diff());
+    }
+}
+
+#[test]
+fn renders_the_objects_of_install_for_each_choice() {
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    // Without a line end, as some editors leave it.
+    let line = "[git.corp]:2222 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
+    fs::write(keys.path(), line).unwrap();
+    let with_file = |argument: &&str| argument.replace("KEYS", keys.path().to_str().unwrap());
+    for (flags, values) in CHOICES {
+        let mut flags: Vec<String> = flags.iter().map(with_file).collect();
+        let mut values: Vec<String> = values.iter().map(with_file).collect();
+        if !flags.iter().any(|flag| flag.starts_with("--git-url")) {
+            flags.push(format!("--git-url={URL}"));
+            values.push(format!("--set=git.url={URL}"));
+        }
+        let mut actual = chart(&values);
+        take_keep(&mut actual);
+        assert_same(&actual, &installed(&flags), &flags.join(" "));
+    }
+}
+
+#[test]
+fn every_flag_has_a_value_and_every_value_a_flag() {
+    let help = Command::new(env!("CARGO_BIN_EXE_mainstay")).args(["install", "--help"]).output().unwrap();
+    let help = printed(&help);
+    let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    let mut flags: BTreeSet<&str> =
+        options.map(|line| line.split_whitespace().find(|word| word.starts_with("--")).unwrap()).collect();
+    flags.remove("--help");
+    let words = CHOICES.iter().flat_map(|(flags, _)| flags.iter()).filter(|word| word.starts_with("--"));
+    let chosen: BTreeSet<&str> = words.map(|word| word.split('=').next().unwrap()).collect();
+    assert_eq!(chosen, flags, "each flag needs a value of the chart, and a line in CHOICES");
+
+    // Without the flags of Helm themselves.
+    let words = CHOICES.iter().flat_map(|(_, values)| values.iter()).filter(|word| !word.starts_with("--namespace"));
+    let lists =
+        words.map(|word| if word.starts_with("--") { word.split_once('=').map_or("", |(_, list)| list) } else { word });
+    let set: BTreeSet<&str> =
+        lists.flat_map(|list| list.split(',')).filter_map(|one| Some(one.split_once('=')?.0)).collect();
+    let (values, _) = values_of_schema();
+    let mut expected: BTreeSet<&str> = values.keys().map(String::as_str).collect();
+    for value in WITHOUT_FLAG {
+        assert!(expected.remove(value), "{value} is no value");
+    }
+    assert_eq!(set, expected, "each value needs a flag of `mainstay install`, or a place in WITHOUT_FLAG");
+}
+
+/// The leaves of the schema with their path, and its objects.
+fn values_of_schema() -> (BTreeMap<String, Value>, Vec<Value>) {
+    let text = fs::read_to_string(Path::new(CHART).join("values.schema.json")).unwrap();
+    let (mut leaves, mut parents) = (BTreeMap::new(), Vec::new());
+    let mut open = vec![(String::new(), serde_json::from_str::<Value>(&text).unwrap())];
+    while let Some((path, schema)) = open.pop() {
+        let Some(properties) = schema["properties"].as_object() else {
+            leaves.insert(path, schema);
+            continue;
+        };
+        let dot = if path.is_empty() { "" } else { "." };
+        open.extend(properties.iter().map(|(name, schema)| (format!("{path}{dot}{name}"), schema.clone())));
+        parents.push(schema);
+    }
+    (leaves, parents)
+}
+
+#[test]
+fn the_schema_describes_every_value_with_its_default() {
+    let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
+    let defaults: Value = serde_yaml::from_str(&text).unwrap();
+    let readme = fs::read_to_string(Path::new(CHART).join("README.md")).unwrap();
+    let (leaves, parents) = values_of_schema();
+    for parent in parents {
+        assert_eq!(parent["additionalProperties"], false, "{parent}");
+    }
+    for (path, schema) in leaves {
+        assert!(schema["description"].as_str().is_some_and(|text| text.ends_with('.')), "{path}: {schema}");
+        if path == "global" {
+            continue;
+        }
+        let default = defaults.pointer(&format!("/{}", path.replace('.', "/")));
+        assert_eq!(default, Some(&schema["default"]), "{path} in values.yaml");
+        assert!(readme.contains(&format!("\n| `{path}` | ")), "{path} is missing in README.md");
+    }
+}
+
+#[test]
+fn refuses_wrong_values_by_name() {
+    for (values, expected) in [
+        (&["--set=imgae=a/b"][..], "additional properties 'imgae' not allowed"),
+        (&["--set=git.URL=https://h/x"], "additional properties 'URL' not allowed"),
+        (&["--set=crds=yes"], "got string, want boolean"),
+        (&["--set=baseImages.nodejs24=node:24"], "does not match pattern"),
+        (&["--set=git.name=a/b"], "does not match pattern"),
+        (&["--set=registry=ghcr"], "does not match pattern"),
+        (&["--set=registry=me@ghcr.io/team"], "does not match pattern"),
+        (&["--set=crds=false,v1alpha2=true"], "v1alpha2 needs crds"),
+        (&["--set=git.url=https://me:hunter2@h/x"], "would be stored in the open"),
+        (&["--set=git.url=ssh://me:hunter2@h/x"], "would be stored in the open"),
+        (&["--set=git.url=/srv/shop"], "git.url: an address has the form"),
+        (&["--set=git.url=https://h/x?token=hunter2"], "git.url: an address has no `?`"),
+        (&["--set=git.url=https://h/gr%C3%B6"], "git.name: set a name"),
+        (&["--set=git.url=git://h/x,git.secret=mine"], "authentication at a git:// address is not supported"),
+        (&["--set=git.url=https://h/x,git.knownHosts=h"], "git.knownHosts is for SSH addresses"),
+        (&["--set=git.url=git@ssh.dev.azure.com:v3/o/p/r"], "Azure DevOps takes RSA keys only"),
+        (&["--set=git.url=https://h/x,git.paths={../x}"], "`..` is not allowed"),
+        (&["--set=git.url=https://h/x,git.paths={a,/a/}"], "git.paths names /a twice"),
+        (&["--set=git.url=https://h/x,git.paths={a/b,a-b}"], "would make a second GitSync x-a-b"),
+        (&["--set=git.url=https://h/x,git.interval=1.5h"], "does not match pattern"),
+        (&["--set=git.url=https://h/x,git.interval=87601h"], "git.interval: it is at most ten years"),
+    ] {
+        let output = helm(&["template", "mainstay", CHART], values);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(expected), "{values:?}: {said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+/// An uninstalled release leaves them, and so does a release whose values leave them out.
+#[test]
+fn keeps_definitions_and_data_when_a_release_goes() {
+    let mut all = chart(&["--set=git.url=git@github.com:team/shop.git,v1alpha2=true"]);
+    let kept = take_keep(&mut all);
+    let names_data = |key: &&String| {
+        let (kind, name) = (key.split(' ').next().unwrap(), key.rsplit('/').next().unwrap());
+        matches!(kind, "CustomResourceDefinition" | "Namespace")
+            || matches!(name, "serverless-docker-registry" | "shop-git")
+    };
+    assert_eq!(kept, all.keys().filter(names_data).cloned().collect::<BTreeSet<_>>());
+    assert!(kept.len() > 8, "{kept:?}");
+}
+
+#[test]
+fn leaves_out_the_namespace_and_the_repository_by_default() {
+    let mut alone = objects(&printed(&helm(&["template", "mainstay", CHART], &["--namespace=flux"])));
+    take_keep(&mut alone);
+    let mut all = installed(&["--git-url=https://h/x", "--namespace=flux"]);
+    all.remove("Namespace /flux").unwrap();
+    all.remove("ConfigMap flux/mainstay-bootstrap").unwrap();
+    assert_same(&alone, &all, "the agent alone");
+}
+
+#[test]
+fn passes_the_linter_with_the_version_of_the_program() {
+    printed(&helm(&["lint", "--strict"], &[CHART]));
+    let text = fs::read_to_string(Path::new(CHART).join("Chart.yaml")).unwrap();
+    let chart: Value = serde_yaml::from_str(&text).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!((&chart["version"], &chart["appVersion"]), (&json!(version), &json!(version)));
+    // Mainstay's own renderer refuses links, hooks, and what comes out differently each time.
+    let render = || printed(&helm(&["template", "mainstay", CHART], &["--set=git.url=git@h:x"]));
+    let once = render();
+    assert!(once == render() && !once.contains("helm.sh/hook"));
+}
+
+/// A template that is a manifest with values in it.
+struct Template {
+    manifest: &'static str,
+    name: &'static str,
+    /// Condition on the values, if any.
+    condition: Option<&'static str>,
+    /// Texts of the manifest, each with its replacement.
+    replacements: &'static [(&'static str, &'static str)],
+}
+
+/// Replacements in all templates.
+const EVERYWHERE: [(&str, &str); 4] = [
+    ("{{", "{{ \"{{\" }}"),
+    (": mainstay-system\n", ": {{ .Release.Namespace | quote }}\n"),
+    (".mainstay-system.svc.", ".{{ .Release.Namespace }}.svc."),
+    (concat!(": mainstay:", env!("CARGO_PKG_VERSION"), "\n"), ": {{ .Values.image | quote }}\n"),
+];
+
+const fn template(manifest: &'static str, name: &'static str) -> Template {
+    Template { manifest, name, condition: None, replacements: &[] }
+}
+
+const TEMPLATES: [Template; 8] = [
+    template("rbac.yaml", "rbac.yaml"),
+    template("network-policy.yaml", "network-policy.yaml"),
+    template("disruption-budget.yaml", "disruption-budget.yaml"),
+    template("webhooks.yaml", "webhooks.yaml"),
+    Template { condition: Some(".Values.v1alpha2"), ..template("v1alpha2/rbac.yaml", "v1alpha2.yaml") },
+    Template {
+        replacements: &[
+            (
+                "          # Build it from this repository, push it to your registry, and name it here or in a \
+                 kustomization's `images`.\n",
+                "",
+            ),
+            (
+                "      serviceAccountName: mainstay\n",
+                "      serviceAccountName: mainstay\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
+            ),
+            (
+                "            - name: MAINSTAY_BUILDER_IMAGE\n              value: {{ .Values.image | quote }}\n",
+                "            - name: MAINSTAY_BUILDER_IMAGE\n              value: {{ .Values.image | quote }}\n\
+                 {{- include \"mainstay.environment\" . }}\n",
+            ),
+        ],
+        ..template("deployment.yaml", "deployment.yaml")
+    },
+    Template {
+        condition: Some("eq .Values.registry \"internal\""),
+        replacements: &[
+            ("  annotations:\n", "  annotations:\n    helm.sh/resource-policy: keep\n"),
+            (
+                "    app.kubernetes.io/name: mainstay\nspec:\n",
+                "    app.kubernetes.io/name: mainstay\n  annotations:\n    helm.sh/resource-policy: keep\nspec:\n",
+            ),
+            (
+                "    spec:\n      automountServiceAccountToken: false\n",
+                "    spec:\n      automountServiceAccountToken: false\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
+            ),
+        ],
+        ..template("registry/registry.yaml", "registry.yaml")
+    },
+    Template {
+        condition: Some(".Values.crds"),
+        replacements: &[
+            ("\nmetadata:\n", "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"),
+            ("    served: false\n", "    served: {{ .Values.v1alpha2 }}\n"),
+            (
+                "spec:\n  group: serverless.kyma-project.io\n  names:\n    kind: Function\n",
+                "spec:\n{{- include \"mainstay.conversion\" . }}\n  group: serverless.kyma-project.io\n  names:\n    \
+                 kind: Function\n",
+            ),
+        ],
+        ..template("crds.yaml", "crds.yaml")
+    },
+];
+
+#[test]
+fn templates_are_generated_from_the_manifests() {
+    let manifests = Path::new(CHART).parent().unwrap();
+    for Template { manifest, name, condition, replacements } in TEMPLATES {
+        // Not the file, which another test rewrites at the same time.
+        let mut text = match manifest {
+            "crds.yaml" => printed(&Command::new(env!("CARGO_BIN_EXE_mainstay")).arg("crd").output().unwrap()),
+            _ => fs::read_to_string(manifests.join(manifest)).unwrap(),
+        };
+        for (from, to) in EVERYWHERE {
+            text = text.replace(from, to);
+        }
+        for (from, to) in replacements {
+            assert!(text.contains(from), "manifests/{manifest} has no {from:?} any more");
+            text = text.replace(from, to);
+        }
+        if let Some(condition) = condition {
+            text = format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n");
+        }
+        let header = format!(
+            "{{{{- /* Generated from manifests/{manifest}; `UPDATE_GOLDEN=1 cargo test chart` rewrites it. */}}}}\n"
+        );
+        check_golden(&format!("../../manifests/chart/templates/{name}"), &format!("{header}{text}"));
+    }
+    check_golden("../../manifests/chart/files/known_hosts.txt", mainstay_git::PUBLISHED);
+}
+
+/// The keys, certificates and logins that the agent has made, as soon as it has made all of them.
+async fn generated(shell: &Shell) -> String {
+    let mut all = String::new();
+    for (what, path) in [
+        ("secret shop-git", ".data"),
+        ("secret mainstay-admission", ".data"),
+        ("secret serverless-docker-registry", ".data"),
+        ("crd functions.serverless.kyma-project.io", ".spec.conversion.webhook.clientConfig.caBundle"),
+        ("mutatingwebhookconfiguration mainstay-admission", ".webhooks[*].clientConfig.caBundle"),
+        ("validatingwebhookconfiguration mainstay-admission", ".webhooks[*].clientConfig.caBundle"),
+    ] {
+        let get = format!("kubectl get {what} -n {HOME} -o jsonpath='{{{path}}}'");
+        all.push_str(&shell.until(&format!("{get} | grep .")).await.out);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_keeps_generated_secrets_and_an_uninstall_keeps_what_others_need() {
+    let shell = Shell::embedded(HOME).await;
+    let install = format!("helm install mainstay {CHART} -n {HOME} --create-namespace --set {VALUES}");
+    let notes = shell.run(&install).await.out;
+    for expected in [
+        format!("\n  mainstay identity -n {HOME}\n"),
+        "\nWARNING: git.knownHosts has no key of git.example.com, ".to_owned(),
+        concat!("\nWARNING: the image mainstay:", env!("CARGO_PKG_VERSION"), " is in no registry").to_owned(),
+    ] {
+        assert!(notes.contains(&expected), "{notes}");
+    }
+    let agent = shell.agent("agent").await;
+    let made = generated(&shell).await;
+    shell.until(&format!("kubectl get gitsync shop -n {HOME}")).await;
+
+    let upgrade = format!("helm upgrade mainstay {CHART} -n {HOME} --reset-then-reuse-values --set git.interval=90s");
+    shell.run(&upgrade).await;
+    let interval = format!("kubectl get gitsync shop -n {HOME} -o jsonpath='{{.spec.interval}}' | grep -x 1m30s");
+    shell.until(&interval).await;
+    assert_eq!(generated(&shell).await, made);
+
+    drop(agent);
+    shell.run(&format!("helm uninstall mainstay -n {HOME}")).await;
+    assert_eq!(shell.run(&format!("helm list -q -n {HOME}")).await.out, "");
+    shell.run(&format!("! kubectl get deployment mainstay -n {HOME}")).await;
+    shell.run(&format!("kubectl get gitsync/shop gitrepository/shop secret/shop-git -n {HOME}")).await;
+    let registry = format!("kubectl get deployment,service,secret,pvc serverless-docker-registry -n {HOME}");
+    shell.run(&registry).await;
+    shell.run("mainstay crd | kubectl get -f -").await;
+
+    // A release of the same name takes them back.
+    shell.run(&install).await;
+    let key = format!("kubectl get secret shop-git -n {HOME} -o jsonpath='{{.data}}'");
+    assert!(made.starts_with(&shell.run(&key).await.out));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_takes_over_what_install_has_made() {
+    let shell = Shell::embedded(HOME).await;
+    let flags = format!("-n {HOME} --git-url git@git.example.com:team/shop.git --v1alpha2");
+    shell.run(&format!("mainstay install {flags} | kubectl apply -f -")).await;
+    let _agent = shell.agent("agent").await;
+    let made = generated(&shell).await;
+    let install = format!("helm install mainstay {CHART} -n {HOME} --set {VALUES}");
+    let refused = shell.try_run(&install).await;
+    assert!(
+        refused.code != 0 && refused.err.contains("cannot be imported into the current release"),
+        "{}",
+        refused.err
+    );
+    shell.run(&format!("{install} --take-ownership")).await;
+    assert_eq!(generated(&shell).await, made);
+    let pods = format!("kubectl get replicasets -n {HOME} -o name | wc -l");
+    assert_eq!(shell.run(&pods).await.out.trim(), "2", "no pod is replaced");
+}
