@@ -11,7 +11,6 @@ use mainstay_git::{
     SkippedTrees, Snapshot, Source,
 };
 use mainstay_object::failure::{Class, chain};
-use mainstay_object::failure::{Class, chain};
 use tempfile::TempDir;
 
 use mainstay_testkit::{

@@ -32,13 +32,10 @@ pub use git_repository::{GitRepository, GitRepositorySpec, GitRepositoryStatus};
 pub use git_sync::{DriftPolicy, GitSync, GitSyncSpec, GitSyncStatus};
 pub use receiver::{Receiver, ReceiverSpec, ReceiverStatus, ReceiverType};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceConversion, CustomResourceDefinition, WebhookClientConfig, WebhookConversion,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 
-/// Every CRD that Mainstay needs, in the order to apply them. `v1alpha2` of Function is served where a webhook converts it
-/// ([`serve_all_versions`]).
+/// Every CRD that Mainstay needs, in the order to apply them. `v1alpha2` of Function is served where a webhook converts it.
 pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![GitRepository::crd(), GitSync::crd(), Receiver::crd(), function()]
 }
@@ -50,21 +47,4 @@ fn function() -> CustomResourceDefinition {
         definition.spec.versions.push(newer);
     }
     definition
-}
-
-/// Serves all versions of a definition, which the webhook of this client converts. One with a single version stays as it is.
-pub(crate) fn serve_all_versions(definition: &mut CustomResourceDefinition, client: WebhookClientConfig) {
-    if definition.spec.versions.len() < 2 {
-        return;
-    }
-    for version in &mut definition.spec.versions {
-        version.served = true;
-    }
-    definition.spec.conversion = Some(CustomResourceConversion {
-        strategy: "Webhook".to_owned(),
-        webhook: Some(WebhookConversion {
-            client_config: Some(client),
-            conversion_review_versions: vec!["v1".to_owned()],
-        }),
-    });
 }

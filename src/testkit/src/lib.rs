@@ -2,6 +2,7 @@
 //! on the embedded cluster or on another one.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
+#![expect(missing_docs, reason = "most helpers say by their name what they do")]
 
 pub mod admission;
 pub mod build;

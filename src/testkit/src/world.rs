@@ -246,7 +246,7 @@ impl World {
         let cluster = Cluster::from_clients(client(), client());
         let mut source = mainstay_git::Settings::new(self.mirrors.path().join(identity));
         source.allow_local = true;
-        source.proxy = source::DefaultProxy::None;
+        source.proxy = mainstay_git::DefaultProxy::None;
         source.deadlines = self.deadlines;
         source.limits = self.limits;
         source.hosts.clone_from(&self.hosts);

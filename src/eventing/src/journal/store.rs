@@ -50,7 +50,7 @@ struct Current {
 
 /// The journal's directory.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     directory: PathBuf,
     current: Current,
     /// Held as long as this process writes.

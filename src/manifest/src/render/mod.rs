@@ -48,7 +48,7 @@ mod tool;
 mod turns;
 pub mod written_out;
 
-pub use chart::{ChartFiles, ChartOptions, chart_files};
+pub use chart::ChartOptions;
 pub use closure::{Closure, closure};
 pub use error::Error;
 pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};
