@@ -5,7 +5,7 @@ use std::{
     ffi::OsStr,
     fs,
     path::Path,
-    process::{Command, Output},
+    process::Output,
 };
 
 use serde::Deserialize as _;
@@ -81,11 +81,9 @@ const CHOICES: &[Choice] = &[
     (&["--registry-disable-scanning"], &[]),
 ];
 
-/// Runs Helm with nothing of the environment but its path.
+/// Runs Helm without the configuration of the machine's user.
 fn helm(arguments: &[&str], values: &[impl AsRef<OsStr>]) -> Output {
-    let home = tempfile::tempdir().unwrap();
-    let mut command = Command::new("helm");
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", home.path());
+    let mut command = mainstay_testkit::isolated("helm");
     command.args(arguments).args(values).output().expect("helm is needed: https://helm.sh/docs/intro/install")
 }
 
@@ -97,8 +95,8 @@ fn chart(values: &[impl AsRef<OsStr>]) -> Objects {
 
 /// The objects of `mainstay install`.
 fn installed(flags: &[impl AsRef<OsStr>]) -> Objects {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mainstay"));
-    objects(&printed(&command.arg("install").args(flags).env_clear().output().unwrap()))
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
+    objects(&printed(&command.arg("install").args(flags).output().unwrap()))
 }
 
 /// What a program printed, which must succeed.
@@ -182,7 +180,7 @@ fn renders_the_objects_of_install_for_each_choice() {
 
 #[test]
 fn every_flag_has_a_value_and_every_value_a_flag() {
-    let help = Command::new(env!("CARGO_BIN_EXE_mainstay")).args(["install", "--help"]).output().unwrap();
+    let help = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).args(["install", "--help"]).output().unwrap();
     let help = printed(&help);
     let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let mut flags: BTreeSet<&str> =
@@ -395,7 +393,9 @@ fn templates_are_generated_from_the_manifests() {
     for Template { manifest, name, condition, replacements } in TEMPLATES {
         // Not the file, which another test rewrites at the same time.
         let mut text = match manifest {
-            "crds.yaml" => printed(&Command::new(env!("CARGO_BIN_EXE_mainstay")).arg("crd").output().unwrap()),
+            "crds.yaml" => {
+                printed(&mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay")).arg("crd").output().unwrap())
+            }
             _ => fs::read_to_string(manifests.join(manifest)).unwrap(),
         };
         for (from, to) in EVERYWHERE {

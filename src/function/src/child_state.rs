@@ -83,7 +83,7 @@ pub struct Job {
 }
 
 /// Requests and limits of CPU and memory.
-pub type Sizes = [Option<Quantity>; 4];
+pub(crate) type Sizes = [Option<Quantity>; 4];
 
 /// The requests and limits in the resources of a container.
 pub(super) fn sizes(resources: &Value) -> Sizes {
@@ -204,7 +204,7 @@ fn controlled_by<'v>(live: &'v Value, group: &str, kind: &str) -> Option<&'v str
 }
 
 /// The fields that all children have.
-pub fn identity(live: &Value) -> ChildIdentity {
+pub(crate) fn identity(live: &Value) -> ChildIdentity {
     ChildIdentity {
         name: text(live, "/metadata/name").to_owned(),
         uid: text(live, "/metadata/uid").to_owned(),
@@ -216,7 +216,7 @@ pub fn identity(live: &Value) -> ChildIdentity {
 }
 
 /// The state of a Job.
-pub fn job(live: &Value) -> Job {
+pub(crate) fn job(live: &Value) -> Job {
     let conditions = live.pointer("/status/conditions").and_then(Value::as_array);
     let end = conditions
         .into_iter()
@@ -259,7 +259,7 @@ fn image(live: &Value) -> &str {
 }
 
 /// The state of a Deployment.
-pub fn deployment(live: &Value) -> Deployment {
+pub(crate) fn deployment(live: &Value) -> Deployment {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
     let replicas = ["f:spec", "f:replicas"];
     let ours = fields::applied_by(live, MANAGER).is_some_and(|f| fields::owns(f, &replicas));
@@ -291,7 +291,7 @@ pub(super) fn condition(live: &Value) -> Condition {
 }
 
 /// The state of a pod.
-pub fn pod(live: &Value) -> Pod {
+pub(crate) fn pod(live: &Value) -> Pod {
     let role = controlled_by(live, "batch", "Job").map_or(Role::Serving, |uid| Role::Build(uid.to_owned()));
     let end = matches!(role, Role::Build(_)).then(|| end(live)).flatten();
     let over = matches!(text(live, "/status/phase"), "Succeeded" | "Failed");

@@ -57,6 +57,6 @@ pub use limits::{Form, Limits, memory};
 pub use problem::Problem;
 pub(crate) use recognise::is_in_lfs;
 pub use report::{FileReport, FileState, report};
-pub(crate) use single::{TextFault, read_documents, read_fields};
+pub(crate) use single::{read_documents, read_fields};
 pub use substituted::{read_object, read_value};
 pub use verified::verified;

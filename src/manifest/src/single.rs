@@ -9,7 +9,7 @@ use super::load::load;
 use super::tokens::Yaml;
 
 /// What is wrong with a text, which may quote keys, and the line, from 1; 0 if none is known.
-pub type TextFault = (u32, String);
+pub(crate) type TextFault = (u32, String);
 
 /// The values of all documents with content.
 ///

@@ -12,7 +12,7 @@ const PERIOD: u64 = 100_000;
 
 /// A process that has such a limit; it ends with this.
 #[derive(Debug)]
-pub struct CpuLimit {
+pub(crate) struct CpuLimit {
     process: u32,
     /// The cgroup that was made for it; `None` if it has one already.
     made: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub struct CpuLimit {
 
 impl CpuLimit {
     /// Limits a process from now on; `None` if this machine does not let us.
-    pub fn set(process: u32, millicores: u64) -> Option<Self> {
+    pub(crate) fn set(process: u32, millicores: u64) -> Option<Self> {
         let quota = PERIOD * millicores / 1000;
         Self::in_its_cgroup(process, quota).or_else(|| Self::in_a_new_one(process, quota).ok())
     }

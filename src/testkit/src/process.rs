@@ -25,13 +25,9 @@ static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
 /// Variables that are passed on: where programs are, and where temporary files go.
 const PASSED_ON: [&str; 2] = ["PATH", "TMPDIR"];
 
-/// What programs read besides their user's own configuration, turned off.
-const NO_CONFIGURATION: [(&str, &str); 4] = [
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_ATTR_NOSYSTEM", "1"),
-    ("PIP_CONFIG_FILE", "/dev/null"),
-    ("npm_config_globalconfig", "/dev/null"),
-];
+/// Turns off the configuration of the machine that Git reads besides its user's own. Those of npm and pip stay: they say where the
+/// machine gets packages from, and whom it trusts for that.
+const NO_CONFIGURATION: [(&str, &str); 2] = [("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_ATTR_NOSYSTEM", "1")];
 
 /// A home without configuration. All child processes of this test process share it.
 pub fn home() -> &'static Path {

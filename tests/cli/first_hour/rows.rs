@@ -68,13 +68,13 @@ const fn elsewhere(command: &'static str, why: &'static str) -> Row {
     Row::new(Scene::Elsewhere(why), command, &[])
 }
 
-const SECOND: &str = "needs a second cluster; tests/it/remote_clusters.rs has one";
+const SECOND: &str = "needs a second cluster; tests/sync/remote_clusters.rs has one";
 const FUZZING: &str = "needs a nightly toolchain, and takes as long as it is let";
 
 /// In the order of the README. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` stand for what is known only at run time.
 pub(super) const ROWS: &[Row] = &[
     // Quick start
-    demo("cargo run --release -- dev", &["An embedded cluster is at http", "GitSync default/demo keeps it on ", "9 created"])
+    demo("cargo run -- dev", &["An embedded cluster is at http", "GitSync default/demo keeps it on ", "9 created"])
         .instead(
             "mainstay dev > dev.log 2>&1 & \
              until grep -q '9 created' dev.log; do sleep 0.1; done; cat dev.log",
@@ -261,7 +261,7 @@ pub(super) const ROWS: &[Row] = &[
     elsewhere("kubectl --kubeconfig prod.yaml config set-context --current --user mainstay", SECOND),
     elsewhere("kubectl -n shop create secret generic prod --from-file value=prod.yaml", SECOND),
     // Functions
-    functions("cargo run --release -- dev examples/functions", &["function default/hello  Running  DeploymentReady"]).instead(
+    functions("cargo run -- dev examples/functions", &["function default/hello  Running  DeploymentReady"]).instead(
         "mainstay dev examples/functions > dev.log 2>&1 & \
          until grep -q 'default/hello  Running  DeploymentReady' dev.log; do sleep 0.2; done; \
          export KUBECONFIG=$PWD/.mainstay/kubeconfig; cat dev.log",
@@ -414,7 +414,7 @@ pub(super) const ROWS: &[Row] = &[
         FUZZING,
     ),
     elsewhere(
-        "MAINSTAY_TEST_KUBECONFIG=~/.kube/config cargo test --test it -- --test-threads 1 sync:: drift::",
+        "MAINSTAY_TEST_KUBECONFIG=~/.kube/config cargo test --test sync --test drift -- --test-threads 1 sync:: drift::",
         "runs these tests on another cluster",
     ),
     cluster(

@@ -26,7 +26,7 @@ const ADDRESS: &str = "mainstay.dev/address";
 
 /// The Knative Service. `image` is pulled as given, `repository:tag@sha256:…`, with the Secret `pull_secret`; the digest keeps
 /// Knative from asking the registry. `has_address`: whether no Service of ours has its name.
-pub fn build(
+pub(crate) fn build(
     function: &ResolvedFunction,
     image: &str,
     pull_secret: &str,
