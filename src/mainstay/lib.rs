@@ -100,5 +100,7 @@
 //! | a renderer | 3 | a file in `manifest/render/` beside `helm.rs`, what recognises its directories in `manifest/`, its call in `gitsync/rendering.rs` |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+#[expect(clippy::disallowed_methods, reason = "it is the process: its tasks, its listener and its deadlines")]
 pub mod agent;
+#[expect(clippy::disallowed_methods, reason = "commands have arguments, an environment and a console")]
 pub mod cli;

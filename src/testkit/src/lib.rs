@@ -1,7 +1,7 @@
 //! What several integration tests need: a Git server over HTTP, repositories to serve, image registries, and a whole world,
 //! on the embedded cluster or on another one.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::new_without_default, clippy::return_self_not_must_use)]
 #![expect(missing_docs, reason = "most helpers say by their name what they do")]
 
 pub mod admission;

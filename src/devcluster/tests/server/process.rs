@@ -12,12 +12,13 @@ use std::{
 
 /// The home of child processes, without configuration, and what keeps it.
 static HOME: LazyLock<(PathBuf, ChildStdin)> = LazyLock::new(|| {
-    let home = tempfile::Builder::new().prefix("devcluster-tests-home-").tempdir().unwrap().keep();
+    let home =
+        tempfile::Builder::new().prefix("devcluster-tests-home-").tempdir().expect("a directory can be made").keep();
     // Statics are never dropped: a shell removes the directory when the pipe from this process closes.
     let mut remover = Command::new("sh");
     remover.args(["-c", "read -r _; rm -rf \"$0\""]).arg(&home).process_group(0);
     let remover = remover.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let pipe = remover.expect("`sh` is needed").stdin.take().unwrap();
+    let pipe = remover.expect("`sh` is needed").stdin.take().expect("its input is a pipe");
     (home, pipe)
 });
 

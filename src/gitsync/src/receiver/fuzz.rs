@@ -1,4 +1,4 @@
-//! See [`crate::fuzz`].
+//! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
 
 use super::payload::{of_form, read};
 use mainstay_api::ReceiverType;
