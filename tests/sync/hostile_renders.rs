@@ -15,7 +15,7 @@
 //! | `lookup`, names of hosts, the environment, files, chance | `lookup_and_chance` | `source::charts`, `charts` |
 //! | files of gigabytes, packed charts | `sparse_gigabytes`, `packed_charts` | `source::hostile`, `render::schema` |
 //! | schemas that are fetched | `schemas` | `render::schema` |
-//! | SOPS | `sops_files` | `sops` (tampered values, MAC, cut short, other keys), `src/sops/tests.rs` |
+//! | SOPS | `sops_files` | `sops` (tampered values, MAC, cut short, other keys), `src/manifest/src/sops/tests.rs` |
 //! | substitution that changes the structure | `substitution` | `substitute` (values of Secrets in messages) |
 //! | check/use gap | `changes_behind_the_check` | `overlays`, `service_accounts` |
 //!

@@ -15,7 +15,7 @@
 
 pub mod apply;
 pub mod drift;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(feature = "fuzz")]
 pub mod fuzz;
 pub mod managed;
 pub mod notification;

@@ -15,7 +15,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Debuggers have one port for all of this machine: the holder of this has it.
 pub fn ports() -> File {
-    let file = File::create(std::env::temp_dir().join("mainstay-tests-debug-ports")).unwrap();
+    let path = std::env::temp_dir().join("mainstay-tests-debug-ports");
+    // That of another user can be read, and so be locked.
+    let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
     file.lock().unwrap();
     file
 }

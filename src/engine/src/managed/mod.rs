@@ -47,7 +47,7 @@ mod events;
 pub mod fields;
 #[cfg(test)]
 mod fixtures;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 pub mod health_rules;
 mod ignore_rules;
