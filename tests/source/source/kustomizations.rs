@@ -93,5 +93,7 @@ async fn real_manifests_are_built_as_kubectl_does() {
         origin.file(&file, overlay);
         kustomizations.push(file);
     }
-    are_built_as_kubectl_does(&mut origin, &kustomizations).await;
+    if !kustomizations.is_empty() {
+        are_built_as_kubectl_does(&mut origin, &kustomizations).await;
+    }
 }
