@@ -1,0 +1,264 @@
+//! A TCP port before a server that listens on a Unix socket: no other user reaches the socket, whose directory is closed.
+//!
+//! Invariant: each request is judged, also the second one of a connection, which a browser may share between pages.
+//! Invariant: while there is a server, so is the port of [`Front::following`]; when the server goes, the port does.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::listener::{Listener, Reach};
+use super::web;
+
+/// How often a server is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a client waits for a server that is being started.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the head of a request may take.
+const HEAD: Duration = Duration::from_secs(30);
+
+/// Whether a host that is not this machine is answered for.
+type Known = dyn Fn(&str) -> bool + Send + Sync;
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// A port that relays; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Front {
+    task: JoinHandle<()>,
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Shared {
+    socket: PathBuf,
+    is_known: Box<Known>,
+}
+
+impl Front {
+    /// Relays what comes to a listener. A request waits while no server listens on the socket.
+    pub fn waiting(listener: Listener, socket: PathBuf) -> Self {
+        web::begin();
+        let shared = Arc::new(Shared { socket, is_known: Box::new(|_| false) });
+        let task = async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => _ = tokio::spawn(relay(Arc::clone(&shared), stream, PATIENCE)),
+                    Err(error) => pause(&error).await,
+                }
+            }
+        };
+        Self { task: tokio::spawn(task) }
+    }
+
+    /// Listens on an address of this machine while a server listens on the socket. `is_known` says which hosts are answered
+    /// for besides this machine's.
+    pub fn following(
+        address: SocketAddr,
+        socket: PathBuf,
+        is_known: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        web::begin();
+        let shared = Arc::new(Shared { socket, is_known: Box::new(is_known) });
+        let task = async move {
+            loop {
+                while UnixStream::connect(&shared.socket).await.is_err() {
+                    sleep(LOOK).await;
+                }
+                match Listener::bind(address, Reach::SameUser) {
+                    Ok(listener) => follow(&shared, &listener).await,
+                    Err(error) => pause(&error).await,
+                }
+            }
+        };
+        Self { task: tokio::spawn(task) }
+    }
+}
+
+/// Relays until there is no server any more.
+async fn follow(shared: &Arc<Shared>, listener: &Listener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if UnixStream::connect(&shared.socket).await.is_err() {
+                    return;
+                }
+                tokio::spawn(relay(Arc::clone(shared), stream, Duration::ZERO));
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+async fn pause(error: &io::Error) {
+    tracing::warn!(%error, "a local port could not accept a connection");
+    sleep(Duration::from_millis(50)).await;
+}
+
+/// Relays a connection, request by request, over a connection of its own.
+async fn relay(shared: Arc<Shared>, stream: TcpStream, patience: Duration) {
+    let _ = stream.set_nodelay(true);
+    let sender = Arc::new(Mutex::new(None));
+    let answering = service_fn(move |request| {
+        let (shared, sender) = (Arc::clone(&shared), Arc::clone(&sender));
+        async move { Ok::<_, Infallible>(answer(&shared, &sender, patience, request).await) }
+    });
+    let mut builder = Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).half_close(true);
+    // However it ends, it is over.
+    let _ = builder.serve_connection(TokioIo::new(stream), answering).await;
+}
+
+async fn answer(
+    shared: &Shared,
+    sender: &Mutex<Option<SendRequest<Incoming>>>,
+    patience: Duration,
+    mut request: Request<Incoming>,
+) -> Response<Body> {
+    if let Err(refusal) = web::judge(request.method(), request.uri(), request.headers(), &shared.is_known) {
+        return said(StatusCode::FORBIDDEN, &format!("{refusal}\n"));
+    }
+    web::unmark(request.headers_mut());
+    let mut sender = sender.lock().await;
+    let is_open = match sender.as_mut() {
+        Some(sender) => sender.ready().await.is_ok(),
+        None => false,
+    };
+    if !is_open {
+        *sender = connect(shared, patience).await;
+    }
+    let Some(sender) = sender.as_mut() else {
+        return said(StatusCode::BAD_GATEWAY, "the server behind this port does not run; its log says why\n");
+    };
+    match sender.send_request(request).await {
+        Ok(answer) => answer.map(BodyExt::boxed_unsync),
+        Err(_) => said(
+            StatusCode::BAD_GATEWAY,
+            "the server behind this port ended before it had answered; its log says why\n",
+        ),
+    }
+}
+
+async fn connect(shared: &Shared, patience: Duration) -> Option<SendRequest<Incoming>> {
+    let end = Instant::now() + patience;
+    loop {
+        if let Ok(stream) = UnixStream::connect(&shared.socket).await {
+            let (sender, connection) = timeout(HEAD, handshake(TokioIo::new(stream))).await.ok()?.ok()?;
+            // It ends with the connection of the client.
+            tokio::spawn(connection);
+            return Some(sender);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn said(status: StatusCode, text: &str) -> Response<Body> {
+    let body = Full::new(Bytes::copy_from_slice(text.as_bytes())).map_err(|never| match never {});
+    let mut answer = Response::new(body.boxed_unsync());
+    *answer.status_mut() = status;
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// What comes back for a request, until the connection ends.
+    async fn ask(address: SocketAddr, head: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await.ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        Some(text)
+    }
+
+    /// A server that answers each connection with the head that it was sent.
+    fn echo(listener: UnixListener) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut head = vec![0; 4096];
+                    let Ok(read @ 1..) = stream.read(&mut head).await else { return };
+                    let text = String::from_utf8_lossy(&head[..read]).into_owned();
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                });
+            }
+        })
+    }
+
+    #[tokio::test]
+    async fn a_request_waits_for_the_server_and_foreign_pages_are_refused() {
+        let room = tempfile::tempdir().unwrap();
+        let socket = room.path().join("s");
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::SameUser).unwrap();
+        let at = listener.local_addr().unwrap();
+        let _front = Front::waiting(listener, socket.clone());
+        let asked = tokio::spawn(ask(at, "GET /a?b HTTP/1.1\r\nHost: localhost\r\nX-Loopback-Judged: me"));
+        let server = echo(UnixListener::bind(&socket).unwrap());
+        let answer = asked.await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("GET /a?b HTTP/1.1"), "{answer}");
+        assert!(!answer.contains("judged"), "{answer}");
+        for (head, expected) in [
+            ("GET / HTTP/1.1\r\nHost: evil.example", "DNS rebinding"),
+            ("POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example\r\nContent-Length: 0", "another site"),
+        ] {
+            let answer = ask(at, head).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 403") && answer.contains(expected), "{answer}");
+        }
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn the_port_is_there_while_the_server_is() {
+        let room = tempfile::tempdir().unwrap();
+        let socket = room.path().join("s");
+        // A client would connect to itself sooner or later if the port were one that clients are given.
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let at = SocketAddr::from(([127, 253, high, low], 8080));
+        let _front = Front::following(at, socket.clone(), |host| host == "shop");
+        assert!(TcpStream::connect(at).await.is_err());
+        let server = echo(UnixListener::bind(&socket).unwrap());
+        let answers = async || {
+            loop {
+                if let Some(answer) = ask(at, "GET / HTTP/1.1\r\nHost: shop").await {
+                    break answer;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(answers().await.starts_with("HTTP/1.1 200"));
+        server.abort();
+        let _ = server.await;
+        while let Ok(mut stream) = TcpStream::connect(at).await {
+            let _ = stream.read(&mut [0]).await;
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A TCP listener that knows who may connect.
+//!
+//! Invariant: a connection of another user is closed before a byte of it is read.
+//! Invariant: the kernel is asked once a connection, not once a request.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::peer::{Stranger, is_ours};
+
+/// Who may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The user of this process, and root.
+    SameUser,
+    /// Everybody who reaches the address: what answers there asks for a token, or is for everybody.
+    Anyone,
+}
+
+impl Reach {
+    /// The same user on an address of this machine alone; whoever listens on another one wants others to come.
+    pub fn of(address: SocketAddr) -> Self {
+        if address.ip().is_loopback() { Self::SameUser } else { Self::Anyone }
+    }
+}
+
+/// A bound port.
+#[derive(Debug)]
+pub struct Listener {
+    inner: TcpListener,
+    reach: Reach,
+    /// Whether a refusal has been logged.
+    is_reported: AtomicBool,
+}
+
+impl Listener {
+    /// Binds a port; port 0 takes a free one. Needs a runtime of tokio.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub fn bind(address: SocketAddr, reach: Reach) -> io::Result<Self> {
+        Reserved::bind(address)?.listen(reach)
+    }
+
+    /// The address that was bound.
+    ///
+    /// # Errors
+    /// If the system does not say it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    /// The next connection of somebody who may connect.
+    ///
+    /// # Errors
+    /// If the system has no connection to give, for example for want of file descriptors.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            let (stream, client) = self.inner.accept().await?;
+            if self.reach == Reach::Anyone {
+                return Ok((stream, client));
+            }
+            let server = stream.local_addr()?;
+            let asked = tokio::task::spawn_blocking(move || is_ours(client, server)).await;
+            match asked.map_err(io::Error::other)? {
+                Ok(()) => return Ok((stream, client)),
+                Err(stranger) => self.report(server, &stranger),
+            }
+        }
+    }
+
+    /// Logs the first refusal as a warning: a stranger must not fill the log.
+    fn report(&self, at: SocketAddr, stranger: &Stranger) {
+        match stranger {
+            Stranger::Gone => tracing::debug!("a connection to {at} was closed before it was known whose it was"),
+            _ if self.is_reported.swap(true, Ordering::Relaxed) => {
+                tracing::debug!("{at} refused a connection: {stranger:?}");
+            }
+            Stranger::User(user) => tracing::warn!(
+                "{at} refused a connection of user {user}: only the user who started this process may connect; further \
+                 refusals are not reported"
+            ),
+            Stranger::Unknown(cause) => tracing::warn!(
+                "{at} refused a connection: /proc/self/net/tcp, which says whose it is, cannot be read: {cause}; mount /proc"
+            ),
+        }
+    }
+}
+
+/// A port that nobody else can take. Until it is [listened on](Self::listen), connections to it are not answered.
+#[derive(Debug)]
+pub struct Reserved {
+    inner: std::net::TcpListener,
+}
+
+impl Reserved {
+    /// Binds a port; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let inner = std::net::TcpListener::bind(address)?;
+        inner.set_nonblocking(true)?;
+        Ok(Self { inner })
+    }
+
+    /// Accepts connections there. Needs a runtime of tokio.
+    ///
+    /// # Errors
+    /// If the runtime cannot watch it.
+    pub fn listen(self, reach: Reach) -> io::Result<Listener> {
+        let inner = TcpListener::from_std(self.inner)?;
+        Ok(Listener { inner, reach, is_reported: AtomicBool::new(false) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_of_the_same_user_is_accepted_over_both_families() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = Listener::bind(address.parse().unwrap(), Reach::SameUser) else { continue };
+            let at = listener.local_addr().unwrap();
+            let client = TcpStream::connect(at).await.unwrap();
+            let (_, seen) = listener.accept().await.unwrap();
+            assert_eq!(seen, client.local_addr().unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_gone_is_passed_over() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::SameUser).unwrap();
+        let at = listener.local_addr().unwrap();
+        drop(TcpStream::connect(at).await.unwrap());
+        let client = TcpStream::connect(at).await.unwrap();
+        let (_, seen) = listener.accept().await.unwrap();
+        assert_eq!(seen, client.local_addr().unwrap());
+    }
+
+    #[test]
+    fn an_address_of_this_machine_is_for_the_same_user() {
+        let of = |address: &str| Reach::of(address.parse().unwrap());
+        assert_eq!(["127.0.0.1:1", "127.3.0.1:1", "[::1]:1"].map(of), [Reach::SameUser; 3]);
+        assert_eq!(["0.0.0.0:1", "192.168.0.1:1", "[::]:1"].map(of), [Reach::Anyone; 3]);
+    }
+}

@@ -1,0 +1,204 @@
+//! Refuses what a page of a foreign site makes a browser send to a port of this machine.
+//!
+//! A page may send simple requests anywhere (`Origin`, `Sec-Fetch-Site`), and a name of its own may lead to this machine
+//! (`Host`). Programs send neither header, and name this machine.
+//!
+//! Invariant: a request with the [mark](mark) of this process has been judged already.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
+use http::{HeaderMap, Method, Uri};
+
+/// Says that another listener of this process has judged a request.
+const MARK: HeaderName = HeaderName::from_static("x-loopback-judged");
+/// What the mark is; set once somebody reads it.
+static SECRET: OnceLock<HeaderValue> = OnceLock::new();
+
+/// Why a request is refused, with the status 403.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The host is no name of this machine.
+    Host(String),
+    /// A page of this origin has made the request.
+    Origin(String),
+    /// A page of another site has made it.
+    CrossSite,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(host) => write!(
+                f,
+                "host {host:?}: this port answers for names of this machine only, against DNS rebinding; ask localhost or \
+                 127.0.0.1"
+            ),
+            Self::Origin(origin) => write!(
+                f,
+                "origin {origin:?}: this port answers no page of another site; open the page from localhost, or call \
+                 without a browser"
+            ),
+            Self::CrossSite => f.write_str(
+                "Sec-Fetch-Site: cross-site: this port answers no page of another site; open the page from localhost, or \
+                 call without a browser",
+            ),
+        }
+    }
+}
+
+/// The host of a request, without its port, in lower case.
+pub fn host(headers: &HeaderMap, uri: &Uri) -> String {
+    let named = headers.get(HOST).and_then(|host| host.to_str().ok());
+    name_of(uri.authority().map(http::uri::Authority::as_str).or(named).unwrap_or_default())
+}
+
+/// Whether a host is a name or an address of this machine.
+pub fn is_this_machine(host: &str) -> bool {
+    let host = host.trim_end_matches('.');
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Why a request is refused. `is_known` says whether a host that is not this machine is answered for.
+///
+/// # Errors
+/// The reason.
+pub fn judge(method: &Method, uri: &Uri, headers: &HeaderMap, is_known: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+    if SECRET.get().is_some_and(|secret| headers.get(MARK) == Some(secret)) {
+        return Ok(());
+    }
+    let host = host(headers, uri);
+    // A request of HTTP/1.0 may name none, and no browser sends one.
+    if !host.is_empty() && !is_this_machine(&host) && !is_known(&host) {
+        return Err(Refusal::Host(host));
+    }
+    judge_page(method, &host, headers)
+}
+
+/// Why a page may not make a request to this host.
+///
+/// # Errors
+/// The reason.
+pub fn judge_page(method: &Method, host: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+    if let Some(origin) = headers.get(ORIGIN) {
+        let origin = String::from_utf8_lossy(origin.as_bytes()).into_owned();
+        let from = origin.split_once("://").map(|(_, authority)| name_of(authority));
+        let is_ours = from.is_some_and(|from| !from.is_empty() && (from == host || is_this_machine(&from)));
+        return if is_ours { Ok(()) } else { Err(Refusal::Origin(origin)) };
+    }
+    let says = |name: &str, value: &str| headers.get(name).is_some_and(|header| header == value);
+    // A link that somebody follows, or the way back from a login: the answer is a page of its own, which nobody else reads.
+    let is_link = method == Method::GET && says("sec-fetch-mode", "navigate") && says("sec-fetch-dest", "document");
+    if says("sec-fetch-site", "cross-site") && !is_link { Err(Refusal::CrossSite) } else { Ok(()) }
+}
+
+/// Marks a request that this process has judged and relays to one of its other listeners; without one that judges, nothing
+/// is marked.
+pub fn mark(headers: &mut HeaderMap) {
+    if let Some(secret) = SECRET.get() {
+        headers.insert(MARK, secret.clone());
+    }
+}
+
+/// Removes the mark.
+pub(crate) fn unmark(headers: &mut HeaderMap) {
+    headers.remove(MARK);
+}
+
+/// Has requests marked from now on.
+pub(crate) fn begin() {
+    SECRET.get_or_init(|| {
+        let text = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
+        let mut value = HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""));
+        value.set_sensitive(true);
+        value
+    });
+}
+
+/// The name in `name:port`, in lower case.
+fn name_of(authority: &str) -> String {
+    let name = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.rsplit_once(':').map_or(authority, |(name, _)| name),
+    };
+    name.trim_end_matches('.').to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: Method, headers: &[(&'static str, &str)], expected: Result<(), Refusal>) {
+        let all = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        let is_known = |host: &str| host == "shop.team.svc";
+        assert_eq!(judge(&method, &Uri::from_static("/"), &all.collect(), is_known), expected, "{headers:?}");
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered_for() {
+        for host in [
+            "localhost:8080",
+            "127.0.0.1",
+            "127.4.0.1:80",
+            "[::1]:80",
+            "shop.localhost:8080",
+            "LOCALHOST.",
+            "shop.team.svc",
+        ] {
+            check(Method::GET, &[("host", host)], Ok(()));
+        }
+        for host in ["evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "0.0.0.0:80"]
+        {
+            let name = host.split(':').next().unwrap();
+            check(Method::GET, &[("host", host)], Err(Refusal::Host(name.to_owned())));
+        }
+        check(Method::GET, &[], Ok(()));
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let host = ("host", "shop.localhost:8080");
+        for origin in ["http://shop.localhost:8080", "http://localhost:3000", "https://127.0.0.1", "http://[::1]:80"] {
+            check(Method::POST, &[host, ("origin", origin)], Ok(()));
+        }
+        for origin in
+            ["https://evil.example", "null", "", "http://localhost.evil.example", "https://shop.localhost@evil.example"]
+        {
+            check(Method::POST, &[host, ("origin", origin)], Err(Refusal::Origin(origin.to_owned())));
+        }
+        check(Method::POST, &[("host", "shop.team.svc"), ("origin", "http://shop.team.svc")], Ok(()));
+    }
+
+    #[test]
+    fn a_link_is_followed_and_an_image_of_another_site_is_not_loaded() {
+        let (host, cross) = (("host", "localhost"), ("sec-fetch-site", "cross-site"));
+        let (link, page) = (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"));
+        check(Method::GET, &[host, cross, link, page], Ok(()));
+        check(Method::GET, &[host, ("sec-fetch-site", "same-origin")], Ok(()));
+        for headers in [
+            &[host, cross][..],
+            &[host, cross, ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")],
+            &[host, cross, link, ("sec-fetch-dest", "iframe")],
+        ] {
+            check(Method::GET, headers, Err(Refusal::CrossSite));
+        }
+        check(Method::POST, &[host, cross, link, page], Err(Refusal::CrossSite));
+    }
+
+    #[test]
+    fn a_mark_cannot_be_guessed() {
+        begin();
+        let mut headers = HeaderMap::from_iter([(HOST, "shop.example.com".parse().unwrap())]);
+        let judged = |headers: &HeaderMap| judge(&Method::GET, &Uri::from_static("/"), headers, |_| false).is_ok();
+        assert!(!judged(&headers));
+        headers.insert(MARK, HeaderValue::from_static(""));
+        assert!(!judged(&headers));
+        mark(&mut headers);
+        assert!(judged(&headers));
+        unmark(&mut headers);
+        assert!(!judged(&headers));
+    }
+}
