@@ -258,6 +258,28 @@ fn a_breakpoint_in_the_own_file_is_hit_by_python_and_again_when_it_is_saved() {
 }
 
 #[test]
+fn another_user_and_a_page_of_a_foreign_site_do_not_call_the_function() {
+    let room = tempfile::tempdir().unwrap();
+    let code = "module.exports = { main: () => 'secret' }\n";
+    let running = Running::start(&room.path().join("shop"), "nodejs22", code, "", &[]);
+    let url = format!("http://127.0.0.1:{}/", running.port);
+    let ask = |command: &mut std::process::Command, more: &[&str]| {
+        let output = command.args(["-s", "--noproxy", "*"]).args(more).arg(&url).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let own = |more: &[&str]| ask(&mut mainstay_testkit::isolated("curl"), more);
+    assert_eq!(own(&[]), "secret");
+    assert!(own(&["-H", "Origin: https://evil.example", "-d", "x"]).contains("another site"));
+    assert!(own(&["-H", "Host: evil.example"]).contains("DNS rebinding"));
+    if rustix::process::geteuid().is_root() {
+        let mut other = mainstay_testkit::isolated("setpriv");
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "curl"]);
+        assert_eq!(ask(&mut other, &[]), "");
+    }
+    running.interrupt(room.path());
+}
+
+#[test]
 fn what_makes_itself_a_daemon_ends_with_the_command() {
     let room = tempfile::tempdir().unwrap();
     let directory = room.path().join("shop");

@@ -6,6 +6,7 @@ mod check;
 mod cli;
 mod dev;
 mod dev_functions;
+mod dev_local;
 mod dev_work_tree;
 mod explain_commands;
 mod first_hour;

@@ -202,6 +202,28 @@ fn objects_are_deleted_in_one_place() {
     assert_eq!(all, ["src/cluster/src/delete.rs", "src/engine/src/apply/delete.rs"]);
 }
 
+/// Who may connect is decided in one place: no other code of the product or of the embedded cluster binds a port.
+#[test]
+fn ports_are_bound_in_one_place() {
+    let binds = |path: &PathBuf| {
+        ["TcpListener::bind", "TcpSocket::new", "axum::serve"].iter().any(|word| production(path).contains(word))
+    };
+    let found: Vec<_> = PRODUCT.into_iter().chain(EMBEDDED).flat_map(sources).filter(binds).collect();
+    assert!(
+        found.iter().all(|path| path.ends_with("tests.rs")),
+        "these files bind ports, not loopback::Listener: {found:?}"
+    );
+}
+
+/// Whoever works in the local directory has judged what is there.
+#[test]
+fn the_local_directory_is_named_in_one_file() {
+    let names =
+        |path: &PathBuf| [r#"".mainstay""#, r#"".mainstay/"#].iter().any(|word| production(path).contains(word));
+    let found: Vec<_> = PRODUCT.into_iter().flat_map(sources).filter(names).collect();
+    assert_eq!(found, [PathBuf::from("src/mainstay/cli/local_directory.rs")]);
+}
+
 #[test]
 fn deciding_files_do_not_act() {
     let mut wrong = Vec::new();

@@ -6,6 +6,8 @@
 //! Invariant: one connection carries one request, unless connections are [kept](Limits::kept).
 //! Invariant: an answer that panics ends its connection with the status 500, and no other.
 //!
+//! Invariant: a listener of the same user answers no page of a foreign site, and for no host but this machine and Services.
+//!
 //! Invariant: where there is TLS, its handshake counts as part of the head.
 //!
 //! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
@@ -27,13 +29,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use loopback::{Listener, Reach, web};
+use mainstay_api::names::EVENTING_NAMESPACE;
 use mainstay_object::failure::{Panicked, caught};
 
 /// Maximum size of a request's head, and of a chunk that is read at once.
@@ -96,7 +100,7 @@ impl Drop for Entry {
 ///
 /// # Errors
 /// None: a connection that fails is the client's.
-pub async fn serve<F, Answer, B>(listener: TcpListener, limits: Limits, answer: F, stop: CancellationToken)
+pub async fn serve<F, Answer, B>(listener: Listener, limits: Limits, answer: F, stop: CancellationToken)
 where
     F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
     Answer: Future<Output = Response<B>> + Send + 'static,
@@ -107,7 +111,7 @@ where
 
 /// The same over TLS.
 pub async fn serve_tls<F, Answer, B>(
-    listener: TcpListener,
+    listener: Listener,
     tls: TlsAcceptor,
     limits: Limits,
     answer: F,
@@ -121,7 +125,7 @@ pub async fn serve_tls<F, Answer, B>(
 }
 
 async fn serve_with<F, Answer, B>(
-    listener: TcpListener,
+    listener: Listener,
     tls: Option<TlsAcceptor>,
     limits: Limits,
     answer: F,
@@ -131,6 +135,16 @@ async fn serve_with<F, Answer, B>(
     Answer: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
 {
+    let reach = listener.reach();
+    let answer = move |request: Request<Incoming>| {
+        let answered = judged(reach, &request).map(|()| answer(request));
+        async move {
+            match answered {
+                Ok(answered) => answered.await,
+                Err(refusal) => refused(&refusal),
+            }
+        }
+    };
     let (permits, silent) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(Silent::default()));
     let mut tasks = JoinSet::new();
     loop {
@@ -147,6 +161,28 @@ async fn serve_with<F, Answer, B>(
     let _ = timeout(FAREWELL, ended).await;
 }
 
+/// Whether a request may be answered. On ports for everybody its receiver decides.
+fn judged<B>(reach: Reach, request: &Request<B>) -> Result<(), web::Refusal> {
+    let is_service = |host: &str| {
+        let namespace = host.split_once('.').map_or("", |(_, namespace)| namespace);
+        web::is_in_cluster(host) || namespace == EVENTING_NAMESPACE
+    };
+    match reach {
+        Reach::Anyone => Ok(()),
+        Reach::SameUser => web::judge(request.method(), request.uri(), request.headers(), is_service),
+    }
+}
+
+/// The refusal, whose reason is in a header: an answer may have any kind of body.
+fn refused<B: Default>(refusal: &web::Refusal) -> Response<B> {
+    let mut response = Response::new(B::default());
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    if let Ok(reason) = http::HeaderValue::from_str(&refusal.to_string()) {
+        response.headers_mut().insert("x-refused", reason);
+    }
+    response
+}
+
 /// Says that a request was not answered.
 fn report(panicked: Panicked) {
     tracing::error!(reason = "InternalError", why = panicked.to_string(), "a request was not answered");
@@ -159,7 +195,7 @@ fn internal_error<B: Default>(panicked: Panicked) -> Response<B> {
     response
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &Listener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
@@ -305,7 +341,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_kept_connection_carries_many_requests_and_gives_way_to_whoever_comes() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let kept = Duration::from_secs(60);
         let limits = Limits { connections: 2, kept: Some(kept), ..Limits::default() };
@@ -329,7 +365,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_its_connection_and_no_other() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
         let serving =
             tokio::spawn(serve(listener, Limits { connections: 1, ..Limits::default() }, answer, stop.clone()));

@@ -23,4 +23,6 @@ pub use devcluster_apiserver::{
     verbs,
 };
 pub use devcluster_controllers::{knative, service_catalog};
-pub use devcluster_node::{Gateway, HostImage, LOOPBACK, NodeOptions, RegistryOptions, gateway, registry};
+pub use devcluster_node::{
+    FrontOptions, Gateway, HostImage, LOOPBACK, NodeOptions, RegistryOptions, gateway, registry,
+};

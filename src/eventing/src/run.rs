@@ -1,7 +1,6 @@
 //! Starts everything, and ends it.
 
 use std::io;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use super::send::{Resolve, Sender};
 use super::server::{LIMITS, Server};
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::watch::follow;
+use loopback::Reserved;
 use mainstay_cluster::listener;
 use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Regarding};
 
@@ -34,7 +34,7 @@ pub struct Settings {
     /// What the journal may occupy, in bytes; where it is full, events are refused.
     pub budget: u64,
     /// Where events are accepted.
-    pub listener: TcpListener,
+    pub listener: Reserved,
     /// Where Services are, if their names are not those of this machine.
     pub resolve: Option<Resolve>,
     /// Name of this process in Events, such as the pod's.
@@ -74,8 +74,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     let (journal, queued, writing) = Journal::open(&data.join("journal"), budget)?;
     let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
     let control = control::listen(&data);
-    listener.set_nonblocking(true).map_err(failed("the listener"))?;
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(failed("the listener"))?;
+    let listener = listener.listen().map_err(failed("the listener"))?;
     let (events, recording) = EventRecorder::new(cluster.clone(), "mainstay.dev/eventing", &instance);
     let (known, table) = watch::channel(None);
     let delivery = Arc::new(Delivery {

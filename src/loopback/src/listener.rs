@@ -42,7 +42,7 @@ impl Listener {
     /// # Errors
     /// If the address cannot be bound.
     pub fn bind(address: SocketAddr, reach: Reach) -> io::Result<Self> {
-        Reserved::bind(address)?.listen(reach)
+        Reserved::bind(address, reach)?.listen()
     }
 
     /// The address that was bound.
@@ -51,6 +51,11 @@ impl Listener {
     /// If the system does not say it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
+    }
+
+    /// Who may connect.
+    pub fn reach(&self) -> Reach {
+        self.reach
     }
 
     /// The next connection of somebody who may connect.
@@ -94,6 +99,7 @@ impl Listener {
 #[derive(Debug)]
 pub struct Reserved {
     inner: std::net::TcpListener,
+    reach: Reach,
 }
 
 impl Reserved {
@@ -101,19 +107,27 @@ impl Reserved {
     ///
     /// # Errors
     /// If the address cannot be bound.
-    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub fn bind(address: SocketAddr, reach: Reach) -> io::Result<Self> {
         let inner = std::net::TcpListener::bind(address)?;
         inner.set_nonblocking(true)?;
-        Ok(Self { inner })
+        Ok(Self { inner, reach })
     }
 
-    /// Accepts connections there. Needs a runtime of tokio.
+    /// The address that was bound.
     ///
     /// # Errors
-    /// If the runtime cannot watch it.
-    pub fn listen(self, reach: Reach) -> io::Result<Listener> {
-        let inner = TcpListener::from_std(self.inner)?;
-        Ok(Listener { inner, reach, is_reported: AtomicBool::new(false) })
+    /// If the system does not say it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    /// Accepts connections there, as long as the listener lives. Needs a runtime of tokio.
+    ///
+    /// # Errors
+    /// If there are no more file descriptors.
+    pub fn listen(&self) -> io::Result<Listener> {
+        let inner = TcpListener::from_std(self.inner.try_clone()?)?;
+        Ok(Listener { inner, reach: self.reach, is_reported: AtomicBool::new(false) })
     }
 }
 

@@ -62,6 +62,13 @@ pub fn is_this_machine(host: &str) -> bool {
         || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Whether a host is a name of a Service as code in a cluster writes it: `shop`, `shop.team.svc`, `shop.team.svc.cluster.local`.
+/// The public DNS has no such names. `shop.team` looks like one of the public DNS.
+pub fn is_in_cluster(host: &str) -> bool {
+    let host = host.trim_end_matches('.');
+    !host.contains('.') || host.ends_with(".svc") || host.ends_with(".svc.cluster.local")
+}
+
 /// Why a request is refused. `is_known` says whether a host that is not this machine is answered for.
 ///
 /// # Errors
@@ -108,8 +115,8 @@ pub(crate) fn unmark(headers: &mut HeaderMap) {
     headers.remove(MARK);
 }
 
-/// Has requests marked from now on.
-pub(crate) fn begin() {
+/// Has requests marked from now on: a listener reads the mark.
+pub fn begin() {
     SECRET.get_or_init(|| {
         let text = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
         let mut value = HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""));

@@ -13,11 +13,11 @@ use axum::{
     routing::get,
 };
 use futures::FutureExt as _;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::metrics::Metrics;
+use loopback::Listener;
 use mainstay_cluster::listener::{self, Limits};
 
 /// Content type of `/metrics`.
@@ -31,7 +31,7 @@ impl<F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static> Ask for F {}
 /// Serves until `stop`. `ready` says why the agent is not ready, `alive` why only a restart helps. Unavailable servers
 /// are a reason for neither.
 pub async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     limits: Limits,
     metrics: Arc<Metrics>,
     alive: impl Ask,

@@ -2,11 +2,11 @@
 //!
 //! Deliberately absent: health and metrics, which fail the agent only when it runs.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::error::Error;
+use loopback::{Reach, Reserved};
 use mainstay_api::names::ADMISSION;
 use mainstay_cluster::certificate::Lifetimes;
 use mainstay_gitsync::receiver::BaseUrl;
@@ -15,7 +15,7 @@ use mainstay_gitsync::receiver::BaseUrl;
 #[derive(Clone, Debug)]
 pub struct Receive {
     /// The listener.
-    pub listener: Arc<std::net::TcpListener>,
+    pub listener: Arc<Reserved>,
     /// The address under which hosts reach it.
     pub base: BaseUrl,
 }
@@ -25,8 +25,8 @@ impl Receive {
     ///
     /// # Errors
     /// If the address cannot be listened on.
-    pub fn bind(address: SocketAddr, base: BaseUrl) -> Result<Self, Error> {
-        let listener = listen(address).map_err(|cause| Error::Receive { address, cause })?;
+    pub fn bind(address: SocketAddr, reach: Reach, base: BaseUrl) -> Result<Self, Error> {
+        let listener = Reserved::bind(address, reach).map_err(|cause| Error::Receive { address, cause })?;
         Ok(Self { listener: Arc::new(listener), base })
     }
 
@@ -40,7 +40,7 @@ impl Receive {
 #[derive(Clone, Debug)]
 pub struct Admit {
     /// The listener.
-    pub listener: Arc<std::net::TcpListener>,
+    pub listener: Arc<Reserved>,
     /// How long its certificates hold.
     pub lifetimes: Lifetimes,
 }
@@ -50,8 +50,8 @@ impl Admit {
     ///
     /// # Errors
     /// If the address cannot be listened on.
-    pub fn bind(address: SocketAddr) -> Result<Self, Error> {
-        let listener = listen(address).map_err(|cause| Error::Admit { address, cause })?;
+    pub fn bind(address: SocketAddr, reach: Reach) -> Result<Self, Error> {
+        let listener = Reserved::bind(address, reach).map_err(|cause| Error::Admit { address, cause })?;
         Ok(Self { listener: Arc::new(listener), lifetimes: Lifetimes::default() })
     }
 
@@ -66,10 +66,4 @@ impl Admit {
         let address = self.address().map(|address| address.ip()).filter(|ip| !ip.is_unspecified());
         std::iter::once(service).chain(address.map(|ip| ip.to_string())).collect()
     }
-}
-
-fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }

@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +20,7 @@ use super::{
     api_rules, bootstrap, copies, functions, health, host_keys, inputs, installation, leader_label, operator_settings,
     pins, receivers, registry_login, repositories, retention, ssh_keys,
 };
+use loopback::{Listener, Reach};
 use mainstay_api::names::LEASE;
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness::Liveness;
@@ -140,7 +140,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
     let deliveries = Arc::new(Deliveries::default());
     if let Some(receive) = &settings.receive {
         let failed = |cause| Error::Receive { address: receive.address().unwrap_or(UNSPECIFIED), cause };
-        let listener = receive.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
+        let listener = receive.listener.listen().map_err(failed)?;
         let (deliveries, limits, end) = (Arc::clone(&deliveries), settings.limits, stop.clone());
         tasks.spawn(async move {
             deliveries.serve(listener, limits, end).await;
@@ -188,7 +188,7 @@ fn admit(
 ) -> Result<Option<Arc<Admission>>, Error> {
     let Some(admit) = &settings.admit else { return Ok(None) };
     let failed = |cause| Error::Admit { address: admit.address().unwrap_or(UNSPECIFIED), cause };
-    let listener = admit.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
+    let listener = admit.listener.listen().map_err(failed)?;
     let webhooks = Arc::new(Admission::default());
     let serving = Arc::clone(&webhooks).serve(listener, stop.clone());
     let namespace = settings.namespace.clone();
@@ -219,7 +219,7 @@ async fn serve(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let Some(address) = settings.listen else { return Ok(()) };
-    let listener = TcpListener::bind(address).await.map_err(|cause| Error::Serve { address, cause })?;
+    let listener = Listener::bind(address, Reach::Anyone).map_err(|cause| Error::Serve { address, cause })?;
     let (shown, cluster, notifier, deliveries) =
         (shown.clone(), cluster.clone(), notifier.clone(), Arc::clone(deliveries));
     let metrics = Arc::new(Metrics::new(move || {

@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
+use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, local_directory, logs, stop};
 use crate::agent;
+use loopback::Reach;
 use mainstay_api::Span;
 use mainstay_cluster::ServiceAccount;
 use mainstay_cluster::listener::Limits;
@@ -45,7 +46,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "ADDR")]
     admit: Option<SocketAddr>,
     /// Directory of the Git mirrors; only this process may write there
-    #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
+    #[arg(long, value_name = "DIR", default_value = local_directory::AGENT)]
     data: PathBuf,
     /// What all Git mirrors together may occupy, such as 900Mi or 5Gi: those that were used longest ago go when there is no room for
     /// another one. Leave 256Mi of the volume free, for what is being unpacked
@@ -89,10 +90,11 @@ pub(super) struct Arguments {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
+    local_directory::check(&arguments.data)?;
     // Invalid variables are reported before anything starts.
     let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
-    let receive = arguments.receive.map(|address| agent::Receive::bind(address, base)).transpose()?;
-    let admit = arguments.admit.map(agent::Admit::bind).transpose()?;
+    let receive = arguments.receive.map(|address| agent::Receive::bind(address, Reach::Anyone, base)).transpose()?;
+    let admit = arguments.admit.map(|address| agent::Admit::bind(address, Reach::Anyone)).transpose()?;
     let functions = mainstay_function::Settings::from_env(mainstay_function::Settings::default(), variables())
         .map_err(Error::Settings)?;
     let stop = stop::on_signal()?;

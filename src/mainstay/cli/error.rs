@@ -107,6 +107,8 @@ pub(super) enum Error {
     Libraries(mainstay_function::runtimes::libraries::Error),
     #[error("{}", .0.message)]
     Build(mainstay_api::build::BuildFailure),
+    #[error(transparent)]
+    LocalDirectory(#[from] super::local_directory::Error),
     #[error("no agent has performed the request within {seconds} s")]
     NotAnswered { seconds: u64 },
 }
@@ -115,6 +117,7 @@ impl Error {
     /// The hint.
     pub(super) fn hint(&self) -> Option<String> {
         match self {
+            Self::LocalDirectory(error) => error.hint(),
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
             Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),

@@ -1,13 +1,14 @@
 //! `mainstay eventing`: the process that accepts and delivers events, and what it could not deliver.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 
-use super::{Error, Exit, connection::Connection, logs, output::OutputArgument, stop};
+use super::{Error, Exit, connection::Connection, local_directory, logs, output::OutputArgument, stop};
+use loopback::{Reach, Reserved};
 use mainstay_eventing::{Resolve, SubscriberId};
 
 #[derive(Args, Debug)]
@@ -53,7 +54,7 @@ struct RunArguments {
 #[derive(Args, Debug)]
 struct DataArgument {
     /// Directory of the events that are not delivered yet, and of those that could not be
-    #[arg(long, value_name = "DIR", env = "MAINSTAY_EVENTING_DATA", default_value = ".mainstay/eventing")]
+    #[arg(long, value_name = "DIR", env = "MAINSTAY_EVENTING_DATA", default_value = local_directory::EVENTING)]
     data: PathBuf,
 }
 
@@ -81,6 +82,10 @@ struct ReplayArguments {
 type Service = (String, String, u16);
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
+    let (What::Run(RunArguments { data, .. })
+    | What::DeadLetters(ListArguments { data, .. })
+    | What::Replay(ReplayArguments { data, .. })) = &arguments.what;
+    local_directory::check(&data.data)?;
     match arguments.what {
         What::Run(arguments) => serve(arguments).await,
         What::DeadLetters(arguments) => list(&arguments),
@@ -95,7 +100,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
 async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
     logs::start(arguments.log_format, "info");
     let stop = stop::on_signal()?;
-    let listener = TcpListener::bind(arguments.listen)
+    let listener = Reserved::bind(arguments.listen, Reach::Anyone)
         .map_err(|cause| mainstay_eventing::Error::Io { what: "the address of --listen", cause })?;
     let cluster = arguments.connection.connect().await?;
     let settings = mainstay_eventing::Settings {

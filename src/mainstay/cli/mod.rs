@@ -27,6 +27,8 @@ mod identity;
 mod ignore_for;
 mod install;
 mod lease_identity;
+#[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "what writes there besides is of the embedded cluster"))]
+mod local_directory;
 mod logs;
 mod manifests;
 mod object_name;

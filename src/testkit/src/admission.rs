@@ -31,7 +31,7 @@ fn resource(object: &Value) -> String {
 impl World {
     /// Lets the agent that is started next answer the API server.
     pub fn admit(&mut self) {
-        let admit = Admit::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let admit = Admit::bind("127.0.0.1:0".parse().unwrap(), loopback::Reach::SameUser).unwrap();
         for mut configuration in configurations(admit.address().unwrap()) {
             configuration["metadata"]["labels"][SCAFFOLDING] = "true".into();
             self.create(GROUP, &resource(&configuration), "", configuration);

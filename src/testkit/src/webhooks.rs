@@ -14,7 +14,8 @@ const RECEIVERS: (&str, &str) = ("mainstay.dev/v1alpha1", "receivers");
 
 /// A listener on a free port of loopback.
 pub fn listening() -> Receive {
-    let mut receive = Receive::bind("127.0.0.1:0".parse().unwrap(), BaseUrl::Unknown).unwrap();
+    let mut receive =
+        Receive::bind("127.0.0.1:0".parse().unwrap(), loopback::Reach::SameUser, BaseUrl::Unknown).unwrap();
     receive.base = BaseUrl::Known(format!("http://{}", receive.address().unwrap()));
     receive
 }

@@ -1,6 +1,6 @@
 //! The cluster on a TCP port.
 //!
-//! Without a token only loopback addresses are listened on. On loopback only requests that name a loopback host are
+//! Without a token only loopback addresses are listened on. There only the same user gets in, and only requests that name a loopback host are
 //! answered, and none that carry an `Origin`: a web page in a browser on the same machine must not reach the cluster.
 //! With a token, TLS and plain HTTP are answered at one port: kubectl sends tokens over TLS only, and the clients of image
 //! registries that are on loopback speak plain HTTP.
@@ -15,10 +15,11 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::{Request, Response, header};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use loopback::{Listener, Reach, web};
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::watch,
     task::JoinHandle,
     time::timeout,
@@ -88,8 +89,7 @@ impl Guard {
         if request.headers().contains_key(header::ORIGIN) {
             return Err(Status::new(403, "Forbidden", "requests of web pages are not answered"));
         }
-        let host = text(header::HOST).or_else(|| request.uri().host()).unwrap_or_default();
-        if self.loopback && !is_loopback(host) {
+        if self.loopback && !web::is_this_machine(&web::host(request.headers(), request.uri())) {
             return Err(Status::new(403, "Forbidden", "only requests to a loopback host are answered"));
         }
         let Some(token) = &self.token else { return Ok(()) };
@@ -116,14 +116,6 @@ fn password_of(encoded: &str) -> Option<Vec<u8>> {
     Some(decoded[colon + 1..].to_vec())
 }
 
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 impl Server {
     /// Serves the cluster.
     ///
@@ -136,7 +128,7 @@ impl Server {
                 "listening on an address that is not loopback needs a token",
             ));
         }
-        let listener = TcpListener::bind(listen).await?;
+        let listener = Listener::bind(listen, Reach::of(listen))?;
         let address = listener.local_addr()?;
         if let Some(extension) = &self.options().extension {
             extension.listening(address);
@@ -166,7 +158,7 @@ fn kubeconfig(cluster: &str, token: Option<&str>) -> String {
     )
 }
 
-async fn accept(server: Server, listener: TcpListener, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
+async fn accept(server: Server, listener: Listener, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -236,21 +228,6 @@ async fn guarded(server: &Server, guard: &Guard, request: Request<Incoming>) -> 
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
             }
             response
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tells_loopback_hosts() {
-        for host in ["localhost", "localhost:80", "127.0.0.1:6443", "127.1.2.3", "[::1]:80", "[::1]"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["", "example.com", "localhost.example.com:80", "10.0.0.1", "127.0.0.1.example.com"] {
-            assert!(!is_loopback(host), "{host}");
         }
     }
 }

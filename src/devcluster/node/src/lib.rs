@@ -17,5 +17,5 @@ pub mod pods;
 pub mod registry;
 
 pub use gateway::Gateway;
-pub use pods::{HostImage, LOOPBACK, Node, NodeOptions};
+pub use pods::{FrontOptions, HostImage, LOOPBACK, Node, NodeOptions};
 pub use registry::{Registry, RegistryOptions};

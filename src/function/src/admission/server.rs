@@ -16,7 +16,6 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use parking_lot::{Mutex, RwLock};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -27,6 +26,7 @@ use super::hook::Hook;
 use super::review::{Review, Verdict};
 use super::tls::Served;
 use crate::Settings;
+use loopback::Listener;
 use mainstay_cluster::listener::{self, Limits};
 use mainstay_object::failure::caught_now;
 
@@ -103,7 +103,7 @@ impl Admission {
     }
 
     /// Answers until `stop`.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+    pub async fn serve(self: Arc<Self>, listener: Listener, stop: CancellationToken) {
         let Some(config) = Arc::clone(&self.served).config() else {
             tracing::error!("TLS cannot be set up: Functions are validated only when they are reconciled");
             return stop.cancelled().await;

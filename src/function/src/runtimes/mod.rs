@@ -19,6 +19,8 @@ use sha2::{Digest, Sha256};
 pub const SERVER_DIR: &str = "/kubeless_rt";
 /// Where the user's code and its dependencies lie in the image.
 pub(crate) const CODE_DIR: &str = "/kubeless";
+/// Environment variable that names a Unix socket to the server, on which it listens instead of its port.
+pub const SOCKET_ENV: &str = "FUNC_SOCKET";
 /// Environment variable of the image that names [`CODE_DIR`] to the server.
 pub const CODE_DIR_ENV: &str = "KUBELESS_INSTALL_VOLUME";
 /// The runtime of a Function that names none, unless the settings say otherwise.

@@ -16,7 +16,6 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +23,7 @@ use super::context::{Context, Served};
 use super::delivery::{Delivery, judge};
 use super::outcome::Outcome;
 use super::room::{Held, Room};
+use loopback::Listener;
 use mainstay_api::ReceiverType;
 use mainstay_cluster::listener::{self, Limits};
 
@@ -72,7 +72,7 @@ impl Deliveries {
     }
 
     /// Receives deliveries until `stop`.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, limits: Limits, stop: CancellationToken) {
+    pub async fn serve(self: Arc<Self>, listener: Listener, limits: Limits, stop: CancellationToken) {
         let answer = move |request| Arc::clone(&self).answer(request);
         listener::serve(listener, limits, answer, stop).await;
     }

@@ -31,9 +31,14 @@ pub(in crate::cli) enum Error {
     Commit(PathBuf, #[source] git2::Error),
 }
 
+/// Whether it has been created. A link in the place of its Git directory is none.
+pub(super) fn is_there(directory: &Path) -> bool {
+    fs::symlink_metadata(directory.join(".git")).is_ok_and(|found| found.is_dir())
+}
+
 /// Creates the repository at `directory` unless it exists. Blocks on files.
 pub(super) fn prepare(directory: &Path) -> Result<(), Error> {
-    if directory.join(".git").exists() {
+    if is_there(directory) {
         return Ok(());
     }
     for (name, text) in FILES {

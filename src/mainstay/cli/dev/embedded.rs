@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use devcluster::{Gateway, NodeOptions, Options, RegistryOptions, Serving, Simulation};
+use devcluster::{FrontOptions, Gateway, NodeOptions, Options, RegistryOptions, Serving, Simulation};
 use serde_json::Value;
 
 use super::{Error, issue, kubeconfig};
 use mainstay_api::build::TERMINATION_LOG_ENV;
 use mainstay_function::admission::{Version, convert};
-use mainstay_function::runtimes::libraries;
+use mainstay_function::runtimes::{SOCKET_ENV, libraries};
 
 /// Image whose programs are those of this machine, including this one.
 pub(in crate::cli) const BUILDER: &str = "mainstay.localhost/builder:dev";
@@ -22,6 +22,8 @@ const GATEWAY_PORT: u16 = 8080;
 const SECURE_PORT: u16 = 8443;
 /// The file of the certificate by which clients know its hosts, beside the kubeconfig.
 const AUTHORITY: &str = "gateway-ca.pem";
+/// The port of the servers of Functions.
+const FUNCTION_PORT: u16 = 8080;
 /// The container of a build that reports the image.
 const PUSH: &str = "push";
 
@@ -44,6 +46,7 @@ pub(super) struct Embedded {
     pub(super) secure: SocketAddr,
     pub(super) authority: PathBuf,
     _directory: Option<tempfile::TempDir>,
+    _sockets: tempfile::TempDir,
     /// Held, so that no other run writes its own there.
     _kubeconfig: fs::File,
     _authority: fs::File,
@@ -76,7 +79,9 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
         let held = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
         (held.path().to_owned(), Some(held))
     };
-    let options = options(&path, pods).map_err(|cause| Error::Write { path, cause })?;
+    // Their paths must be short.
+    let sockets = tempfile::tempdir().map_err(|cause| Error::Write { path: env::temp_dir(), cause })?;
+    let options = options(&path, sockets.path(), pods).map_err(|cause| Error::Write { path, cause })?;
     let server = devcluster::Cluster::new(Options { rbac, knative, converter: Some(converted), ..options });
     if knative {
         server.install_knative().map_err(|status| Error::Knative(status.message))?;
@@ -104,6 +109,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
         secure,
         authority,
         _directory: held,
+        _sockets: sockets,
         _kubeconfig: kubeconfig,
         _authority: held_authority,
     })
@@ -148,7 +154,7 @@ fn converted(object: &mut Value, to: &str) {
     }
 }
 
-fn options(directory: &Path, pods: PodMode) -> io::Result<Options> {
+fn options(directory: &Path, sockets: &Path, pods: PodMode) -> io::Result<Options> {
     let mut options = Options::default();
     if pods == PodMode::Simulated {
         return Ok(options);
@@ -174,6 +180,8 @@ fn options(directory: &Path, pods: PodMode) -> io::Result<Options> {
         ("MAINSTAY_PACKAGE_REGISTRY", "/package-registry"),
     ];
     node.env = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let (variable, directory) = (SOCKET_ENV.to_owned(), sockets.to_owned());
+    node.front = Some(FrontOptions { variable, port: FUNCTION_PORT, directory });
     options.node = Some(node);
     options.registry = Some(RegistryOptions { directory: images });
     Ok(options)

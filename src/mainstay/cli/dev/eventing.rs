@@ -6,13 +6,14 @@
 //! Deliberately absent: events of an earlier run; whoever subscribed is gone with its cluster.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use loopback::{Reach, Reserved};
 use mainstay_api::names::{self, EVENTING_NAMESPACE as NAMESPACE};
 use mainstay_cluster::{Apply, Cluster};
 
@@ -42,7 +43,7 @@ pub(in crate::cli) enum Error {
 
 /// Where events are accepted, and where they are kept.
 pub(super) struct Events {
-    listener: TcpListener,
+    listener: Reserved,
     address: SocketAddr,
     data: PathBuf,
 }
@@ -55,7 +56,7 @@ impl Events {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::Listen)?;
+        let listener = Reserved::bind((Ipv4Addr::LOCALHOST, 0).into(), Reach::SameUser).map_err(Error::Listen)?;
         let address = listener.local_addr().map_err(Error::Listen)?;
         Ok(Self { listener, address, data })
     }

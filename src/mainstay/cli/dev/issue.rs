@@ -13,6 +13,8 @@ use devcluster::gateway::{Issuer, issuer::Wanted};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::cli::local_directory;
+
 /// The name of the key's file.
 const FILE: &str = "issuer.key";
 /// More is no key.
@@ -34,8 +36,15 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u32))]
     seconds: u32,
     /// Kubeconfig of the embedded cluster, beside which the key of its issuer is
-    #[arg(long, value_name = "FILE", default_value = ".mainstay/kubeconfig")]
+    #[arg(long, value_name = "FILE", default_value = local_directory::KUBECONFIG)]
     kubeconfig: PathBuf,
+}
+
+impl Arguments {
+    /// The kubeconfig beside which the key is.
+    pub(super) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
 }
 
 /// Why there is no issuer, or no token.

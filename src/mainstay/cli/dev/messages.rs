@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::{CommandError, FollowedRepository, NAMESPACE, OutputArgument, PodMode};
+use super::{CommandError, FollowedRepository, NAMESPACE, OutputArgument, PodMode, local_directory};
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
 
@@ -115,7 +115,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         Some(path) if started.is_work_tree => {
             tries.push(format!("cd {}             # what you save there is applied at once", quoted(path)));
         }
-        Some(path) if path.ends_with(".mainstay/demo") => tries.extend([
+        Some(path) if path.ends_with(local_directory::DEMONSTRATION) => tries.extend([
             "kubectl -n shop edit deployment web               # put back at once".into(),
             "kubectl -n shop delete service api                # created again".into(),
             format!("cd {}", quoted(path)),

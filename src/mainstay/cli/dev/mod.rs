@@ -30,11 +30,19 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop, work_tree::WorkTree};
+use super::{
+    Error as CommandError, Exit,
+    local_directory::{self, LocalDirectory},
+    logs,
+    output::OutputArgument,
+    stop,
+    work_tree::WorkTree,
+};
 use crate::agent;
 pub(super) use embedded::BUILDER;
 use embedded::PodMode;
 pub(super) use install::webhooks_at;
+use loopback::Reach;
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness;
 use mainstay_cluster::{Cluster, Origin};
@@ -47,8 +55,8 @@ pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
 use room::Room;
 
-/// Directory of the demonstration repository, and of what a run needs: mirrors, pods, images, the kubeconfig.
-const DIRECTORY: &str = ".mainstay";
+/// Name of the directory of the demonstration repository.
+const DEMONSTRATION: &str = "demo";
 /// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
 const NAMESPACE: &str = "default";
 
@@ -212,6 +220,7 @@ impl Error {
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     if let Some(Subcommand::Token { arguments, output }) = &arguments.command {
+        local_directory::check(arguments.kubeconfig())?;
         let (token, facts) = issue::token(arguments).map_err(Error::Issuer)?;
         output.print(&facts, || format!("{token}\n"))?;
         return Ok(Exit::Fine);
@@ -219,9 +228,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     // Messages are printed below.
     logs::start(logs::Format::Text, "warn,mainstay::agent::announce=off");
     let stop = stop::on_signal()?;
-    let mut followed = if arguments.cluster_only { None } else { Some(followed_repository(&arguments)?) };
-    let room = room(&arguments)?;
-    let place = room.as_ref().map_or(Path::new(DIRECTORY), Room::path).to_owned();
+    let local = if needs_directory(&arguments) { Some(LocalDirectory::open()?) } else { None };
+    let mut followed = match &local {
+        Some(local) if !arguments.cluster_only => Some(followed_repository(&arguments, local)?),
+        _ => None,
+    };
+    let usual = local.as_ref().map(|local| local.path().to_owned());
+    let room = local.map(Room::take).transpose()?;
+    let place = room.as_ref().map_or(Path::new(""), Room::path).to_owned();
     let work_tree = match &mut followed {
         Some(followed) if arguments.work_tree => Some(follow_work_tree(followed, &place)?),
         _ => None,
@@ -236,6 +250,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     }
     let pods = pods(followed.as_ref(), arguments.run_code);
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
+    local_directory::check(&kubeconfig)?;
     let token = token(&arguments)?;
     if pods == PodMode::Processes {
         fetch_libraries().await;
@@ -255,7 +270,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let server = embedded.serving.url();
     let receive = if followed.is_some() { Some(receive(arguments.receive)?) } else { None };
     let receivers = receive.as_ref().and_then(|receive| receive.base.known()).map(str::to_owned);
-    let other_room = room.as_ref().map(Room::path).filter(|path| *path != Path::new(DIRECTORY)).map(Path::to_owned);
+    let other_room = room.as_ref().map(Room::path).filter(|path| usual.as_deref() != Some(*path)).map(Path::to_owned);
     let is_work_tree = arguments.work_tree;
     let (gateway, secure) = (embedded.gateway.address(), (embedded.secure, embedded.authority.clone()));
     let started =
@@ -267,7 +282,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     };
     let origin = Origin::Kubeconfig { path: Some(started.kubeconfig.clone()), context: None };
     let cluster = Cluster::from_origin(&origin).await?;
-    let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Reach::SameUser)?;
     install::install(&cluster, followed, reference, arguments.v1alpha2).await?;
     install::webhooks(&cluster, &admit).await?;
     let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
@@ -336,7 +351,7 @@ async fn fetch_libraries() {
 
 /// The listener for webhooks; its address is known here.
 fn receive(address: SocketAddr) -> Result<agent::Receive, CommandError> {
-    let mut receive = agent::Receive::bind(address, BaseUrl::Unknown)?;
+    let mut receive = agent::Receive::bind(address, Reach::of(address), BaseUrl::Unknown)?;
     receive.base = receive.address().map_or(BaseUrl::Unknown, |at| BaseUrl::Known(format!("http://{at}")));
     Ok(receive)
 }
@@ -378,11 +393,16 @@ fn pods(followed: Option<&FollowedRepository>, run_code: bool) -> PodMode {
 }
 
 /// The repository to follow; the default is the demonstration.
-fn followed_repository(arguments: &Arguments) -> Result<FollowedRepository, Error> {
+fn followed_repository(arguments: &Arguments, local: &LocalDirectory) -> Result<FollowedRepository, CommandError> {
     let Some(text) = arguments.repository.as_deref() else {
-        let directory = Path::new(DIRECTORY).join("demo");
-        demonstration::prepare(&directory).map_err(Error::Demonstrate)?;
-        return repository::local(&directory).map_err(Error::Repository);
+        let mut directory = local.directory(DEMONSTRATION)?;
+        // Once it is a repository, it is the user's.
+        if !demonstration::is_there(directory.path()) {
+            directory = local.plain_directory(DEMONSTRATION)?;
+        }
+        let directory = directory.path();
+        demonstration::prepare(directory).map_err(Error::Demonstrate)?;
+        return Ok(repository::local(directory).map_err(Error::Repository)?);
     };
     let followed = match repository::followed(text) {
         Err(repository::Error::NotARepository(path, _)) if arguments.work_tree => Ok(repository::plain(path)),
@@ -390,18 +410,15 @@ fn followed_repository(arguments: &Arguments) -> Result<FollowedRepository, Erro
     };
     let followed = followed.map_err(Error::Repository)?;
     if arguments.work_tree && followed.local.is_none() {
-        return Err(Error::NoWorkTree(followed.shown));
+        return Err(Error::NoWorkTree(followed.shown).into());
     }
     Ok(followed)
 }
 
-/// The directory of this run; none where nothing of it would be used.
-fn room(arguments: &Arguments) -> Result<Option<Room>, Error> {
-    let elsewhere = arguments.kubeconfig.as_ref().is_some_and(|path| !path.starts_with(DIRECTORY));
-    if arguments.cluster_only && elsewhere {
-        return Ok(None);
-    }
-    Room::take(Path::new(DIRECTORY)).map(Some).map_err(|(path, cause)| Error::Write { path, cause })
+/// Whether this run uses anything of the local directory.
+fn needs_directory(arguments: &Arguments) -> bool {
+    let usual = Path::new(local_directory::KUBECONFIG).parent().unwrap_or(Path::new(""));
+    !arguments.cluster_only || arguments.kubeconfig.as_ref().is_none_or(|path| path.starts_with(usual))
 }
 
 /// Has a repository of what is saved followed instead of the one that is there.

@@ -1,19 +1,21 @@
 //! The directory of one run of `dev`: mirrors, pods, images, and by default the kubeconfig.
 //!
-//! Invariant: nobody but its owner reads it.
+//! Invariant: nobody but its owner reads it, and no link leads out of it.
 //! Invariant: two runs that last at the same time have different ones, also in one working directory.
 
-use std::{
-    fs::{self, File, Permissions, TryLockError},
-    io,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, path::Path};
+
+use crate::cli::local_directory::{Error, LocalDirectory};
+
+/// Files that are written by their path.
+const FILES: [&str; 3] = ["kubeconfig", "gateway-ca.pem", "issuer.key"];
+/// Directories of which nothing is kept.
+const EMPTIED: [&str; 3] = ["cluster", "eventing", "work-tree.git"];
 
 /// A directory that no other run uses while this value lives, however the process ends.
 #[derive(Debug)]
 pub(super) struct Room {
-    path: PathBuf,
+    directory: LocalDirectory,
     /// Held, not used.
     _lock: File,
 }
@@ -21,35 +23,34 @@ pub(super) struct Room {
 impl Room {
     /// Takes `directory`, or, if another run has it, the first free one of `directory/2`, `directory/3` and so on. Git
     /// ignores all of them.
-    pub(super) fn take(directory: &Path) -> Result<Self, (PathBuf, io::Error)> {
-        let ignore = directory.join(".gitignore");
-        // Pods have Secrets and tokens in files there.
-        let closed =
-            fs::create_dir_all(directory).and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o700)));
-        closed.and_then(|()| fs::write(&ignore, "*\n")).map_err(|cause| (ignore, cause))?;
-        let mut number = 1;
+    pub(super) fn take(directory: LocalDirectory) -> Result<Self, Error> {
+        if let Some(lock) = directory.lock()? {
+            return Self::prepare(directory, lock);
+        }
+        let mut number = 2;
         loop {
-            let path = if number == 1 { directory.to_owned() } else { directory.join(number.to_string()) };
-            if let Some(lock) = lock(&path).map_err(|cause| (path.clone(), cause))? {
-                return Ok(Self { path, _lock: lock });
+            let other = directory.directory(&number.to_string())?;
+            if let Some(lock) = other.lock()? {
+                return Self::prepare(other, lock);
             }
             number += 1;
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// Judges what is there already.
+    fn prepare(directory: LocalDirectory, lock: File) -> Result<Self, Error> {
+        for name in FILES {
+            directory.file(name)?;
+        }
+        for name in EMPTIED {
+            directory.empty_directory(name)?;
+        }
+        directory.plain_directory("mirrors")?;
+        Ok(Self { directory, _lock: lock })
     }
-}
 
-/// The lock of a directory, unless another process has it.
-fn lock(directory: &Path) -> io::Result<Option<File>> {
-    fs::create_dir_all(directory)?;
-    let file = File::options().create(true).truncate(false).write(true).open(directory.join("lock"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
     }
 }
 
@@ -60,13 +61,12 @@ mod tests {
     #[test]
     fn each_run_has_a_directory_of_its_own_and_leaves_it_to_the_next() {
         let folder = tempfile::tempdir().unwrap();
-        let directory = folder.path().join(".mainstay");
-        let first = Room::take(&directory).unwrap();
-        let second = Room::take(&directory).unwrap();
-        assert_eq!((first.path(), second.path()), (&*directory, &*directory.join("2")));
+        let take = || Room::take(LocalDirectory::open_in(folder.path()).unwrap()).unwrap();
+        let first = take();
+        let second = take();
+        assert_eq!(second.path(), first.path().join("2"));
+        let path = first.path().to_owned();
         drop(first);
-        assert_eq!(Room::take(&directory).unwrap().path(), directory);
-        assert_eq!(fs::read_to_string(directory.join(".gitignore")).unwrap(), "*\n");
-        assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(take().path(), path);
     }
 }

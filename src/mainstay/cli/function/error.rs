@@ -57,7 +57,7 @@ pub(in crate::cli) enum Error {
         #[source]
         cause: notify::Error,
     },
-    #[error("no port of 127.0.0.1 is free")]
+    #[error("could not listen on this port of 127.0.0.1")]
     Port(#[source] io::Error),
     #[error("{what} does not exist")]
     Missing { what: String },

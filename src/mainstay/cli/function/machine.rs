@@ -36,6 +36,11 @@ impl<'a> Machine<'a> {
         Self { room, port, debug, installed: None }
     }
 
+    /// Where the server of the Function listens; no other user enters the place.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.room.join("socket")
+    }
+
     /// Puts the server of a runtime into our place.
     pub(super) async fn server(&self, runtime: &'static Runtime) -> Result<(), crate::cli::Error> {
         let place = libraries::place(std::env::var_os(libraries::VARIABLE).map(PathBuf::from));
@@ -110,6 +115,7 @@ impl<'a> Machine<'a> {
             .env("FUNC_HANDLER", "main")
             .env("FUNC_HOST", "127.0.0.1")
             .env("FUNC_PORT", self.port.to_string())
+            .env(runtimes::SOCKET_ENV, self.socket())
             .env("FUNC_DRAIN_DELAY", "0")
             .env("SERVICE_NAMESPACE", &project.config.namespace)
             .envs(project.variables.iter().map(|(name, value)| (name, value)));

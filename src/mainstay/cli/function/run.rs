@@ -2,8 +2,9 @@
 //!
 //! Invariant: when the command ends, so has everything that it has started, as far as `process` says.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::Ipv4Addr, path::PathBuf, time::Duration};
 
+use loopback::{Front, Listener, Reach};
 use notify::{EventKind, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
@@ -53,8 +54,17 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
     let room = tempfile::tempdir().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
     let cluster = arguments.values.cluster().await?;
     let first = read(arguments, cluster.as_ref()).await?;
-    let port = if arguments.port == 0 { free_port()? } else { arguments.port };
+    let listener =
+        Listener::bind((Ipv4Addr::LOCALHOST, arguments.port).into(), Reach::SameUser).map_err(Error::Port)?;
+    let port = listener.local_addr().map_err(Error::Port)?.port();
     let mut machine = Machine::new(room.path(), port, arguments.debug);
+    // It has the port until the command ends, also while the Function is started again.
+    let _front = Front::waiting(listener, machine.socket());
+    if arguments.debug {
+        output::note(
+            "! other users of this machine reach the debugger, and run code as you by it, until this command ends\n",
+        );
+    }
     machine.server(first.runtime).await?;
     let (changes, mut changed) = mpsc::unbounded_channel();
     let _watcher = watch(&first.directories, arguments.env_file.as_ref(), changes)?;
@@ -89,12 +99,6 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error
             Err(error) => output::note(&format!("! {}\n", chain(&error))),
         }
     }
-}
-
-/// A port that is free now. The Function asks for it each time that it starts, so that it is found where it was.
-fn free_port() -> Result<u16, Error> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    Ok(listener.map_err(Error::Port)?.port())
 }
 
 /// The project as it is now, with what the cluster has of it.

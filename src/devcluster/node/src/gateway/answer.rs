@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN, VARY};
 use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use loopback::web::Refusal;
 use serde_json::{Value, json};
 
 use super::decide::Allowed;
@@ -26,6 +27,14 @@ pub(super) fn refused(status: u16, id: Option<&HeaderValue>) -> Response<Body> {
     error["message"] = message.into();
     let mut answer = json(&json!({"error": error}));
     *answer.status_mut() = status;
+    answer
+}
+
+/// The answer to a page of another site.
+pub(super) fn foreign(refusal: &Refusal) -> Response<Body> {
+    let body = Full::new(Bytes::from(format!("{refusal}\n"))).map_err(|never| match never {}).boxed_unsync();
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::FORBIDDEN;
     answer
 }
 

@@ -29,6 +29,17 @@ pub(super) enum Decision {
     Refused(u16, Option<Allowed>),
 }
 
+impl Decision {
+    /// Whether a page of another origin may ask.
+    pub(super) fn is_for_others(&self) -> bool {
+        match self {
+            Self::Preflight(_) => true,
+            Self::Open(_, allowed) | Self::Guarded(_, allowed) | Self::Refused(_, allowed) => allowed.is_some(),
+            Self::Nowhere | Self::Ambiguous => false,
+        }
+    }
+}
+
 /// What a page of another origin may do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Allowed {

@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use loopback::web;
 use tokio::net::TcpStream;
 
 use super::target::Target;
@@ -65,6 +66,12 @@ pub(super) struct From<'r> {
     pub(super) is_checked: bool,
 }
 
+/// Whether a host is a name of a Service of this cluster, as code in it writes names.
+pub(crate) fn is_service(server: &Server, host: &str) -> bool {
+    let is_namespace = |name: &str| server.object("v1", "namespaces", "", name).is_some();
+    web::is_in_cluster(host) || host.split_once('.').is_some_and(|(_, namespace)| is_namespace(namespace))
+}
+
 /// Leads a request to the Service. Where none of its endpoints answers, 503, or 502 from Oathkeeper's proxy.
 pub(super) async fn lead(
     server: &Server,
@@ -115,6 +122,7 @@ async fn connect(server: &Server, target: &Target) -> Option<TcpStream> {
 
 fn set_headers(headers: &mut HeaderMap, target: &Target, from: &From<'_>) {
     forwarded(headers, from);
+    web::mark(headers);
     if from.is_checked
         && let Ok(host) = HeaderValue::from_str(&target.host())
     {

@@ -39,6 +39,7 @@ mod target;
 mod verify;
 mod virtual_service;
 
+pub(crate) use forward::is_service;
 pub use forward::ready_endpoints;
 pub use issuer::Issuer;
 pub use serve::Gateway;

@@ -15,17 +15,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use loopback::{Listener, Reach, web};
 use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::answer::{empty, json as as_json, refused, set, whole, with_origin};
+use super::answer::{empty, foreign, json as as_json, refused, set, whole, with_origin};
 use super::authority::Authority;
 use super::decide::{Asked, Decision, decide};
 use super::forward::{Body, From, lead};
@@ -120,12 +121,12 @@ impl Gateway {
         if !address.ip().is_loopback() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a gateway listens on loopback addresses only"));
         }
-        let listener = TcpListener::bind(address).await?;
+        let listener = Listener::bind(address, Reach::SameUser)?;
         let address = listener.local_addr()?;
         let mut all = vec![listener];
         // Names below `localhost` lead to both.
         if address.ip().is_ipv4()
-            && let Ok(other) = TcpListener::bind((Ipv6Addr::LOCALHOST, address.port())).await
+            && let Ok(other) = Listener::bind((Ipv6Addr::LOCALHOST, address.port()).into(), Reach::SameUser)
         {
             all.push(other);
         }
@@ -191,7 +192,7 @@ fn all(server: &Server) -> Table {
     table
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener, secure: Option<TlsAcceptor>) {
+async fn accept(shared: Arc<Shared>, listener: Listener, secure: Option<TlsAcceptor>) {
     loop {
         let Ok(permit) = Arc::clone(&shared.permits).acquire_owned().await else { return };
         match listener.accept().await {
@@ -241,6 +242,12 @@ async fn answer(shared: &Shared, client: SocketAddr, is_secure: bool, request: R
         return issued(shared, own, request).await;
     }
     let decision = decide(&shared.table.read(), &shared.patterns, &asked);
+    // Hosts are answered for that an object names; a page of another site may call where its CORS policy says so.
+    if !decision.is_for_others()
+        && let Err(refusal) = web::judge_page(request.method(), &host, request.headers())
+    {
+        return foreign(&refusal);
+    }
     let id = request.headers().get("x-request-id").cloned();
     let open = |is_checked: bool| From { client: client.ip(), host: &host, is_secure, is_checked };
     let (answered, allowed) = match decision {

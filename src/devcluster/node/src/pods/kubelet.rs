@@ -18,7 +18,7 @@ use devcluster_apiserver::store::Key;
 use super::exec::{self, Running};
 use super::logs::StoredLogs;
 use super::names::Names;
-use super::options::{HostImage, NodeOptions};
+use super::options::{FrontOptions, HostImage, NodeOptions};
 use super::slot::Slot;
 use super::unpacked::Images;
 use super::usage::Usage;
@@ -81,6 +81,12 @@ impl Node {
     /// The host image of this name.
     pub(super) fn host_image(&self, image: &str) -> Option<&HostImage> {
         self.options.host_images.iter().find(|host| host.image == image)
+    }
+
+    /// How a container of this image is kept from other users, and the socket that its server listens on.
+    pub(super) fn front(&self, image: &str, address: Ipv4Addr) -> Option<(&FrontOptions, PathBuf)> {
+        let front = self.options.front.as_ref().filter(|_| self.host_image(image).is_none())?;
+        Some((front, front.directory.join(address.to_string())))
     }
 
     /// Where this node keeps what only it needs.

@@ -45,5 +45,5 @@ mod volumes;
 mod watchdog;
 
 pub use self::kubelet::Node;
-pub use self::options::{HostImage, NodeOptions};
+pub use self::options::{FrontOptions, HostImage, NodeOptions};
 pub use self::proxy::LOOPBACK;

@@ -34,6 +34,19 @@ pub struct NodeOptions {
     pub endpoint_delay: Duration,
     /// Processes and threads of a container; 512.
     pub tasks: usize,
+    /// How servers of containers are kept from other users of this machine; not at all.
+    pub front: Option<FrontOptions>,
+}
+
+/// A port that only this user reaches, before the servers of containers that are no host images.
+#[derive(Clone, Debug)]
+pub struct FrontOptions {
+    /// The variable that says on which Unix socket the server of a container listens.
+    pub variable: String,
+    /// The port of the pod that leads there while it does.
+    pub port: u16,
+    /// Where the sockets are, with a short path, which only this user enters.
+    pub directory: PathBuf,
 }
 
 impl NodeOptions {
@@ -48,6 +61,7 @@ impl NodeOptions {
             pod_disk: 4 << 30,
             endpoint_delay: Duration::ZERO,
             tasks: 512,
+            front: None,
         }
     }
 

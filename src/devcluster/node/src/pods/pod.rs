@@ -6,11 +6,13 @@
 //! Invariant: only this task writes the status of its pod.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use loopback::Front;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -25,6 +27,7 @@ use super::status::{self, State, View};
 use super::tokens::Tokens;
 use super::volumes::{self, Volume};
 use super::{slot, usage};
+use crate::gateway::is_service;
 use devcluster_apiserver::client::Subject;
 use devcluster_apiserver::object::{count, is_terminating, text};
 
@@ -107,6 +110,8 @@ struct Life {
     /// Containers that will not run again.
     over: Vec<bool>,
     launched: Vec<bool>,
+    /// What leads to the servers of its containers.
+    fronts: Vec<Front>,
 }
 
 /// Why the containers of a pod are no longer waited for.
@@ -152,6 +157,7 @@ impl Life {
             tokens,
             over: vec![false; count],
             launched: vec![false; count],
+            fronts: Vec::new(),
         }
     }
 
@@ -422,6 +428,12 @@ impl Life {
             objects: self.objects.clone(),
             image: None,
         };
+        let is_server = !self.view.containers[index].init && !queue_proxy::is_it(&container.spec);
+        let front = self.ctx.node().front(text(&container.spec, "/image"), self.view.address).filter(|_| is_server);
+        if let Some((front, socket)) = front {
+            let (server, at) = (self.ctx.server.clone(), SocketAddr::from((self.view.address, front.port)));
+            self.fronts.push(Front::following(at, socket, move |host| is_service(&server, host)));
+        }
         if queue_proxy::is_it(&container.spec) {
             self.tasks.spawn(queue_proxy::run(container));
         } else {

@@ -65,7 +65,7 @@ pub(super) fn program(
     if words.is_empty() {
         return Err("no command specified".to_owned());
     }
-    let mut env = environment(ctx, pod, sandbox, &variables, image, &paths);
+    let mut env = environment(ctx, pod, container, sandbox, &variables, image, &paths);
     let name = words.remove(0);
     let host_image = ctx.node().host_image(text(container, "/image"));
     if host_image.is_none() {
@@ -88,6 +88,7 @@ pub(super) fn program(
 fn environment(
     ctx: &Context,
     pod: &Value,
+    container: &Value,
     sandbox: &Sandbox,
     variables: &[Variable],
     image: &Image,
@@ -112,6 +113,9 @@ fn environment(
     }
     for (name, value) in &options.host_env {
         set(name, value.clone());
+    }
+    if let Some((front, socket)) = ctx.node().front(text(container, "/image"), sandbox.address) {
+        set(&front.variable, shown(&socket));
     }
     for variable in variables {
         // A path in a Secret is data, not a place.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use loopback::{Listener, Reach};
 use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -167,12 +168,8 @@ impl Proxy {
 }
 
 /// Listens on a port, or on its neighbour above 8000 when there is no right to it.
-fn listen(address: Ipv4Addr, port: u16) -> io::Result<(TcpListener, u16)> {
-    let bind = |port: u16| -> io::Result<TcpListener> {
-        let listener = std::net::TcpListener::bind((address, port))?;
-        listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener)
-    };
+fn listen(address: Ipv4Addr, port: u16) -> io::Result<(Listener, u16)> {
+    let bind = |port: u16| Listener::bind((address, port).into(), Reach::SameUser);
     match bind(port) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let above = port.saturating_add(8_000);
@@ -182,7 +179,7 @@ fn listen(address: Ipv4Addr, port: u16) -> io::Result<(TcpListener, u16)> {
     }
 }
 
-async fn accept(ctx: Context, key: Key, port: u16, listener: TcpListener) {
+async fn accept(ctx: Context, key: Key, port: u16, listener: Listener) {
     let turn = Arc::new(AtomicUsize::new(fastrand::usize(..1024)));
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {

@@ -16,8 +16,8 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
+use loopback::{Listener, Reach, web};
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -104,6 +104,9 @@ impl Shared {
             let is_ready = self.is_ready().await;
             return serving::said(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, "");
         }
+        if let Err(refusal) = web::judge(request.method(), request.uri(), request.headers(), web::is_in_cluster) {
+            return serving::said(StatusCode::FORBIDDEN, &format!("{refusal}\n"));
+        }
         self.under_way.send_modify(|count| *count += 1);
         let under_way = UnderWay { shared: Arc::clone(&self) };
         let permit = match &self.permits {
@@ -185,14 +188,16 @@ async fn serve(container: &mut Container) -> Duration {
 }
 
 async fn listen(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> io::Result<()> {
+    // The gateway and Services have judged what they relay, whose hosts are of all kinds.
+    web::begin();
     for port in [TRAFFIC, ADMIN] {
-        let listener = TcpListener::bind((shared.address, port)).await?;
+        let listener = Listener::bind((shared.address, port).into(), Reach::SameUser)?;
         tasks.spawn(accept(Arc::clone(shared), listener, port));
     }
     Ok(())
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener, port: u16) {
+async fn accept(shared: Arc<Shared>, listener: Listener, port: u16) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;

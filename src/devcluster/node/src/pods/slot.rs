@@ -4,8 +4,9 @@
 //! address of them, which the system gives up when the process ends, however it ends.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 
+use loopback::{Reach, Reserved};
 use parking_lot::Mutex;
 
 /// The node's own address.
@@ -23,7 +24,7 @@ const ROOM: u32 = 64_000;
 pub(super) struct Slot {
     network: u8,
     /// Held, not used.
-    _listener: Option<TcpListener>,
+    _listener: Option<Reserved>,
     pods: Mutex<Pool>,
 }
 
@@ -34,8 +35,8 @@ struct Pool {
 }
 
 /// The listener that holds a network, when nobody else has it.
-fn hold(network: u8) -> Option<TcpListener> {
-    TcpListener::bind((Ipv4Addr::new(127, network, 255, 254), PORT)).ok()
+fn hold(network: u8) -> Option<Reserved> {
+    Reserved::bind((Ipv4Addr::new(127, network, 255, 254), PORT).into(), Reach::SameUser).ok()
 }
 
 impl Slot {

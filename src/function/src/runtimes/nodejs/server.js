@@ -5,6 +5,7 @@
 
 require('./output').install();
 
+const fs = require('fs');
 const http = require('http');
 
 const { Calls } = require('./calls');
@@ -63,9 +64,16 @@ async function start() {
     log(`The server cannot listen on port ${settings.port}: ${error.message}`);
     end(1);
   });
-  server.listen({ port: settings.port, host: settings.host }, () => {
-    const at = server.address();
-    process.stdout.write(`Listening on ${at.address} port ${at.port}\n`);
+  const at = settings.socket ? { path: settings.socket } : { port: settings.port, host: settings.host };
+  if (settings.socket) {
+    // That of an earlier process is still there.
+    fs.rmSync(settings.socket, { force: true });
+    // Whoever asks is on this machine.
+    server.on('connection', (socket) => Object.defineProperty(socket, 'remoteAddress', { value: '127.0.0.1' }));
+  }
+  server.listen(at, () => {
+    const { address, port } = settings.socket ? { address: settings.host, port: settings.port } : server.address();
+    process.stdout.write(`Listening on ${address} port ${port}\n`);
   });
 
   const stop = () => {

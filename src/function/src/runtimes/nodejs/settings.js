@@ -27,6 +27,7 @@ function read(env) {
     timeoutMillis: Math.min(Math.ceil(timeout * 1000), LONGEST_TIMER),
     bodyLimit: Math.floor(number(env.REQ_MB_LIMIT, 1) * 1024 * 1024), // bytes
     host: env.FUNC_HOST || undefined, // all addresses of both families
+    socket: env.FUNC_SOCKET || undefined, // a Unix socket before which somebody else has the port
     port: Number.isInteger(port) && port >= 0 && port < 65536 && env.FUNC_PORT !== '' ? port : 8080,
     // How long connections are still taken after SIGTERM: as long as proxies may take to hear of it.
     drainMillis: env.FUNC_DRAIN_DELAY && delay >= 0 && delay <= 3600 ? delay * 1000 : 5000,

@@ -14,11 +14,12 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use loopback::web;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::error::Elapsed;
 
-use super::super::forward::{Body, From, addresses, forwarded, lead, remove_hops};
+use super::super::forward::{Body, From, addresses, forwarded, is_service, lead, remove_hops};
 use super::super::target::Target;
 use super::destination::{is_led, of_service};
 use devcluster_apiserver::kinds::hooks;
@@ -68,6 +69,10 @@ async fn of_address(
 ) -> Response<Body> {
     let host = request.headers().get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let host = host.to_owned();
+    let is_known = |host: &str| is_service(server, host);
+    if let Err(refusal) = web::judge(request.method(), request.uri(), request.headers(), is_known) {
+        return said(StatusCode::FORBIDDEN, &format!("{refusal}\n"));
+    }
     let from = From { client, host: &host, is_secure: false, is_checked: false };
     let Some(service) = server.object("v1", "services", key.namespace(), key.name()) else {
         return said(StatusCode::NOT_FOUND, "");
@@ -139,6 +144,7 @@ async fn exchange<G: Send + Unpin + 'static>(
     parts.uri = path.map_or_else(|| Uri::from_static("/"), Uri::from);
     parts.version = Version::HTTP_11;
     remove_hops(&mut parts.headers);
+    web::mark(&mut parts.headers);
     match sender.send_request(Request::from_parts(parts, body)).await {
         Err(_) => said(StatusCode::BAD_GATEWAY, ""),
         Ok(mut answer) => {

@@ -13,10 +13,10 @@ IDLE_TIME = 75.0  # seconds between two requests
 class Connection:
     """Invariant: at most one call is in flight; what a client sends ahead waits in the buffer."""
 
-    def __init__(self, sock, remote, now):
+    def __init__(self, sock, local, remote, now):
         self.sock = sock
         self.remote = remote[:2]
-        self.local = sock.getsockname()[:2]
+        self.local = local[:2]
         self.buffer = bytearray()
         self.head = None
         self.body = None

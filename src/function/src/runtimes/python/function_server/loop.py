@@ -6,6 +6,7 @@ the connection back.
 
 import collections
 import json
+import os
 import selectors
 import socket
 import sys
@@ -52,6 +53,8 @@ class Loop:
     def listen(self):
         """Opens the port; without a host on all addresses of both families, where the machine has both."""
         at = (self._settings.host, self._settings.port)
+        if self._settings.socket:
+            return self._listen_on_socket(at)
         try:
             dual = not at[0]
             family = socket.AF_INET6 if dual or ":" in at[0] else socket.AF_INET
@@ -63,6 +66,19 @@ class Loop:
         self._listener.setblocking(False)
         self._accept_more(True)
         return self._listener.getsockname()
+
+    def _listen_on_socket(self, at):
+        """Listens on a Unix socket; somebody else has the port, which is returned."""
+        try:
+            os.unlink(self._settings.socket)  # that of an earlier process
+        except FileNotFoundError:
+            pass
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self._settings.socket)
+        self._listener.listen(BACKLOG)
+        self._listener.setblocking(False)
+        self._accept_more(True)
+        return at
 
     def retire(self, delay):
         """Stops after so many seconds, at once when that was asked for before. From a signal.
@@ -173,8 +189,13 @@ class Loop:
             if least is not None:
                 self._close(least)
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            conn = Connection(sock, remote, now)
+            if sock.family == socket.AF_UNIX:
+                # Whoever asks is on this machine.
+                local, remote = (self._settings.host, self._settings.port), ("127.0.0.1", 0)
+            else:
+                local = sock.getsockname()
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            conn = Connection(sock, local, remote, now)
             self._connections.add(conn)
             self._watch(conn, selectors.EVENT_READ)
 

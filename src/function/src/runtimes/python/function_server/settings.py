@@ -34,6 +34,8 @@ class Settings:
         self.body_limit = _number(env.get("FUNC_MEMFILE_MAX"), 100 * 1024 * 1024, int)
         self.threads = min(_number(env.get("CHERRYPY_NUMTHREADS"), 50, int), 1000)
         self.host = env.get("FUNC_HOST") or ""
+        # A Unix socket before which somebody else has the port.
+        self.socket = env.get("FUNC_SOCKET")
         port = env.get("FUNC_PORT") or "8080"
         self.port = int(port) if port.isdigit() and int(port) < 65536 else 8080
         # How long connections are still taken after SIGTERM: as long as proxies may take to hear of it.

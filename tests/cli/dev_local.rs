@@ -1,0 +1,168 @@
+//! Local work and who else is there: another user of the machine, a page in a browser, a checkout with links.
+//!
+//! Another user is played by a process with the id of `nobody`, which only root can start. Where the suite runs as another user,
+//! the kernel's answers are tested by the tables in `loopback`, and these tests check that the same user gets in.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use mainstay_testkit::dev::{Dev, copy, git, wait_until};
+
+const EXAMPLE: &str = "examples/functions";
+
+/// The status of a request; 000 if the connection was closed without an answer.
+fn status(program: &mut std::process::Command, url: &str, more: &[&str]) -> String {
+    let common = ["-sk", "--noproxy", "*", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}"];
+    let output = program.args(common).args(more).arg(url).output();
+    String::from_utf8(output.expect("curl is needed: https://curl.se/download.html").stdout).unwrap()
+}
+
+fn own(url: &str, more: &[&str]) -> String {
+    status(&mut mainstay_testkit::isolated("curl"), url, more)
+}
+
+/// The status that another user gets; `None` if this process may not become one.
+fn other_user(url: &str, more: &[&str]) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let mut other = mainstay_testkit::isolated("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "curl"]);
+    Some(status(&mut other, url, more))
+}
+
+/// Only this user gets an answer, and no page of a foreign site does.
+fn is_guarded(what: &str, url: &str, more: &[&str]) {
+    let answered = own(url, more);
+    assert!(answered.starts_with('2'), "{what} {url}: {answered}");
+    if let Some(other) = other_user(url, more) {
+        assert_eq!(other, "000", "{what} {url}: another user");
+    }
+    let foreign = [more, &["-H", "Origin: https://evil.example"]].concat();
+    assert_eq!(own(url, &foreign), "403", "{what} {url}: a page");
+    let image = [more, &["-H", "Sec-Fetch-Site: cross-site"]].concat();
+    assert_eq!(own(url, &image), "403", "{what} {url}: a page");
+}
+
+/// A name of an attacker that leads to this machine.
+fn is_no_stranger(what: &str, url: &str, more: &[&str]) {
+    let foreign = [more, &["-H", "Host: evil.example"]].concat();
+    assert_eq!(own(url, &foreign), "403", "{what} {url}");
+}
+
+#[test]
+fn every_port_of_dev_is_for_its_user_and_for_no_page_of_a_foreign_site() {
+    let home = tempfile::tempdir().unwrap();
+    let work = home.path().join(EXAMPLE);
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join(EXAMPLE), &work);
+    git(home.path(), &["init", "-q", "-b", "main"]);
+    git(&work, &["add", "."]);
+    git(&work, &["commit", "-qm", "functions"]);
+    let dev = Dev::start(home.path(), &[EXAMPLE]);
+    wait_until("the Function is there", || dev.try_kubectl(&["get", "function", "quote"]).is_ok());
+    dev.kubectl(&["wait", "--for=condition=Running", "function/quote", "--timeout=240s"]);
+
+    let service = dev.kubectl(&[
+        "get",
+        "service",
+        "quote",
+        "-o",
+        "jsonpath={.spec.clusterIP} {.metadata.annotations.devcluster\\.dev/url}",
+    ]);
+    let (address, moved) = service.split_once(' ').unwrap();
+    let url = if moved.trim().is_empty() { format!("http://{address}/") } else { moved.trim().to_owned() };
+    is_guarded("the Service of a Function", &url, &[]);
+    is_no_stranger("the Service of a Function", &url, &[]);
+    assert_eq!(own(&url, &["-H", "Host: quote.default"]), "200", "a Service is called by its name");
+    assert_eq!(own(&url, &["-H", "Origin: http://localhost:3000"]), "200", "a page of this machine");
+    let pods = [
+        "get",
+        "pods",
+        "-l",
+        "serverless.kyma-project.io/resource=deployment",
+        "-o",
+        "jsonpath={.items[*].status.podIP}",
+    ];
+    let pod = dev.kubectl(&pods).split_whitespace().next().unwrap().to_owned();
+    is_guarded("the pod of a Function", &format!("http://{pod}:8080/"), &[]);
+    is_no_stranger("the pod of a Function", &format!("http://{pod}:8080/"), &[]);
+
+    let publisher = dev.kubectl(&[
+        "-n",
+        "kyma-system",
+        "get",
+        "pod",
+        "mainstay-eventing",
+        "-o",
+        "jsonpath={.spec.containers[0].ports[0].containerPort}",
+    ]);
+    let publisher = format!("http://127.0.0.1:{publisher}/publish");
+    let event =
+        r#"{"specversion":"1.0","id":"1","source":"test","type":"sap.kyma.custom.test.order.created.v1","data":{}}"#;
+    let event = ["-H", "Content-Type: application/cloudevents+json", "-d", event];
+    is_guarded("the publisher", &publisher, &event);
+    is_no_stranger("the publisher", &publisher, &event);
+
+    let ask = ["-H", "Host: gateway.localhost", "-d", "{}"];
+    assert_eq!(
+        own(&format!("{}/app/v1/events", dev.gateway), &[&ask[..], &["-H", "Origin: https://evil.example"]].concat()),
+        "403"
+    );
+    if let Some(other) = other_user(&dev.gateway, &[]) {
+        assert_eq!(other, "000", "the gateway");
+        let server = fs::read_to_string(&dev.kubeconfig).unwrap();
+        let server = server.split_once("server: \"").unwrap().1.split_once('"').unwrap().0.to_owned();
+        assert_eq!(other_user(&format!("{server}/version"), &[]).unwrap(), "000", "the API server");
+        assert_eq!(own(&format!("{server}/version"), &[]), "401");
+    }
+    assert_eq!(dev.interrupt().code(), Some(0));
+}
+
+/// What `dev` prints when it refuses to start.
+fn refusal(home: &Path) -> String {
+    let mut command = mainstay_testkit::isolated(env!("CARGO_BIN_EXE_mainstay"));
+    let output = command.args(["dev"]).current_dir(home).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_checkout_with_links_in_its_directory_changes_and_removes_no_file_elsewhere() {
+    for (link, to) in [
+        (".mainstay", "kept"),
+        (".mainstay/.gitignore", "kept/file"),
+        (".mainstay/lock", "kept/file"),
+        (".mainstay/cluster", "kept"),
+        (".mainstay/eventing", "kept"),
+        (".mainstay/work-tree.git", "kept"),
+        (".mainstay/mirrors", "kept"),
+        (".mainstay/demo", "kept"),
+        (".mainstay/demo/web", "kept"),
+        (".mainstay/kubeconfig", "kept/file"),
+        (".mainstay/issuer.key", "kept/file"),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let (kept, checkout) = (home.path().join("kept"), home.path().join("checkout"));
+        for folder in ["images/a", "node", "journal"] {
+            fs::create_dir_all(kept.join(folder)).unwrap();
+            fs::write(kept.join(folder).join("file"), "mine").unwrap();
+        }
+        fs::write(kept.join("file"), "mine").unwrap();
+        let path = checkout.join(link);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(home.path().join(to), &path).unwrap();
+        let said = refusal(&checkout);
+        assert!(said.contains(link) && said.contains("symbolic link") && said.contains("remove"), "{link}: {said}");
+        for file in ["file", "images/a/file", "node/file", "journal/file"] {
+            assert_eq!(fs::read_to_string(kept.join(file)).unwrap(), "mine", "{link}: {file}");
+        }
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 4, "{link}");
+        // The same directory, as it is cloned.
+        git(&checkout, &["init", "-q", "-b", "main"]);
+        git(&checkout, &["add", "--force", "."]);
+        let said = refusal(&checkout);
+        assert!(
+            said.contains("tracked by the Git repository") && said.contains("git rm -r --cached"),
+            "{link}: {said}"
+        );
+    }
+}
