@@ -10,7 +10,7 @@ use crate::cli::local_directory::{Error, LocalDirectory};
 /// Files that are written by their path.
 const FILES: [&str; 3] = ["kubeconfig", "gateway-ca.pem", "issuer.key"];
 /// Directories of which nothing is kept.
-const EMPTIED: [&str; 3] = ["cluster", "eventing", "work-tree.git"];
+const EPHEMERAL: [&str; 3] = ["cluster", "eventing", "work-tree.git"];
 
 /// A directory that no other run uses while this value lives, however the process ends.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Room {
         for name in FILES {
             directory.file(name)?;
         }
-        for name in EMPTIED {
+        for name in EPHEMERAL {
             directory.empty_directory(name)?;
         }
         directory.plain_directory("mirrors")?;
