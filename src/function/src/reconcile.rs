@@ -485,6 +485,7 @@ impl Task {
         let content = tree.map(super::git::Tree::content);
         let since = tag::resolved_since(&spec.base, &settings, jiff::Timestamp::now());
         let recipe = tag::recipe(&spec, content.as_deref(), &settings.platform, since);
+        let repository = repository.keeping(self.status.built.as_ref(), &recipe, &spec);
         let resolved = Resolved {
             function: &spec,
             recipe: &recipe,
