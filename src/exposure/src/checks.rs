@@ -2,9 +2,12 @@
 //!
 //! Invariant: no text has a value of a strategy's configuration in it.
 
+use std::num::NonZeroU16;
+
 use serde_json::Value;
 
 use mainstay_api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
+use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName};
 
 /// The strategies that Kyma knows.
 const STRATEGIES: [&str; 8] = [
@@ -68,17 +71,39 @@ pub(super) fn text(failures: &[Failure]) -> String {
     text
 }
 
-/// Checks that a Service may be exposed. `own`: the namespace of the APIRule.
-pub(super) fn check_service(service: &ApiRuleService, attribute: &str, own: &str, failures: &mut Vec<Failure>) {
+/// The address of a Service that may be exposed. `own`: the namespace of the APIRule.
+pub(super) fn target(
+    service: &ApiRuleService,
+    attribute: &str,
+    own: &str,
+    failures: &mut Vec<Failure>,
+) -> Option<ServiceAddress> {
     let name = service.name.as_str();
     let namespace = service.namespace.as_deref().unwrap_or(own);
     if BLOCKED.contains(&(namespace, name)) || namespace == BLOCKED_NAMESPACE {
         let why = format!("Service {name} in namespace {namespace} is blacklisted");
         failures.push(Failure::new(format!("{attribute}.name"), why));
-    } else if namespace != own {
+        return None;
+    }
+    if namespace != own {
         // Whoever may write an APIRule here need have no right there.
         let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
         failures.push(Failure::new(format!("{attribute}.namespace"), why));
+        return None;
+    }
+    let name = ServiceName::parse(name).map_err(|why| Failure::new(format!("{attribute}.name"), why.to_string()));
+    let namespace =
+        DnsLabel::parse(namespace).map_err(|why| Failure::new(format!("{attribute}.namespace"), why.to_string()));
+    let port = u16::try_from(service.port).ok().and_then(NonZeroU16::new);
+    let port = port.ok_or_else(|| Failure::new(format!("{attribute}.port"), "must be a port from 1 to 65535"));
+    match (name, namespace, port) {
+        (Ok(name), Ok(namespace), Ok(port)) => {
+            Some(ServiceAddress { scheme: Scheme::Http, host: ServiceHost::new(name, namespace), port })
+        }
+        (name, namespace, port) => {
+            failures.extend([name.err(), namespace.err(), port.err()].into_iter().flatten());
+            None
+        }
     }
 }
 

@@ -96,14 +96,13 @@ fn guard(resolved: &Resolved, rule: &Rule, means: Means, workloads: &Workloads) 
     }
     let why = match token::token(rule) {
         Err(why) => why,
-        Ok(_) if resolved.host.contains('*') => "a host with * is checked for no token",
         Ok(token) if !goes_with_others(resolved, &token) => {
             "an issuer has its keys (jwks_urls) and its tokens (token_from) at one place"
         }
         Ok(_) if !workloads.have_proxies => {
             "pods of this namespace get no proxy of Istio (label it istio-injection=enabled, or istio.io/rev)"
         }
-        Ok(_) if !workloads.labels.contains_key(&rule.service) => "its Service is not there, or selects no pods",
+        Ok(_) if !workloads.labels.contains_key(rule.service()) => "its Service is not there, or selects no pods",
         Ok(_) => return Ok(Guard::Token),
     };
     Err(format!(": {why}"))

@@ -52,7 +52,7 @@ mod workload;
 pub use context::Context;
 pub use reconcile::{Input, run};
 pub use report::api_rules;
-pub use settings::{NotADomain, Settings};
+pub use settings::Settings;
 pub use watch::watch;
 
 #[cfg(test)]

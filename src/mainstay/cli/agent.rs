@@ -10,6 +10,7 @@ use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness;
 use mainstay_engine::notification::Emitter;
 use mainstay_gitsync::receiver::BaseUrl;
+use mainstay_object::names::{DomainName, GatewayRef};
 
 /// Shortest and longest time in which everything is audited: a shorter one is a load without use, in a longer one nobody waits.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
@@ -69,12 +70,15 @@ pub(super) struct Arguments {
     /// no watch has shown. At least 1m; 0 turns it off
     #[arg(long, value_name = "DURATION", env = "MAINSTAY_AUDIT_INTERVAL", default_value = "1h", value_parser = audit_interval)]
     audit_interval: Duration,
-    /// Domain that follows the hosts of APIRules that have none, such as example.com; by default such hosts are not valid
-    #[arg(long, value_name = "DOMAIN", value_parser = mainstay_exposure::Settings::domain)]
-    default_domain: Option<String>,
-    /// Domain in which the hosts of APIRules may be; may be repeated, by default all domains are allowed
-    #[arg(long = "allow-domain", value_name = "DOMAIN", value_parser = mainstay_exposure::Settings::domain)]
-    allow_domains: Vec<String>,
+    /// Domain of APIRules, such as example.com: it completes hosts without a dot, and hosts below it are permitted
+    #[arg(long, value_name = "DOMAIN", env = "MAINSTAY_DEFAULT_DOMAIN", value_parser = DomainName::parse)]
+    default_domain: Option<DomainName>,
+    /// Domain below which APIRules may have hosts, besides the default domain; may be repeated, by default none
+    #[arg(long = "allow-domain", value_name = "DOMAIN", env = "MAINSTAY_ALLOW_DOMAINS", value_delimiter = ',', value_parser = DomainName::parse)]
+    allow_domains: Vec<DomainName>,
+    /// Gateway that APIRules may use besides kyma-system/kyma-gateway; may be repeated, by default none
+    #[arg(long = "allow-gateway", value_name = "NS/NAME", env = "MAINSTAY_ALLOW_GATEWAYS", value_delimiter = ',', value_parser = GatewayRef::parse)]
+    allow_gateways: Vec<GatewayRef>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -114,6 +118,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         exposure: mainstay_exposure::Settings {
             default_domain: arguments.default_domain,
             allowed_domains: arguments.allow_domains,
+            allowed_gateways: arguments.allow_gateways,
         },
         elect: true,
         stuck_after: liveness::STUCK_AFTER,

@@ -9,6 +9,7 @@
 //! - [`stage`]: the order of applying and pruning
 //! - [`health`]: the health of a live object; [`ended`]: whether it has come to its end
 //! - [`Secret`]: a value that is not shown
+//! - [`names`]: names that may become part of a URL or a host
 //! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
 //! - [`Pointer`]: a JSON pointer, the place of a field
 //! - [`Mask`]: what of two states of an object may be shown
@@ -35,6 +36,7 @@ pub mod fuzz;
 mod health;
 mod key;
 mod mask;
+pub mod names;
 mod order;
 mod owner;
 mod place;

@@ -191,7 +191,10 @@ impl World {
                 base_images: [("*".to_owned(), mainstay_function::BaseImage::Scratch)].into(),
                 ..mainstay_function::Settings::default()
             },
-            exposure: mainstay_exposure::Settings::default(),
+            exposure: mainstay_exposure::Settings {
+                default_domain: mainstay_object::names::DomainName::parse("kyma.local").ok(),
+                ..Default::default()
+            },
             stuck_after: liveness::STUCK_AFTER,
             listen: None,
             receive: None,

@@ -42,6 +42,7 @@ use mainstay_engine::notification::Emitter;
 use mainstay_function::runtimes::libraries;
 use mainstay_gitsync::receiver::BaseUrl;
 use mainstay_object::failure::chain;
+use mainstay_object::names::DomainName;
 pub(super) use registry::secret as registry_secret;
 use repository::FollowedRepository;
 use room::Room;
@@ -291,7 +292,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         limits: Limits::default(),
         source,
         functions,
-        exposure: mainstay_exposure::Settings { default_domain: Some(DOMAIN.to_owned()), allowed_domains: Vec::new() },
+        exposure: mainstay_exposure::Settings { default_domain: DomainName::parse(DOMAIN).ok(), ..Default::default() },
         elect: false,
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,
