@@ -14,6 +14,7 @@ use std::str::FromStr;
 use reqwest::Url;
 use serde_json::Value;
 
+use mainstay_object::egress::{Egress, EgressPolicy};
 use mainstay_object::names::HostName;
 use mainstay_object::syntax::shown;
 
@@ -112,27 +113,14 @@ fn is_inside(url: &Url) -> bool {
     let Some(host) = url.host_str() else { return true };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = bare.parse::<IpAddr>() {
-        return is_internal(address);
+        let confined = EgressPolicy { unconfined: Some(Vec::new()), ..EgressPolicy::default() };
+        return confined.refusal(Egress::Confined, address).is_some();
     }
     let is_of_machine = |host: &HostName| {
         let last = host.as_str().rsplit('.').next();
         matches!(last, Some("localhost" | "internal"))
     };
     !HostName::parse(host).is_ok_and(|host| !host.is_of_cluster() && !is_of_machine(&host))
-}
-
-fn is_internal(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            let [first, second, ..] = v4.octets();
-            v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_unspecified()
-                || v4.is_private()
-                || first == 100 && second & 0xc0 == 64
-        }
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local() || v6.is_unspecified() || v6.is_unique_local(),
-    }
 }
 
 #[cfg(test)]
