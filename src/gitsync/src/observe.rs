@@ -29,16 +29,17 @@ use super::values::Values;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names;
 use mainstay_api::{GitRepository, GitSync};
-use mainstay_cluster::secrets::{Known, RepositoryData, SecretData};
+use mainstay_cluster::secrets::{Known, Purpose, RepositoryData, SecretData};
 use mainstay_cluster::{Cluster, Error, Kind, Selection};
 use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
-    Alone, Ancestry, BaseDir, Egress, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
+    Alone, Ancestry, BaseDir, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
     Snapshot, Verification,
 };
 use mainstay_manifest::Problem;
+use mainstay_object::egress::Egress;
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::{Key, Object, Owner};
 
@@ -62,7 +63,7 @@ impl Task {
     ) -> Result<(Remote, Result<(), Refused>), Refused> {
         let repository = repository.ok_or_else(|| self.without_repository(sync))?;
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec).await;
+        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec, Purpose::Repository).await;
         remote_of(repository, &known, self.context.source.egress(namespace))
     }
 

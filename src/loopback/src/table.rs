@@ -25,7 +25,7 @@ pub(crate) fn user(table: &str, local: SocketAddr, remote: SocketAddr) -> Option
 fn forms(address: SocketAddr) -> [Option<String>; 2] {
     let words = |octets: &[u8]| -> String {
         let words = octets.chunks_exact(4).filter_map(|word| <[u8; 4]>::try_from(word).ok());
-        words.map(|word| format!("{:08X}", u32::from_ne_bytes(word))).collect()
+        words.fold(String::new(), |text, word| text + &format!("{:08X}", u32::from_ne_bytes(word)))
     };
     let with_port = |text: String| format!("{text}:{:04X}", address.port());
     match address.ip() {

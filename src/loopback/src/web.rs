@@ -66,7 +66,8 @@ pub fn is_this_machine(host: &str) -> bool {
 /// The public DNS has no such names. `shop.team` looks like one of the public DNS.
 pub fn is_in_cluster(host: &str) -> bool {
     let host = host.trim_end_matches('.');
-    !host.contains('.') || host.ends_with(".svc") || host.ends_with(".svc.cluster.local")
+    let ends = |end: &str| host.strip_suffix(end).is_some();
+    !host.contains('.') || ends(".svc") || ends(".svc.cluster.local")
 }
 
 /// Why a request is refused. `is_known` says whether a host that is not this machine is answered for.

@@ -161,8 +161,7 @@ pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: C
         &liveness,
         &mut tasks,
         &stop,
-    )
-    .await?;
+    )?;
     let leading =
         lead_by_terms(settings, cluster, notifier, leadership, shown, deliveries, liveness, ready, stop.clone());
     tasks.spawn(async move {
@@ -204,7 +203,7 @@ fn admit(
 }
 
 #[expect(clippy::too_many_arguments, reason = "wiring names every part once")]
-async fn serve(
+fn serve(
     settings: &Settings,
     cluster: &Cluster,
     emitter: &Emitter,
@@ -318,7 +317,8 @@ async fn lead(
     let source = Source::new(confined(settings));
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
-    let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
+    let secrets = Arc::new(Secrets::default());
+    secrets.set_everywhere(settings.functions.purposes());
     let pushes = Arc::new(Pushes::default());
     let context = Arc::new(Context::new(
         writer.clone(),
@@ -356,7 +356,8 @@ async fn lead(
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
-    let watching = repositories::follow(repositories, context.writer.clone(), notifier.clone(), seen, stop.clone());
+    let kept = repositories::Kept::new(repositories, Arc::clone(&secrets), context.writer.clone(), notifier.clone());
+    let watching = repositories::follow(kept, seen, stop.clone());
     tasks.spawn(async move {
         watching.await;
         Ok(())

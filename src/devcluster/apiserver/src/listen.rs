@@ -120,6 +120,7 @@ impl Server {
     /// Serves the cluster.
     ///
     /// Fails when the address cannot be bound, and for an address that is not loopback without a token.
+    #[expect(clippy::unused_async, reason = "it needs a runtime, which only a caller that waits is sure to have")]
     pub async fn serve(&self, listen: SocketAddr, token: Option<String>) -> io::Result<Serving> {
         let loopback = listen.ip().is_loopback();
         if !loopback && token.as_ref().is_none_or(String::is_empty) {

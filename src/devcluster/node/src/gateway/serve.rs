@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use loopback::{Listener, Reach, web};
+use loopback::{Listener, web};
 use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -32,6 +32,7 @@ use super::decide::{Asked, Decision, decide};
 use super::forward::{Body, From, lead};
 use super::issuer::{self, Issuer};
 use super::pattern::Patterns;
+use super::reach::Reach;
 use super::serving;
 use super::table::{KINDS, Table};
 use super::verify::Issuers;
@@ -80,23 +81,30 @@ impl Gateway {
     /// # Errors
     /// The address is not loopback, or is taken.
     pub async fn start(server: &Server, address: SocketAddr) -> io::Result<Self> {
-        Self::start_with(server, address, None).await
+        Self::start_with(server, address, None, &[]).await
     }
 
-    /// The same, with an issuer: the gateway answers for it under its host, and asks it where a check names none.
+    /// The same, with an issuer: the gateway answers for it under its host, and asks it where a check names none. Other issuers are
+    /// asked at public addresses, and inside of the cluster and of this machine at these URLs, such as `http://dex.auth.svc:5556`.
     ///
     /// # Errors
     /// The address is not loopback, or is taken.
-    pub async fn start_with(server: &Server, address: SocketAddr, issuer: Option<Issuer>) -> io::Result<Self> {
+    #[expect(clippy::unused_async, reason = "it needs a runtime, which only a caller that waits is sure to have")]
+    pub async fn start_with(
+        server: &Server,
+        address: SocketAddr,
+        issuer: Option<Issuer>,
+        inside: &[String],
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             server: server.clone(),
             table: RwLock::default(),
             patterns: Patterns::default(),
-            issuers: Issuers::new(issuer),
+            issuers: Issuers::new(issuer, Reach::new(inside)),
             permits: Arc::new(Semaphore::new(CONNECTIONS)),
         });
         let mut gateway = Self { address, shared: Arc::clone(&shared), tasks: Vec::new() };
-        gateway.address = gateway.listen(address, None).await?;
+        gateway.address = gateway.listen(address, None)?;
         gateway.tasks.push(tokio::spawn(follow(shared)));
         Ok(gateway)
     }
@@ -106,6 +114,7 @@ impl Gateway {
     ///
     /// # Errors
     /// The address is not loopback, or is taken; no key could be made.
+    #[expect(clippy::unused_async, reason = "it needs a runtime, which only a caller that waits is sure to have")]
     pub async fn secure(&mut self, address: SocketAddr) -> io::Result<(SocketAddr, String)> {
         let authority = Authority::new()?;
         let pem = authority.pem().to_owned();
@@ -113,20 +122,20 @@ impl Gateway {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(io::Error::other)?.with_no_client_auth().with_cert_resolver(Arc::new(hosts));
-        let address = self.listen(address, Some(Arc::new(config).into())).await?;
+        let address = self.listen(address, Some(Arc::new(config).into()))?;
         Ok((address, pem))
     }
 
-    async fn listen(&mut self, address: SocketAddr, secure: Option<TlsAcceptor>) -> io::Result<SocketAddr> {
+    fn listen(&mut self, address: SocketAddr, secure: Option<TlsAcceptor>) -> io::Result<SocketAddr> {
         if !address.ip().is_loopback() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a gateway listens on loopback addresses only"));
         }
-        let listener = Listener::bind(address, Reach::SameUser)?;
+        let listener = Listener::bind(address, loopback::Reach::SameUser)?;
         let address = listener.local_addr()?;
         let mut all = vec![listener];
         // Names below `localhost` lead to both.
         if address.ip().is_ipv4()
-            && let Ok(other) = Listener::bind((Ipv6Addr::LOCALHOST, address.port()).into(), Reach::SameUser)
+            && let Ok(other) = Listener::bind((Ipv6Addr::LOCALHOST, address.port()).into(), loopback::Reach::SameUser)
         {
             all.push(other);
         }

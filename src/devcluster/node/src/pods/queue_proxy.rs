@@ -138,7 +138,7 @@ async fn live(container: &mut Container) {
     let shared = Arc::new(Shared::of(container));
     container.send(Update::Image(QUEUE_PROXY.to_owned())).await;
     let mut listeners = JoinSet::new();
-    let listening = log.begin().and(listen(&shared, &mut listeners).await);
+    let listening = log.begin().and(listen(&shared, &mut listeners));
     if let Err(error) = listening {
         let state = State::Waiting("CreateContainerError", format!("the ports of the proxy: {error}"));
         container.send(Update::State(state, 0)).await;
@@ -187,7 +187,7 @@ async fn serve(container: &mut Container) -> Duration {
     }
 }
 
-async fn listen(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> io::Result<()> {
+fn listen(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) -> io::Result<()> {
     // The gateway and Services have judged what they relay, whose hosts are of all kinds.
     web::begin();
     for port in [TRAFFIC, ADMIN] {
