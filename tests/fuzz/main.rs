@@ -18,7 +18,8 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 17] = [
+    ("cloud_event", mainstay_eventing::fuzz::cloud_event),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
     ("ignore", mainstay_manifest::fuzz::ignore),
@@ -31,6 +32,8 @@ const TARGETS: [Target; 14] = [
     ("registry_answer", mainstay_function::registry::fuzz::registry_answer),
     ("sops", mainstay_manifest::sops::fuzz::sops),
     ("ssh_key", mainstay_git::fuzz::ssh_key),
+    ("subscription", mainstay_eventing::fuzz::subscription),
+    ("trigger", mainstay_eventing::fuzz::trigger),
     ("url", mainstay_git::fuzz::url),
     ("watch_line", mainstay_engine::fuzz::watch_line),
 ];
