@@ -18,7 +18,8 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 17] = [
+const TARGETS: [Target; 18] = [
+    ("api_rule", mainstay_exposure::fuzz::api_rule),
     ("cloud_event", mainstay_eventing::fuzz::cloud_event),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
