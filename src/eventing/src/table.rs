@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn subscriptions_get_clean_names_and_triggers_what_was_written() {
         let check = |name: &str, expected: &[&str]| {
-            assert_eq!(shown(&table().of_namespace("default", event(name)).unwrap()), expected)
+            assert_eq!(shown(&table().of_namespace("default", event(name)).unwrap()), expected);
         };
         check(
             "sap.kyma.custom.my-app.order.received.v1",

@@ -156,6 +156,8 @@ async fn triggers_to_nowhere_fill_the_share_of_their_own_namespace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_with_events_end_after_five_deliveries() {
+    // Two Triggers answer each: twice as many with each delivery of the chain.
+    const ALL: usize = 2 + 4 + 8 + 16 + 32;
     let mut events = Events::as_installed(&[]).await;
     events.sink.seen.replies.store(true, Ordering::Relaxed);
     events.start().await;
@@ -166,8 +168,6 @@ async fn answers_with_events_end_after_five_deliveries() {
         events.trigger_is_ready(name).await;
     }
     assert_eq!(events.publish_in(NAMESPACE, "1", "x").await, 204);
-    // Two Triggers answer each: twice as many with each delivery of the chain.
-    const ALL: usize = 2 + 4 + 8 + 16 + 32;
     events.seen(ALL).await;
     until("all are noted as delivered", || events.noted() == ALL).await;
     assert_eq!(events.sink.count(), ALL);

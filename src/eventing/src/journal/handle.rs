@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(opened.all().len(), kept);
         // One of each ten stays: what is left of old segments moves, so that they can go.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
-            opened.journal.ended(vec![number], &id(who(number as usize - 1))).await;
+            opened.journal.ended(vec![number], &id(who(usize::try_from(number).unwrap() - 1))).await;
         }
         let publishing = async {
             while opened.journal.publish(event(kept, &large, &["a"])).await.is_err() {
