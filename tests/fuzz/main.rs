@@ -18,7 +18,9 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 16] = [
+    ("admission_review", mainstay_function::admission::fuzz::admission_review),
+    ("conversion_review", mainstay_function::admission::fuzz::conversion_review),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
     ("ignore", mainstay_manifest::fuzz::ignore),
