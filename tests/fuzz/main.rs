@@ -18,8 +18,9 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 16] = [
+const TARGETS: [Target; 17] = [
     ("admission_review", mainstay_function::admission::fuzz::admission_review),
+    ("api_rule", mainstay_exposure::fuzz::api_rule),
     ("conversion_review", mainstay_function::admission::fuzz::conversion_review),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),

@@ -3,6 +3,7 @@
 //! Plain tests, so that a developer meets them with `cargo test` and CI needs no extra step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
+mod addresses;
 mod circles;
 
 use std::{

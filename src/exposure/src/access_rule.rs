@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::child::{Child, ChildKind, Names};
 use super::express::Guard;
 use super::resolve::{Resolved, Rule};
-use super::virtual_service::host;
 
 /// The Rules. Two paths with one address (and other methods) have two names.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Vec<Child> {
@@ -20,9 +19,8 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Vec<Child>
 }
 
 fn spec(resolved: &Resolved, rule: &Rule) -> Value {
-    let upstream = format!("http://{}:{}", host(rule, &resolved.identity.namespace), rule.port);
     let mut spec = json!({
-        "upstream": {"url": upstream},
+        "upstream": {"url": rule.target.origin()},
         "match": {"url": format!("<http|https>://{}<{}>", resolved.host, rule.path), "methods": rule.methods},
         "authenticators": rule.strategies,
         "authorizer": {"handler": "allow"},

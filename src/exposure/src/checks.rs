@@ -2,9 +2,13 @@
 //!
 //! Invariant: no text has a value of a strategy's configuration in it.
 
+use std::num::NonZeroU16;
+
 use serde_json::Value;
 
+use super::urls::{IssuerOrigin, refused};
 use mainstay_api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
+use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName};
 
 /// The strategies that Kyma knows.
 const STRATEGIES: [&str; 8] = [
@@ -24,6 +28,8 @@ const BLOCKED: [(&str, &str); 3] =
     [("default", "kubernetes"), ("kyma-system", "apiserver-proxy"), ("kyma-system", "apiserver-proxy-ssl")];
 /// Namespace of which nobody may expose any Service.
 const BLOCKED_NAMESPACE: &str = "istio-system";
+/// URLs of one handler that are refused; further ones are not looked for.
+const MOST_URLS: usize = 10;
 /// Failures that are shown.
 const SHOWN: usize = 3;
 
@@ -68,17 +74,39 @@ pub(super) fn text(failures: &[Failure]) -> String {
     text
 }
 
-/// Checks that a Service may be exposed. `own`: the namespace of the APIRule.
-pub(super) fn check_service(service: &ApiRuleService, attribute: &str, own: &str, failures: &mut Vec<Failure>) {
+/// The address of a Service that may be exposed. `own`: the namespace of the APIRule.
+pub(super) fn target(
+    service: &ApiRuleService,
+    attribute: &str,
+    own: &str,
+    failures: &mut Vec<Failure>,
+) -> Option<ServiceAddress> {
     let name = service.name.as_str();
     let namespace = service.namespace.as_deref().unwrap_or(own);
     if BLOCKED.contains(&(namespace, name)) || namespace == BLOCKED_NAMESPACE {
         let why = format!("Service {name} in namespace {namespace} is blacklisted");
         failures.push(Failure::new(format!("{attribute}.name"), why));
-    } else if namespace != own {
+        return None;
+    }
+    if namespace != own {
         // Whoever may write an APIRule here need have no right there.
         let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
         failures.push(Failure::new(format!("{attribute}.namespace"), why));
+        return None;
+    }
+    let name = ServiceName::parse(name).map_err(|why| Failure::new(format!("{attribute}.name"), why.to_string()));
+    let namespace =
+        DnsLabel::parse(namespace).map_err(|why| Failure::new(format!("{attribute}.namespace"), why.to_string()));
+    let port = u16::try_from(service.port).ok().and_then(NonZeroU16::new);
+    let port = port.ok_or_else(|| Failure::new(format!("{attribute}.port"), "must be a port from 1 to 65535"));
+    match (name, namespace, port) {
+        (Ok(name), Ok(namespace), Ok(port)) => {
+            Some(ServiceAddress { scheme: Scheme::Http, host: ServiceHost::new(name, namespace), port })
+        }
+        (name, namespace, port) => {
+            failures.extend([name.err(), namespace.err(), port.err()].into_iter().flatten());
+            None
+        }
     }
 }
 
@@ -97,7 +125,12 @@ pub(super) fn check_duplicates(rules: &[ApiRulePath], is_newer: bool, failures: 
 }
 
 /// Checks the strategies of a path.
-pub(super) fn check_strategies(strategies: &[ApiRuleHandler], attribute: &str, failures: &mut Vec<Failure>) {
+pub(super) fn check_strategies(
+    strategies: &[ApiRuleHandler],
+    attribute: &str,
+    allowed: &[IssuerOrigin],
+    failures: &mut Vec<Failure>,
+) {
     if strategies.is_empty() {
         failures.push(Failure::new(attribute, "No accessStrategies defined"));
     }
@@ -109,6 +142,7 @@ pub(super) fn check_strategies(strategies: &[ApiRuleHandler], attribute: &str, f
             continue;
         };
         let is_empty = is_empty(strategy.config.as_ref());
+        let first = failures.len();
         if known < PLAIN && !is_empty {
             let why = format!("strategy: {handler} does not support configuration");
             failures.push(Failure::new(format!("{attribute}.config"), why));
@@ -118,7 +152,23 @@ pub(super) fn check_strategies(strategies: &[ApiRuleHandler], attribute: &str, f
                 _ => failures.push(Failure::new(format!("{attribute}.config"), "supplied config cannot be empty")),
             }
         }
+        let is_readable = !failures[first..].iter().any(|known| known.attribute.ends_with(".config"));
+        if is_readable {
+            check_urls(strategy, &attribute, allowed, failures);
+        }
     }
+}
+
+/// Checks the URLs that a handler asks.
+pub(super) fn check_urls(
+    handler: &ApiRuleHandler,
+    attribute: &str,
+    allowed: &[IssuerOrigin],
+    failures: &mut Vec<Failure>,
+) {
+    let Some(config) = &handler.config else { return };
+    let refused = refused(config, &format!("{attribute}.config"), allowed, MOST_URLS);
+    failures.extend(refused.into_iter().map(|(attribute, why)| Failure::new(attribute, why)));
 }
 
 /// Whether there is no configuration.
@@ -128,23 +178,10 @@ pub(super) fn is_empty(config: Option<&Value>) -> bool {
 
 fn check_jwt(config: &Value, attribute: &str, failures: &mut Vec<Failure>) {
     for field in ["trusted_issuers", "jwks_urls"] {
-        let list = match &config[field] {
-            Value::Null => continue,
-            Value::Array(items) if items.iter().all(Value::is_string) => items,
-            _ => {
-                failures.push(Failure::new(attribute, format!("Can't read json: {field} is not a list of strings")));
-                continue;
-            }
-        };
-        for (at, url) in list.iter().enumerate() {
-            if !url.as_str().is_some_and(is_url) {
-                let attribute = format!("{attribute}.{field}[{at}]");
-                failures.push(Failure::new(attribute, "value is empty or not a valid url"));
-            }
+        let list = &config[field];
+        let is_list = list.as_array().is_some_and(|items| items.iter().all(Value::is_string));
+        if !list.is_null() && !is_list {
+            failures.push(Failure::new(attribute, format!("Can't read json: {field} is not a list of strings")));
         }
     }
-}
-
-fn is_url(text: &str) -> bool {
-    reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }

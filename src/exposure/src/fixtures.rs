@@ -6,6 +6,7 @@ use super::checks::text;
 use super::resolve::{Resolved, resolve};
 use super::settings::Settings;
 use mainstay_api::ApiRule;
+use mainstay_object::names::DomainName;
 
 /// An APIRule of the namespace `shop`, with the spec of the tutorial merged over.
 pub(super) fn rule(spec: Value) -> ApiRule {
@@ -27,7 +28,12 @@ pub(super) fn rule(spec: Value) -> ApiRule {
 
 /// The same, resolved.
 pub(super) fn resolved(spec: Value) -> Resolved {
-    let settings = Settings { default_domain: Some("kyma.local".to_owned()), allowed_domains: Vec::new() };
+    let issuers = ["https://a", "https://b", "https://k", "https://keys"];
+    let settings = Settings {
+        default_domain: DomainName::parse("kyma.local").ok(),
+        allowed_issuers: issuers.map(|issuer| issuer.parse().unwrap()).to_vec(),
+        ..Settings::default()
+    };
     resolve(&rule(spec), &settings, |_| false).unwrap_or_else(|failures| panic!("{}", text(&failures)))
 }
 

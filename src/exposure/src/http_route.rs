@@ -13,8 +13,6 @@ const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "
 /// Rules of one HTTPRoute, and matches in all of them.
 const MOST_RULES: usize = 16;
 const MOST_MATCHES: usize = 128;
-/// The gateway of a name that is none.
-const GATEWAY: (&str, &str) = ("kyma-gateway", "kyma-system");
 
 /// The HTTPRoutes, with a rule for each path that has a guard.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], features: RouteFeatures) -> Vec<Child> {
@@ -36,26 +34,14 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], features: Rou
         }
     }
     let mut names = Names::new(&resolved.identity);
-    let (name, namespace) = gateway(&resolved.gateway);
+    let (name, namespace) = (resolved.gateway.name(), resolved.gateway.namespace());
     let parent = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": namespace, "name": name});
     let child = |(at, (rules, _)): (usize, (Vec<Value>, usize))| {
         let name = if at == 0 { names.of_uid() } else { names.next(&format!("{} {at}", resolved.identity.uid)) };
-        let spec = json!({"parentRefs": [parent], "hostnames": [resolved.host.to_ascii_lowercase()], "rules": rules});
+        let spec = json!({"parentRefs": [parent], "hostnames": [resolved.host.as_str()], "rules": rules});
         Child::new(ChildKind::HttpRoute, name, &resolved.identity, spec)
     };
     parts.into_iter().enumerate().map(child).collect()
-}
-
-/// Name and namespace of a gateway: `name.namespace.svc.cluster.local`, or `namespace/name`.
-fn gateway(written: &str) -> (&str, &str) {
-    if let Some((namespace, name)) = written.split_once('/') {
-        return (name, namespace);
-    }
-    let mut labels = written.split('.');
-    match (labels.next(), labels.next()) {
-        (Some(name), Some(namespace)) if !name.is_empty() && !namespace.is_empty() => (name, namespace),
-        _ => GATEWAY,
-    }
 }
 
 fn matches(rule: &Rule, guard: Guard) -> Vec<Value> {
@@ -82,14 +68,15 @@ fn may_be_exact(path: &str) -> bool {
 }
 
 fn route(resolved: &Resolved, rule: &Rule, matches: Vec<Value>, features: RouteFeatures) -> Value {
-    let set = json!([{"name": "x-forwarded-host", "value": resolved.host}]);
+    let set = json!([{"name": "x-forwarded-host", "value": resolved.host.as_str()}]);
     let mut filters = vec![json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": set}})];
     if features.cors {
         let methods = ["GET", "POST", "PUT", "DELETE"];
         let cors = json!({"allowOrigins": ["*"], "allowMethods": methods, "allowHeaders": ["*"]});
         filters.push(json!({"type": "CORS", "cors": cors}));
     }
-    let backend = json!({"group": "", "kind": "Service", "name": rule.service, "port": rule.port, "weight": 1});
+    let backend =
+        json!({"group": "", "kind": "Service", "name": rule.service(), "port": rule.target.port, "weight": 1});
     let mut route = json!({"matches": matches, "filters": filters, "backendRefs": [backend]});
     if features.timeouts {
         route["timeouts"] = json!({"request": "180s"});
@@ -157,12 +144,5 @@ mod tests {
         let sizes = all.iter().map(|child| child.body["spec"]["rules"].as_array().unwrap().len());
         assert_eq!(sizes.collect::<Vec<_>>(), [14, 14, 12], "128 matches are 14 rules of nine");
         assert_eq!(all.iter().map(|child| &child.name).collect::<std::collections::HashSet<_>>().len(), 3);
-    }
-
-    #[test]
-    fn gateways_are_named_in_two_ways() {
-        assert_eq!(gateway("kyma-gateway.kyma-system.svc.cluster.local"), ("kyma-gateway", "kyma-system"));
-        assert_eq!(gateway("infra/main"), ("main", "infra"));
-        assert_eq!(gateway("alone"), ("kyma-gateway", "kyma-system"));
     }
 }

@@ -20,8 +20,8 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], workloads: &W
     let mut names = Names::new(&resolved.identity);
     let guarded = resolved.rules.iter().zip(guards).filter(|(_, guard)| **guard == Some(Guard::Token));
     for (rule, _) in guarded {
-        let (Ok(token), Some(labels)) = (token(rule), workloads.labels.get(&rule.service)) else { continue };
-        let of_service = issuers.entry(&rule.service).or_default();
+        let (Ok(token), Some(labels)) = (token(rule), workloads.labels.get(rule.service())) else { continue };
+        let of_service = issuers.entry(rule.service()).or_default();
         for issuer in jwt_rules(&token) {
             if !of_service.contains(&issuer) {
                 of_service.push(issuer);
@@ -29,7 +29,7 @@ pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>], workloads: &W
         }
         let name = names.next(&format!("{} {}", rule.path, rule.methods.join(" ")));
         let spec = json!({
-            "selector": {"matchLabels": labels}, "action": "DENY", "rules": denied(&resolved.host, rule, &token),
+            "selector": {"matchLabels": labels}, "action": "DENY", "rules": denied(resolved.host.as_str(), rule, &token),
         });
         policies.push(Child::new(ChildKind::AuthorizationPolicy, name, &resolved.identity, spec));
     }

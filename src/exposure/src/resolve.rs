@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 
 use super::anchored;
-use super::checks::{Failure, check_duplicates, check_service, check_strategies, host_attribute};
+use super::checks::{Failure, check_duplicates, check_strategies, check_urls, host_attribute, target};
 use super::settings::Settings;
 use mainstay_api::ApiRule;
 use mainstay_api::api_rule::ApiRuleHandler;
+use mainstay_object::names::{GatewayRef, HostName, ServiceAddress};
 
 /// Paths of one APIRule: each may become an object.
 const MOST_RULES: usize = 500;
@@ -16,10 +17,10 @@ const MOST_RULES: usize = 500;
 pub(super) struct Resolved {
     /// Whose it is.
     pub(super) identity: Identity,
-    /// The gateway, as written.
-    pub(super) gateway: String,
+    /// The gateway.
+    pub(super) gateway: GatewayRef,
     /// The whole host.
-    pub(super) host: String,
+    pub(super) host: HostName,
     /// The paths, in their order.
     pub(super) rules: Vec<Rule>,
 }
@@ -40,10 +41,17 @@ pub(super) struct Identity {
 pub(super) struct Rule {
     pub(super) path: String,
     pub(super) methods: Vec<String>,
-    pub(super) service: String,
-    pub(super) port: i64,
+    /// The port of a Service of the namespace.
+    pub(super) target: ServiceAddress,
     pub(super) strategies: Vec<ApiRuleHandler>,
     pub(super) mutators: Vec<ApiRuleHandler>,
+}
+
+impl Rule {
+    /// The name of the Service.
+    pub(super) fn service(&self) -> &str {
+        self.target.host.service().as_str()
+    }
 }
 
 /// Who an APIRule is.
@@ -70,12 +78,13 @@ pub(super) fn resolve(
     let host = settings.host(written).map_err(|why| Failure::new(host_attribute(identity.is_newer), why));
     match &host {
         Err(failure) => failures.push(failure.clone()),
-        Ok(host) if is_occupied(host) => failures.push(Failure::occupied(identity.is_newer)),
+        Ok(host) if is_occupied(host.as_str()) => failures.push(Failure::occupied(identity.is_newer)),
         Ok(_) => {}
     }
-    if let Some(service) = &spec.service {
-        check_service(service, ".spec.service", &identity.namespace, &mut failures);
-    }
+    let gateway = settings.gateway(&spec.gateway).map_err(|why| Failure::new(".spec.gateway", why));
+    failures.extend(gateway.as_ref().err().cloned());
+    let main = spec.service.as_ref();
+    let main = main.map(|service| target(service, ".spec.service", &identity.namespace, &mut failures));
     if spec.rules.is_empty() {
         failures.push(Failure::new(".spec.rules", "No rules defined"));
     }
@@ -87,29 +96,32 @@ pub(super) fn resolve(
     let mut rules = Vec::with_capacity(spec.rules.len());
     for (at, rule) in spec.rules.iter().enumerate() {
         let attribute = format!(".spec.rules[{at}]");
-        if let Some(service) = &rule.service {
-            check_service(service, &format!("{attribute}.service"), &identity.namespace, &mut failures);
+        let own = rule.service.as_ref();
+        let own =
+            own.map(|service| target(service, &format!("{attribute}.service"), &identity.namespace, &mut failures));
+        let allowed = &settings.allowed_issuers;
+        check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), allowed, &mut failures);
+        for (at, mutator) in rule.mutators.iter().flatten().enumerate() {
+            check_urls(mutator, &format!("{attribute}.mutators[{at}]"), allowed, &mut failures);
         }
-        check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), &mut failures);
         if let Some(why) = anchored::why_not(&rule.path) {
             failures.push(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
         }
-        let Some(service) = rule.service.as_ref().or(spec.service.as_ref()) else {
+        let Some(target) = own.or_else(|| main.clone()) else {
             let why = "No service defined with no main service on spec level";
             failures.push(Failure::new(format!("{attribute}.service"), why));
             continue;
         };
-        rules.push(Rule {
+        rules.extend(target.map(|target| Rule {
             path: rule.path.clone(),
             methods: rule.methods.clone(),
-            service: service.name.clone(),
-            port: service.port,
+            target,
             strategies: rule.access_strategies.clone(),
             mutators: rule.mutators.clone().unwrap_or_default(),
-        });
+        }));
     }
-    match host {
-        Ok(host) if failures.is_empty() => Ok(Resolved { identity, gateway: spec.gateway.clone(), host, rules }),
+    match (host, gateway) {
+        (Ok(host), Ok(gateway)) if failures.is_empty() => Ok(Resolved { identity, gateway, host, rules }),
         _ => Err(failures),
     }
 }
@@ -120,16 +132,20 @@ mod tests {
 
     use super::super::checks::text;
     use super::super::fixtures::{path, resolved, rule};
+    use mainstay_object::names::{DomainName, InvalidName};
+
     use super::*;
 
     #[track_caller]
     fn check(spec: Value, expected: &str) {
         let settings = Settings {
-            default_domain: Some("kyma.local".to_owned()),
-            allowed_domains: vec!["kyma.local".to_owned(), "example.com".to_owned()],
+            default_domain: DomainName::parse("kyma.local").ok(),
+            allowed_domains: vec![DomainName::parse("example.com").unwrap()],
+            allowed_gateways: vec![GatewayRef::parse("edge/public").unwrap()],
+            allowed_issuers: Vec::new(),
         };
         let got = match resolve(&rule(spec), &settings, |host| host == "taken.kyma.local") {
-            Ok(resolved) => resolved.host,
+            Ok(resolved) => resolved.host.to_string(),
             Err(failures) => text(&failures),
         };
         assert_eq!(got, expected);
@@ -143,18 +159,105 @@ mod tests {
     fn a_host_is_in_a_domain_after_a_dot() {
         check(host("web"), "web.kyma.local");
         check(host("web.kyma.local"), "web.kyma.local");
-        check(host("a.b.EXAMPLE.com"), "a.b.EXAMPLE.com");
+        check(host("a.b.EXAMPLE.com"), "a.b.example.com");
         let attribute = "Validation error: Attribute \".spec.service.host\": ";
-        for bad in ["evilkyma.local", "kyma.local", "web.kyma.local.evil.org", ".kyma.local"] {
-            check(host(bad), &format!("{attribute}Host is not whitelisted"));
+        let why = "Host is not whitelisted: the operator of the agent permits domains with --allow-domain";
+        for bad in ["evilkyma.local", "kyma.local", "web.kyma.local.evil.org"] {
+            check(host(bad), &format!("{attribute}{why}"));
         }
         let occupied = format!("{attribute}This host is occupied by another Virtual Service");
         check(host("taken"), &occupied);
         let none = resolve(&rule(host("web")), &Settings::default(), |_| false).unwrap_err();
-        let why = "Host does not contain a domain name and no default domain name is configured";
-        assert_eq!(text(&none), format!("{attribute}{why}"));
+        let unknown = "Host does not contain a domain name and no default domain name is configured";
+        assert_eq!(text(&none), format!("{attribute}{unknown}"));
         let newer = json!({"host": "web.evil.org", "service": {"host": null}});
-        check(newer, "Validation error: Attribute \".spec.host\": Host is not whitelisted");
+        check(newer, &format!("Validation error: Attribute \".spec.host\": {why}"));
+    }
+
+    #[test]
+    fn hosts_of_the_cluster_and_addresses_are_refused() {
+        let attribute = "Validation error: Attribute \".spec.service.host\": ";
+        let of_cluster = "Host is not whitelisted: it is a host of the cluster, which nobody can take";
+        for bad in
+            ["payments.prod.svc", "payments.prod.svc.cluster.local", "Payments.prod.SVC.kyma.local", "a.cluster.local"]
+        {
+            check(host(bad), &format!("{attribute}{of_cluster}"));
+        }
+        for (bad, why) in [
+            ("127.0.0.1", InvalidName::IpAddress),
+            ("127.1", InvalidName::IpAddress),
+            ("a.b:80", InvalidName::Host),
+            (".kyma.local", InvalidName::Host),
+            ("we_b.kyma.local", InvalidName::Host),
+            ("*.kyma.local", InvalidName::Host),
+            ("a.kyma.local/x", InvalidName::Host),
+            ("we[b", InvalidName::Label),
+        ] {
+            check(host(bad), &format!("{attribute}{why}"));
+        }
+        let none = resolve(&rule(json!({})), &Settings::default(), |_| false).unwrap_err();
+        assert!(text(&none).contains("--allow-domain"), "without domains no host is permitted");
+    }
+
+    #[test]
+    fn gateways_are_those_that_are_permitted() {
+        let attribute = "Validation error: Attribute \".spec.gateway\": ";
+        for good in
+            ["kyma-system/kyma-gateway", "kyma-gateway.kyma-system.svc", "edge/public", "public.edge.svc.cluster.local"]
+        {
+            check(json!({"gateway": good}), "web.kyma.local");
+        }
+        for (bad, why) in [
+            ("mesh", InvalidName::Mesh.to_string()),
+            ("mesh.", InvalidName::Mesh.to_string()),
+            ("gateway", InvalidName::Gateway.to_string()),
+            ("*", InvalidName::Gateway.to_string()),
+            (
+                "shop/own",
+                "shop/own is not permitted: the operator of the agent permits gateways besides \
+                          kyma-system/kyma-gateway with --allow-gateway"
+                    .to_owned(),
+            ),
+        ] {
+            check(json!({"gateway": bad}), &format!("{attribute}{why}"));
+        }
+    }
+
+    #[test]
+    fn a_service_is_named_by_a_label() {
+        let attribute = "Validation error: Attribute \".spec.service.name\": ";
+        for bad in ["payments.prod.svc.cluster.local:80/?x=", "127.0.0.1:19999/admin?x=", "a.b", "a/b", "a@b", "A", ""]
+        {
+            check(json!({"service": {"name": bad}}), &format!("{attribute}{}", InvalidName::Service));
+        }
+        let mut of_path = path("/", &["GET"], "noop");
+        of_path["service"] = json!({"name": "a:80", "port": 80});
+        let attribute = "Validation error: Attribute \".spec.rules[0].service.name\": ";
+        check(json!({"rules": [of_path]}), &format!("{attribute}{}", InvalidName::Service));
+        let port = "Validation error: Attribute \".spec.service.port\": must be a port from 1 to 65535";
+        check(json!({"service": {"port": 65_536}}), port);
+    }
+
+    #[test]
+    fn urls_of_handlers_do_not_lead_inside() {
+        let why = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
+                   --allow-issuer";
+        let inside = "http://payments.prod.svc.cluster.local/keys";
+        let of =
+            |strategy: Value| json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": [strategy]}]});
+        let at = "Validation error: Attribute \".spec.rules[0].accessStrategies[0].config";
+        for (handler, field, shown) in [
+            ("jwt", json!({"jwks_urls": [inside]}), "jwks_urls[0]"),
+            ("jwt", json!({"trusted_issuers": [inside]}), "trusted_issuers[0]"),
+            ("oauth2_introspection", json!({"introspection_url": inside}), "introspection_url"),
+            ("oauth2_client_credentials", json!({"token_url": inside}), "token_url"),
+        ] {
+            check(of(json!({"handler": handler, "config": field})), &format!("{at}.{shown}\": {why}"));
+        }
+        let mut hydrated = path("/", &["GET"], "noop");
+        hydrated["mutators"] = json!([{"handler": "hydrator", "config": {"api": {"url": inside}}}]);
+        let at = "Validation error: Attribute \".spec.rules[0].mutators[0].config.api.url\": ";
+        check(json!({"rules": [hydrated]}), &format!("{at}{why}"));
     }
 
     #[test]
@@ -182,7 +285,7 @@ mod tests {
         let unreadable = format!("{at}.config\": Can't read json: trusted_issuers is not a list of strings");
         check(strategy(json!({"handler": "jwt", "config": {"trusted_issuers": "hunter2"}})), &unreadable);
         let url = format!("{at}.config.trusted_issuers[1]\": value is empty or not a valid url");
-        let issuers = json!({"trusted_issuers": ["https://a", "hunter2"]});
+        let issuers = json!({"trusted_issuers": ["https://a.example.com", "hunter2"]});
         check(strategy(json!({"handler": "jwt", "config": issuers})), &url);
         let blocked = "Service kubernetes in namespace default is blacklisted";
         let service = json!({"service": {"name": "kubernetes", "namespace": "default"}});
@@ -215,7 +318,8 @@ mod tests {
         let at = |at: usize| {
             format!("\nAttribute \".spec.rules[{at}].accessStrategies[0].handler\": Unsupported accessStrategy: foo")
         };
-        let host_is = "\nAttribute \".spec.service.host\": Host is not whitelisted";
+        let host_is = "\nAttribute \".spec.service.host\": Host is not whitelisted: the operator of the agent permits domains with \
+                       --allow-domain";
         let all = json!({"service": {"host": "a.b"}, "rules": rules});
         check(all, &format!("Multiple validation errors: {host_is}{}{}\n1 more error(s)...", at(0), at(1)));
     }
@@ -227,7 +331,7 @@ mod tests {
         post["service"] = other;
         let spec = json!({"host": "web", "service": {"host": null}, "rules": [get, post]});
         let resolved = resolved(spec.clone());
-        assert_eq!((resolved.rules[1].service.as_str(), resolved.rules[1].port), ("other", 8080));
+        assert_eq!(resolved.rules[1].target.origin(), "http://other.shop.svc.cluster.local:8080");
         get["methods"] = json!(["GET", "POST"]);
         let mut again = spec;
         again["rules"][0] = get;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::refusals::{NotDone, Refusals, Request};
-use super::resolve::Resolved;
+use super::resolve::{Resolved, Rule};
 use super::served::Means;
 use super::token::is_wanted;
 use super::workload::{Workloads, labels};
@@ -31,9 +31,9 @@ impl Services {
     ) -> Result<Workloads, NotDone> {
         let mut workloads = Workloads::default();
         let asking = good.rules.iter().filter(|rule| means == Means::IstioPolicies && is_wanted(rule));
-        let names: BTreeSet<&String> = asking.map(|rule| &rule.service).collect();
-        self.known.retain(|name, _| names.contains(name));
-        self.refusals.keep(|request| matches!(request, Request::Read(name) if names.contains(name)));
+        let names: BTreeSet<&str> = asking.map(Rule::service).collect();
+        self.known.retain(|name, _| names.contains(name.as_str()));
+        self.refusals.keep(|request| matches!(request, Request::Read(name) if names.contains(name.as_str())));
         if names.is_empty() {
             return Ok(workloads);
         }
@@ -46,11 +46,11 @@ impl Services {
                 labels.clone()
             } else {
                 let labels = self.read(context, namespace, name, now).await?.as_ref().and_then(labels);
-                self.known.insert(name.clone(), (version, labels.clone()));
+                self.known.insert(name.to_owned(), (version, labels.clone()));
                 labels
             };
             if let Some(labels) = labels {
-                workloads.labels.insert(name.clone(), labels);
+                workloads.labels.insert(name.to_owned(), labels);
             }
         }
         Ok(workloads)

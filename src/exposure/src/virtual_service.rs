@@ -12,16 +12,16 @@ const OATHKEEPER: (&str, u16) = ("ory-oathkeeper-proxy.kyma-system.svc.cluster.l
 /// The VirtualService, with a route for each path that has a guard; `None` if none has.
 pub(super) fn build(resolved: &Resolved, guards: &[Option<Guard>]) -> Option<Child> {
     let routes = resolved.rules.iter().zip(guards);
-    let http: Vec<Value> = routes.filter_map(|(rule, guard)| Some(route(resolved, rule, (*guard)?))).collect();
+    let http: Vec<Value> = routes.filter_map(|(rule, guard)| Some(route(rule, (*guard)?))).collect();
     if http.is_empty() {
         return None;
     }
-    let spec = json!({"hosts": [resolved.host], "gateways": [resolved.gateway], "http": http});
+    let spec = json!({"hosts": [resolved.host.as_str()], "gateways": [resolved.gateway.to_string()], "http": http});
     let name = Names::new(&resolved.identity).of_uid();
     Some(Child::new(ChildKind::VirtualService, name, &resolved.identity, spec))
 }
 
-fn route(resolved: &Resolved, rule: &Rule, guard: Guard) -> Value {
+fn route(rule: &Rule, guard: Guard) -> Value {
     let mut matches = json!({"uri": {"regex": rule.path}});
     if matches!(guard, Guard::Methods | Guard::Token) {
         let methods: Vec<String> = rule.methods.iter().map(|method| regex::escape(method)).collect();
@@ -30,7 +30,7 @@ fn route(resolved: &Resolved, rule: &Rule, guard: Guard) -> Value {
     let destination = if guard == Guard::Oathkeeper {
         json!({"host": OATHKEEPER.0, "port": {"number": OATHKEEPER.1}})
     } else {
-        json!({"host": host(rule, &resolved.identity.namespace), "port": {"number": rule.port}})
+        json!({"host": rule.target.host.to_string(), "port": {"number": rule.target.port}})
     };
     json!({
         "match": [matches],
@@ -41,11 +41,6 @@ fn route(resolved: &Resolved, rule: &Rule, guard: Guard) -> Value {
             "allowHeaders": ["Authorization", "Content-Type", "*"],
         },
     })
-}
-
-/// The name of a path's Service in the cluster.
-pub(super) fn host(rule: &Rule, namespace: &str) -> String {
-    format!("{}.{namespace}.svc.cluster.local", rule.service)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
-use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
+use super::{Error, Exit, connection::Connection, exposure::Exposure, lease_identity::LeaseIdentity, logs, stop};
 use crate::agent;
 use mainstay_api::Span;
 use mainstay_cluster::ServiceAccount;
@@ -20,6 +20,7 @@ use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness;
 use mainstay_engine::notification::Emitter;
 use mainstay_gitsync::receiver::BaseUrl;
+use mainstay_object::names::DomainName;
 
 /// Shortest and longest time in which everything is audited: a shorter one is a load without use, in a longer one nobody waits.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
@@ -40,7 +41,7 @@ pub(super) struct Arguments {
     /// Network, such as 10.20.0.0/16, that repositories of other namespaces than those may be in besides public addresses; may be
     /// repeated, by default none
     #[arg(long = "allow-network", value_name = "CIDR")]
-    allow_networks: Vec<mainstay_git::Network>,
+    allow_networks: Vec<mainstay_object::egress::Network>,
     /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
@@ -83,12 +84,11 @@ pub(super) struct Arguments {
     /// no watch has shown. At least 1m; 0 turns it off
     #[arg(long, value_name = "DURATION", env = "MAINSTAY_AUDIT_INTERVAL", default_value = "1h", value_parser = audit_interval)]
     audit_interval: Duration,
-    /// Domain that follows the hosts of APIRules that have none, such as example.com; by default such hosts are not valid
-    #[arg(long, value_name = "DOMAIN", value_parser = mainstay_exposure::Settings::domain)]
-    default_domain: Option<String>,
-    /// Domain in which the hosts of APIRules may be; may be repeated, by default all domains are allowed
-    #[arg(long = "allow-domain", value_name = "DOMAIN", value_parser = mainstay_exposure::Settings::domain)]
-    allow_domains: Vec<String>,
+    /// Domain of APIRules, such as example.com: it completes hosts without a dot, and hosts below it are permitted
+    #[arg(long, value_name = "DOMAIN", env = "MAINSTAY_DEFAULT_DOMAIN", value_parser = DomainName::parse)]
+    default_domain: Option<DomainName>,
+    #[command(flatten)]
+    exposure: Exposure,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -115,7 +115,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     source.allow_local = arguments.allow_local;
     source.budget = arguments.mirror_budget;
     source.egress.allowed = arguments.allow_networks;
-    source.egress.proxies = mainstay_git::proxy_hosts(variables());
+    source.egress.proxies = mainstay_object::egress::proxy_hosts(variables());
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,
@@ -128,10 +128,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         limits: Limits::default(),
         source,
         functions,
-        exposure: mainstay_exposure::Settings {
-            default_domain: arguments.default_domain,
-            allowed_domains: arguments.allow_domains,
-        },
+        exposure: arguments.exposure.settings(arguments.default_domain),
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
         memory: arguments.memory,

@@ -9,12 +9,14 @@
 //! - [`stage`]: the order of applying and pruning
 //! - [`health`]: the health of a live object; [`ended`]: whether it has come to its end
 //! - [`Secret`]: a value that is not shown
+//! - [`names`]: names that may become part of a URL or a host
 //! - [`syntax`]: the syntax of names and labels; [`Selector`]: a label selector
 //! - [`Pointer`]: a JSON pointer, the place of a field
 //! - [`Mask`]: what of two states of an object may be shown
 //! - [`redact_server_text`]: removes values from a server's message
 //!
 //! - [`expression`]: expressions (CEL) that users write for health and dependencies, at a bounded cost
+//! - [`egress`]: the addresses that a target taken from an object may lead to
 //! - [`failure`]: the class of a failure, and the backoff of retries
 //! - [`cron`](mod@cron): cron expressions in a time zone become instants
 //!
@@ -25,6 +27,7 @@ mod confidential;
 pub mod cron;
 mod desired;
 mod digest;
+pub mod egress;
 mod ended;
 pub mod expression;
 pub mod failure;
@@ -33,6 +36,7 @@ pub mod fuzz;
 mod health;
 mod key;
 mod mask;
+pub mod names;
 mod order;
 mod owner;
 mod place;

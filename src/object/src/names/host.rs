@@ -1,0 +1,93 @@
+//! Hosts: [`HostName`] and [`DomainName`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::InvalidName;
+use super::address::CLUSTER_DOMAIN;
+use super::label::is_label;
+
+/// Maximum length of a host.
+const MAX_LENGTH: usize = 253;
+
+/// A host with at least two labels, in lower case and without a trailing dot. It is no IP address and has no wildcard.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostName(Arc<str>);
+
+impl HostName {
+    /// Parses a host. Upper case and one trailing dot are accepted and removed.
+    ///
+    /// # Errors
+    /// It is none, is a single label, or is an IP address.
+    pub fn parse(text: &str) -> Result<Self, InvalidName> {
+        let name = normalise(text)?;
+        if name.contains('.') { Ok(Self(name.into())) } else { Err(InvalidName::SingleLabel) }
+    }
+
+    /// Returns the host of a label in a domain.
+    ///
+    /// # Errors
+    /// `label` is no label, or the host is too long.
+    pub fn within(label: &str, domain: &DomainName) -> Result<Self, InvalidName> {
+        let label = label.to_ascii_lowercase();
+        if is_label(&label) { Self::parse(&format!("{label}.{domain}")) } else { Err(InvalidName::Label) }
+    }
+
+    /// The host.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the host is below a domain, which itself is not below.
+    pub fn is_below(&self, domain: &DomainName) -> bool {
+        self.0.strip_suffix(&*domain.0).is_some_and(|rest| rest.ends_with('.'))
+    }
+
+    /// Whether the host is one that the cluster's DNS answers: `*.svc`, `*.svc.*`, and everything below the cluster's domain.
+    pub fn is_of_cluster(&self) -> bool {
+        let is_below = self.0.strip_suffix(CLUSTER_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        is_below || self.0.split('.').skip(1).any(|label| label == "svc")
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A domain, which may be a single label, in lower case and without a trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DomainName(Arc<str>);
+
+impl DomainName {
+    /// Parses a domain. Upper case and one trailing dot are accepted and removed.
+    ///
+    /// # Errors
+    /// It is none, or is an IP address.
+    pub fn parse(text: &str) -> Result<Self, InvalidName> {
+        normalise(text).map(|name| Self(name.into()))
+    }
+}
+
+impl fmt::Display for DomainName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn normalise(text: &str) -> Result<String, InvalidName> {
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    if name.len() > MAX_LENGTH || !name.split('.').all(is_label) {
+        let is_address = text.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+        return Err(if is_address { InvalidName::IpAddress } else { InvalidName::Host });
+    }
+    if name.rsplit('.').next().is_some_and(is_number) { Err(InvalidName::IpAddress) } else { Ok(name) }
+}
+
+/// Whether a label is a number. URLs and the C library read a host that ends with one as an IPv4 address: `127.1`, `0x7f.1`.
+fn is_number(label: &str) -> bool {
+    let hexadecimal = label.strip_prefix("0x");
+    hexadecimal.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        || label.bytes().all(|byte| byte.is_ascii_digit())
+}

@@ -1,0 +1,61 @@
+//! Names that may become part of an address: one type for each kind of name.
+//!
+//! - [`DnsLabel`]: one label, such as a namespace
+//! - [`ServiceName`]: the name of a Service
+//! - [`HostName`]: a host with at least two labels; [`DomainName`]: a domain, which may have one
+//! - [`ServiceHost`]: the host of a Service in the cluster; [`ServiceAddress`]: scheme, host and port
+//! - [`UrlPath`]: path and query of a URL
+//! - [`GatewayRef`]: a gateway, by namespace and name
+//!
+//! Invariant: a value is constructed by a check of its syntax only, so text of a spec cannot add a host, a port, a user or a path.
+//! Invariant: URLs and hosts are built from these types; `tests/tidy` finds text that is formatted into one elsewhere.
+
+mod address;
+mod gateway;
+mod host;
+mod label;
+mod path;
+#[cfg(test)]
+mod tests;
+
+pub use address::{CLUSTER_DOMAIN, Scheme, ServiceAddress, ServiceHost};
+pub use gateway::GatewayRef;
+pub use host::{DomainName, HostName};
+pub use label::{DnsLabel, ServiceName};
+pub use path::UrlPath;
+
+/// The reason why a text is not the name that it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidName {
+    /// Not a label.
+    #[error("must be 1 to 63 lower-case letters, digits and '-', and begin and end with a letter or a digit")]
+    Label,
+    /// Not the name of a Service.
+    #[error(
+        "must be 1 to 63 lower-case letters, digits and '-', begin with a letter, and end with a letter or a digit"
+    )]
+    Service,
+    /// Not a host.
+    #[error("must be a host such as shop.example.com: labels of letters, digits and '-' with dots between them")]
+    Host,
+    /// A host of one label.
+    #[error("must be a host in a domain, such as shop.example.com, and not a single label")]
+    SingleLabel,
+    /// An IP address, in any form in which one can be written.
+    #[error("must be the name of a host and not an IP address")]
+    IpAddress,
+    /// Not the host of a Service.
+    #[error("must be the host of a Service in the cluster, NAME.NAMESPACE.svc.cluster.local")]
+    ServiceHost,
+    /// Not a path of a URL.
+    #[error("must be a path that begins with / and has no blank, no control character and no #")]
+    Path,
+    /// Not a gateway.
+    #[error("must be NAMESPACE/NAME or NAME.NAMESPACE.svc.cluster.local")]
+    Gateway,
+    /// The reserved word of Istio.
+    #[error(
+        "mesh is reserved: it would take the requests that pods send to each other; write NAMESPACE/NAME of a gateway"
+    )]
+    Mesh,
+}
