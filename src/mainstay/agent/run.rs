@@ -318,7 +318,8 @@ async fn lead(
     let source = Source::new(confined(settings));
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
-    let secrets = Arc::new(Secrets::new(settings.functions.secrets().map(str::to_owned)));
+    let secrets = Arc::new(Secrets::default());
+    secrets.set_everywhere(settings.functions.purposes());
     let pushes = Arc::new(Pushes::default());
     let context = Arc::new(Context::new(
         writer.clone(),
@@ -356,7 +357,8 @@ async fn lead(
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
-    let watching = repositories::follow(repositories, context.writer.clone(), notifier.clone(), seen, stop.clone());
+    let kept = repositories::Kept::new(repositories, Arc::clone(&secrets), context.writer.clone(), notifier.clone());
+    let watching = repositories::follow(kept, seen, stop.clone());
     tasks.spawn(async move {
         watching.await;
         Ok(())
