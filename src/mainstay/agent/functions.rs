@@ -29,6 +29,12 @@ const LONGEST_NAME: usize = 253;
 /// Memory of a Function with its task and what is known of its children.
 const EACH: usize = 16 << 10;
 
+/// There are no Functions, and nothing waits for them.
+pub(super) fn are_absent(context: &Context) {
+    context.source.all_registered(ConsumerKind::Function);
+    context.secrets.of_functions().set_listed();
+}
+
 /// Watches Functions until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
     context: Arc<Context>,
@@ -40,8 +46,7 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
     // Without the definition there are no Functions.
-    let absent = || context.source.all_registered(ConsumerKind::Function);
-    if !is_defined(DEFINITION, &cluster, absent, &stop).await {
+    if !is_defined(DEFINITION, &cluster, || are_absent(&context), &stop).await {
         return Ok(());
     }
     // Every Function follows from the operator's settings, which are known together with this.

@@ -39,6 +39,11 @@ impl Hook {
         found.map(|(hook, _, label)| (hook, label))
     }
 
+    /// Whether it is about Functions, and not needed where there are none.
+    pub(super) fn is_of_functions(self) -> bool {
+        self != Self::ValidateRepository
+    }
+
     /// The decision. What is not of the kind that the webhook is for is let through: its schema judges it.
     pub(super) fn verdict(self, review: &Review<'_>, settings: &Settings) -> Result<Verdict, Unreadable> {
         let decided = match self {

@@ -50,6 +50,8 @@ pub struct Registration {
     pub names: Vec<String>,
     /// How long certificates hold.
     pub lifetimes: Lifetimes,
+    /// Whether there are webhooks of Functions.
+    pub with_functions: bool,
 }
 
 fn secrets() -> Arc<Kind> {
@@ -57,13 +59,16 @@ fn secrets() -> Arc<Kind> {
 }
 
 /// What API servers read authorities from: both configurations, and the definition of Function.
-fn readers() -> [(Arc<Kind>, &'static str); 3] {
+fn readers(with_functions: bool) -> Vec<(Arc<Kind>, &'static str)> {
     let kind = |version, kind, plural| Arc::new(Kind::fixed(version, kind, plural, Scope::Cluster));
-    [
-        (kind(GROUP, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), ADMISSION),
-        (kind(GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), ADMISSION),
-        (kind(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions"), FUNCTION_DEFINITION),
-    ]
+    let mut readers =
+        vec![(kind(GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), ADMISSION)];
+    if with_functions {
+        readers.push((kind(GROUP, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), ADMISSION));
+        let definitions = kind(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions");
+        readers.push((definitions, FUNCTION_DEFINITION));
+    }
+    readers
 }
 
 /// Serves the certificate of the Secret until `stop`. While the Secret cannot be read, the last known one is served.
@@ -82,7 +87,9 @@ pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: Stri
 pub async fn lead(registration: Registration, cluster: Cluster, stop: CancellationToken) {
     let namespace = Some(&*registration.namespace);
     let secret = cluster.watch(&secrets(), Selection::named(namespace, ADMISSION)).map(|event| (None, event)).boxed();
-    let readers = readers().into_iter().enumerate().map(|(at, (kind, name))| {
+    let kinds = readers(registration.with_functions);
+    let count = kinds.len();
+    let readers = kinds.into_iter().enumerate().map(|(at, (kind, name))| {
         cluster.watch(&kind, Selection::named(None, name)).map(move |event| (Some(at), event)).boxed()
     });
     let mut events = select_all(readers.chain([secret]));
@@ -90,8 +97,8 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
         registration: &registration,
         cluster: &cluster,
         secret: None,
-        readers: Default::default(),
-        listed: [false; 3],
+        readers: vec![None; count],
+        listed: vec![false; count],
     };
     // Failures in a row, and changes that were put back, with the time of the last one.
     let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
@@ -134,9 +141,9 @@ struct Leader<'a> {
     /// The Secret, once it was listed: `Some(None)` if there is none.
     secret: Option<Option<Value>>,
     /// What is there of each reader.
-    readers: [Option<Reader>; 3],
+    readers: Vec<Option<Reader>>,
     /// Which of them were looked for: all are told at once.
-    listed: [bool; 3],
+    listed: Vec<bool>,
 }
 
 /// What is needed of something that API servers read authorities from.
@@ -211,7 +218,7 @@ impl Leader<'_> {
         let mut has_written = false;
         loop {
             let later = Timestamp::now().checked_add(LOOK_EVERY).unwrap_or(Timestamp::MAX);
-            let Some(secret) = self.secret.as_ref().filter(|_| self.listed == [true; 3]) else {
+            let Some(secret) = self.secret.as_ref().filter(|_| self.listed.iter().all(|listed| *listed)) else {
                 return Ok((later, has_written));
             };
             let certificates = Certificates::read(&secret.as_ref().map(data_of).unwrap_or_default());
@@ -259,7 +266,7 @@ impl Leader<'_> {
     async fn announce(&mut self, bundle: &str) -> Result<bool, Error> {
         let mut has_written = false;
         let bundle = BASE64_STANDARD.encode(bundle);
-        for ((kind, name), known) in readers().into_iter().zip(&mut self.readers) {
+        for ((kind, name), known) in readers(self.registration.with_functions).into_iter().zip(&mut self.readers) {
             let Some(reader) = known else { continue };
             if reader.clients.iter().all(|(_, client)| client["caBundle"] == *bundle) {
                 continue;

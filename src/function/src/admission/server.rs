@@ -59,6 +59,8 @@ pub struct Admission {
     list: Semaphore,
     judging: Semaphore,
     counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    /// There are no Functions: only what is not about them is answered.
+    without_functions: bool,
 }
 
 /// How often a webhook had an outcome.
@@ -86,11 +88,17 @@ impl Default for Admission {
             list: Semaphore::new(1),
             judging: Semaphore::new(1),
             counts: Mutex::default(),
+            without_functions: false,
         }
     }
 }
 
 impl Admission {
+    /// For an agent without Functions, which has no webhook for them.
+    pub fn without_functions() -> Self {
+        Self { without_functions: true, ..Self::default() }
+    }
+
     /// From now on, writes are judged by these settings.
     pub fn set_settings(&self, settings: Settings) {
         *self.settings.write() = Some(Arc::new(settings));
@@ -114,7 +122,7 @@ impl Admission {
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let hook = Hook::at(head.uri.path());
+        let hook = Hook::at(head.uri.path()).filter(|(hook, _)| !self.without_functions || !hook.is_of_functions());
         let answered = match hook {
             None => Err(Failed(StatusCode::NOT_FOUND, "there is no webhook at this path")),
             Some((hook, _)) => self.judge(hook, &head, body).await,
