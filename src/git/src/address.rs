@@ -16,9 +16,10 @@ use reqwest::Url;
 use super::auth::Credentials;
 use super::error::{Error, Fault};
 use super::git_address::GitAddress;
+use super::percent;
 use super::ssh_address::SshAddress;
-use super::{link_local, percent};
 use mainstay_object::Secret;
+use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
 /// The address of a repository. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -220,8 +221,8 @@ fn http(text: &str) -> Result<RemoteUrl, Fault> {
     if !plain_host::is_plain_in(text) {
         return Err(Fault::Malformed { why: plain_host::REFUSED });
     }
-    if url.host_str().is_some_and(link_local::is_link_local_host) {
-        return Err(Fault::Malformed { why: link_local::REFUSED });
+    if url.host_str().is_some_and(is_metadata_host) {
+        return Err(Fault::Malformed { why: METADATA_REFUSED });
     }
     let embedded = match (url.username(), url.password()) {
         ("", None) => Credentials::Anonymous,
@@ -301,9 +302,9 @@ mod tests {
         check("git://example.org/x", "git://example.org/x");
         check("ftp://example.org/x", "this kind of address is not supported; use https:// or ssh://");
         check("", form);
-        check("http://169.254.169.254/x", link_local::REFUSED);
-        check("https://0xa9fea9fe/x", link_local::REFUSED);
-        check("ssh://git@[fe80::1]/x", link_local::REFUSED);
+        check("http://169.254.169.254/x", METADATA_REFUSED);
+        check("https://0xa9fea9fe/x", METADATA_REFUSED);
+        check("ssh://git@[fe80::1]/x", METADATA_REFUSED);
         check("https://", "an address has the form https://host/path");
         check("relative/path", form);
         check("example.org:8080/x", form);

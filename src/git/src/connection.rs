@@ -8,9 +8,9 @@ use k8s_openapi::ByteString;
 use sha2::{Digest as _, Sha256};
 
 use super::access_fault::AccessFault;
-use super::egress::Egress;
 use super::proxy::Proxy;
 use super::tls::{Authorities, ClientIdentity};
+use mainstay_object::egress::Egress;
 
 /// What a connection is made with. Cheap to clone; by default nothing special.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

@@ -7,7 +7,7 @@ use std::fmt;
 use reqwest::Url;
 
 use super::address::plain_host;
-use super::link_local;
+use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
 const PORT: u16 = 9418;
 
@@ -37,8 +37,8 @@ impl GitAddress {
         if !plain_host::is_plain(rest) {
             return Err(plain_host::REFUSED);
         }
-        if link_local::is_link_local_host(host) {
-            return Err(link_local::REFUSED);
+        if is_metadata_host(host) {
+            return Err(METADATA_REFUSED);
         }
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let path = super::percent::decoded(url.path());
@@ -112,7 +112,7 @@ mod tests {
         check("[::1]/a", "git://[::1]/a");
         check("u:p@git.corp/a", "a Git daemon asks nobody who they are; give the address without a user");
         check("git.corp/a?b", "an address has no `?` and no `#`; credentials belong in a Secret");
-        check("169.254.169.254/a", link_local::REFUSED);
+        check("169.254.169.254/a", METADATA_REFUSED);
         for bad in ["", "/a", "git.corp", "git.corp/", "git.corp/a%00b", "git.corp:99999/a", "git.corp/a%2f..%2fb"] {
             check(bad, "an address of a Git daemon has the form git://host:port/path");
         }

@@ -18,9 +18,9 @@ use rustls::pki_types::pem::PemObject as _;
 use super::access_fault::AccessFault;
 use super::address::plain_host;
 use super::connection::digest;
-use super::link_local;
 use super::secret_field::field;
 use mainstay_object::Secret;
+use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
 const ID: &str = "githubAppID";
 const INSTALLATION: &str = "githubAppInstallationID";
@@ -181,8 +181,8 @@ fn api(text: &str) -> Result<Url, AccessFault> {
     if !plain_host::is_plain_in(text) {
         return Err(unusable(plain_host::REFUSED));
     }
-    if url.host_str().is_some_and(link_local::is_link_local_host) {
-        return Err(unusable(link_local::REFUSED));
+    if url.host_str().is_some_and(is_metadata_host) {
+        return Err(unusable(METADATA_REFUSED));
     }
     Ok(url)
 }
@@ -243,6 +243,6 @@ mod tests {
         check(&[(ID, "1"), (OWNER, "o/../x")], &unusable(OWNER, owner));
         let base = |base| [(ID, "1"), (INSTALLATION, "2"), (BASE, base)];
         check(&base("http://api"), &unusable(BASE, "it has the form https://host/api/v3"));
-        check(&base("https://169.254.169.254"), &unusable(BASE, link_local::REFUSED));
+        check(&base("https://169.254.169.254"), &unusable(BASE, METADATA_REFUSED));
     }
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Fault;
 use super::ssh_address::SshAddress;
-use super::{RemoteUrl, gitmodules, link_local, private_host, submodules};
+use super::{RemoteUrl, gitmodules, private_host, submodules};
+use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
 /// How a pointer begins.
 const VERSION: &str = "version https://git-lfs.github.com/spec/v1\n";
@@ -156,8 +157,8 @@ pub(super) fn asked(repository: &RemoteUrl, leads_inside: bool, answer: &[u8]) -
     let url = Url::parse(&href).map_err(|_| DAMAGED)?;
     let is_http = matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none();
     let host = url.host_str().filter(|_| is_http).ok_or(DAMAGED)?;
-    if link_local::is_link_local_host(host) {
-        return Err(Fault::Lfs { why: link_local::REFUSED });
+    if is_metadata_host(host) {
+        return Err(Fault::Lfs { why: METADATA_REFUSED });
     }
     let is_same_host = repository.host().is_some_and(|own| own.eq_ignore_ascii_case(host));
     if private_host::is_private(host) && !leads_inside && !is_same_host {
@@ -288,8 +289,7 @@ pub(super) fn download_url(href: &str, server: &LfsServer) -> Result<Url, Fault>
         "http" if server.url.scheme() == "http" => {}
         _ => return Err(refused("the server leads from https to something else")),
     }
-    let host =
-        url.host_str().filter(|host| !link_local::is_link_local_host(host)).ok_or(refused(link_local::REFUSED))?;
+    let host = url.host_str().filter(|host| !is_metadata_host(host)).ok_or(refused(METADATA_REFUSED))?;
     if private_host::is_private(host) && !server.leads_inside && server.url.host_str() != Some(host) {
         return Err(refused(INSIDE));
     }
@@ -399,7 +399,7 @@ mod tests {
             r#"https://l.example/x true {"A": "canary"}"#,
         );
         check("{}", "https://h.example/org/app.git/info/lfs true {}");
-        check(r#"{"href": "http://169.254.169.254/x"}"#, link_local::REFUSED);
+        check(r#"{"href": "http://169.254.169.254/x"}"#, METADATA_REFUSED);
         check(r#"{"href": "http://vault.ops.svc/x"}"#, INSIDE);
         for bad in ["", "<html>", r#"{"href": "file:///etc"}"#, r#"{"href": "https://u:canary@h.example/"}"#] {
             check(bad, "git-lfs-authenticate says nothing that reads");

@@ -47,7 +47,6 @@ mod large_files;
 mod lfs;
 #[expect(clippy::disallowed_methods, reason = "files of a mirror")]
 mod lfs_fetch;
-mod link_local;
 #[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
 mod lookup;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
@@ -109,7 +108,6 @@ pub use ancestry::Ancestry;
 pub use auth::{Access, Credentials, access, fields, proxy_fields, supported};
 pub use connection::Connection;
 pub use consumers::{Consumer, ConsumerKind};
-pub use egress::{Egress, EgressPolicy, InvalidNetwork, Network, proxy_hosts};
 pub use entry::{Entry, EntryKind, Found};
 pub use error::{Error, Fault, Sent};
 pub use github_app::GithubApp;

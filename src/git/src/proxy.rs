@@ -13,9 +13,9 @@ use reqwest::Url;
 
 use super::access_fault::AccessFault;
 use super::address::plain_host;
-use super::link_local;
 use super::secret_field::field;
 use mainstay_object::Secret;
+use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
 const ADDRESS: &str = "address";
 const USERNAME: &str = "username";
@@ -73,8 +73,8 @@ impl Proxy {
         let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
         let host = url.host_str().filter(|host| is_bare && !host.is_empty()).ok_or(unusable(ADDRESS, FORM))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        if link_local::is_link_local_host(&host) {
-            return Err(unusable(ADDRESS, link_local::REFUSED));
+        if is_metadata_host(&host) {
+            return Err(unusable(ADDRESS, METADATA_REFUSED));
         }
         let port = url.port_or_known_default().unwrap_or(1080);
         let optional = |key| if data.contains_key(key) { field(data, key) } else { Ok(String::new()) };
@@ -164,7 +164,7 @@ mod tests {
         }
         let apart = "user name and password belong under username and password";
         check(&[("address", "http://u:hunter2@proxy")], &unusable(apart));
-        check(&[("address", "http://169.254.169.254")], &unusable(link_local::REFUSED));
+        check(&[("address", "http://169.254.169.254")], &unusable(METADATA_REFUSED));
         check(&[("username", "u")], "missing field address: the Secret needs it (it may be empty)");
         let long = "x".repeat(256);
         let data = [("address", "http://p"), ("password", &*long)];

@@ -31,7 +31,8 @@ use super::storage::Storage;
 use super::transport::{
     self, AppTokens, ClientPlace, GitWire, HttpClients, KeyPlace, LanePlace, Names, Negotiated, Ssh, SshWire, Wire,
 };
-use super::{Credentials, Deadlines, Egress, RemoteUrl, Settings, SharedHostKeys};
+use super::{Credentials, Deadlines, RemoteUrl, Settings, SharedHostKeys};
+use mainstay_object::egress::Egress;
 
 /// How long the host keys that hold for all repositories are waited for.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);

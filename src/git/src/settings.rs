@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::egress::EgressPolicy;
+use mainstay_object::egress::EgressPolicy;
 
 const PERMITS: usize = 8;
 const MIB: u64 = 1 << 20;

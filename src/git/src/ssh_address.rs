@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::error::Fault;
+use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
 /// The user if the address names none; Git hosts expect it.
 const USER: &str = "git";
@@ -87,8 +88,8 @@ impl SshAddress {
                 why: "the host of an SSH address is a name of ASCII letters, digits, `.`, `_` and `-`, or an IP address",
             });
         }
-        if super::link_local::is_link_local_host(&self.host) {
-            return Err(Fault::Malformed { why: super::link_local::REFUSED });
+        if is_metadata_host(&self.host) {
+            return Err(Fault::Malformed { why: METADATA_REFUSED });
         }
         // `/~user/…` is a home directory.
         let path = if self.path.starts_with("/~") { &self.path[1..] } else { &self.path };

@@ -238,7 +238,7 @@ mod tests {
             "ext::sh -c id",
             "an address has the form https://host/path, ssh://user@host/path or user@host:path",
         );
-        resolves(https, "http://169.254.169.254/x", super::super::link_local::REFUSED);
+        resolves(https, "http://169.254.169.254/x", mainstay_object::egress::METADATA_REFUSED);
         let public = "a submodule of a repository on a public host is on a public host, too";
         for address in ["http://127.0.0.1/x", "ssh://git@10.1.2.3/x", "http://vault.ops.svc:8200/x", "git://[::1]/x"] {
             resolves(https, address, public);

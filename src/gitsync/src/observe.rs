@@ -35,10 +35,11 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
 use mainstay_engine::notification::Message;
 use mainstay_git::{
-    Alone, Ancestry, BaseDir, Egress, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
+    Alone, Ancestry, BaseDir, Entry, MissingDirectory, Reference, Remote, RemoteUrl, ResolvedRef, SkippedTrees,
     Snapshot, Verification,
 };
 use mainstay_manifest::Problem;
+use mainstay_object::egress::Egress;
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::{Key, Object, Owner};
 

@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     /// Network, such as 10.20.0.0/16, that repositories of other namespaces than those may be in besides public addresses; may be
     /// repeated, by default none
     #[arg(long = "allow-network", value_name = "CIDR")]
-    allow_networks: Vec<mainstay_git::Network>,
+    allow_networks: Vec<mainstay_object::egress::Network>,
     /// Parts to run, of sync, functions, eventing and exposure; several are separated by commas. By default all of them, each as soon
     /// as its definitions are there. `eventing` is a process of its own, `mainstay eventing run`
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
@@ -114,7 +114,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     source.allow_local = arguments.allow_local;
     source.budget = arguments.mirror_budget;
     source.egress.allowed = arguments.allow_networks;
-    source.egress.proxies = mainstay_git::proxy_hosts(variables());
+    source.egress.proxies = mainstay_object::egress::proxy_hosts(variables());
     let settings = agent::Settings {
         namespace: arguments.connection.namespace(&cluster),
         allow_namespaces: arguments.allow_namespaces,

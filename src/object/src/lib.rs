@@ -16,6 +16,7 @@
 //! - [`redact_server_text`]: removes values from a server's message
 //!
 //! - [`expression`]: expressions (CEL) that users write for health and dependencies, at a bounded cost
+//! - [`egress`]: the addresses that a target taken from an object may lead to
 //! - [`failure`]: the class of a failure, and the backoff of retries
 //! - [`cron`](mod@cron): cron expressions in a time zone become instants
 //!
@@ -26,6 +27,7 @@ mod confidential;
 pub mod cron;
 mod desired;
 mod digest;
+pub mod egress;
 mod ended;
 pub mod expression;
 pub mod failure;

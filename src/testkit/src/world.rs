@@ -74,7 +74,7 @@ pub struct World {
     /// Hosts whose addresses the agent knows without asking anybody.
     pub hosts: std::collections::HashMap<String, std::net::IpAddr>,
     /// What repositories of other namespaces than the agent's may be in; by default everything.
-    pub allow_networks: Vec<mainstay_git::Network>,
+    pub allow_networks: Vec<mainstay_object::egress::Network>,
     /// Whose rights GitSyncs of other namespaces than the agent's have that name nobody.
     pub default_service_account: Option<String>,
     /// How much the agent takes from Git.
@@ -188,7 +188,7 @@ impl World {
             limits: mainstay_git::Limits::default(),
             default_service_account: None,
             hosts: std::collections::HashMap::new(),
-            allow_networks: mainstay_git::Network::ALL.to_vec(),
+            allow_networks: mainstay_object::egress::Network::ALL.to_vec(),
             functions: mainstay_function::Settings {
                 base_images: [("*".to_owned(), mainstay_function::BaseImage::Scratch)].into(),
                 ..mainstay_function::Settings::default()

@@ -8,7 +8,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use mainstay_git::{Connection, Egress, EgressPolicy};
+use mainstay_git::Connection;
+use mainstay_object::egress::{Egress, EgressPolicy};
 
 use super::proxies::through_address;
 use super::ssh::SshBench;

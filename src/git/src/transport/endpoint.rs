@@ -6,7 +6,7 @@ use reqwest::{Url, header};
 
 use crate::address::strip;
 use crate::error::Fault;
-use crate::link_local;
+use mainstay_object::egress::{METADATA_REFUSED, is_metadata_host};
 
 /// The endpoint of a repository after redirects.
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ pub(super) fn redirected(at: &Endpoint, asked: &Url, response: &reqwest::Respons
 
 fn next_endpoint(from: &Url, asked: &Url, to: &mut Url) -> Result<Endpoint, Fault> {
     strip(to);
-    if to.host_str().is_some_and(link_local::is_link_local_host) {
-        return Err(Fault::Redirect { to: host(to), why: link_local::REFUSED });
+    if to.host_str().is_some_and(is_metadata_host) {
+        return Err(Fault::Redirect { to: host(to), why: METADATA_REFUSED });
     }
     if !matches!(to.scheme(), "http" | "https") {
         return Err(Fault::Redirect { to: host(to), why: "it is not HTTP" });
@@ -86,8 +86,7 @@ mod tests {
         check("http://a.org:8080/x", "https://a.org:8080/x/info/refs", "foreign https://a.org:8080/x");
         let refused = "the server redirects to a.org, which is not followed: it leads from https to http";
         check("https://a.org/x", "http://a.org/x/info/refs", refused);
-        let link_local =
-            format!("the server redirects to 169.254.169.254, which is not followed: {}", link_local::REFUSED);
+        let link_local = format!("the server redirects to 169.254.169.254, which is not followed: {METADATA_REFUSED}");
         check("http://a.org/x", "http://2852039166/x/info/refs", &link_local);
         check("https://a.org/x", "https://a.org/users/sign_in", &Fault::WebPage.to_string());
     }

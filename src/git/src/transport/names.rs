@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::egress::{Egress, REFUSED, SharedPolicy};
+use crate::egress::{REFUSED, SharedPolicy, sentence};
 use crate::error::Fault;
 use crate::fair_queue::Tenant;
 use crate::permits::Permits;
+use mainstay_object::egress::Egress;
 
 /// Names that are looked up at the same time.
 pub(crate) const AT_ONCE: usize = 16;
@@ -76,7 +77,8 @@ impl Names {
 
     /// Refuses a host that is written as an address which may not be connected to: nobody resolves those.
     pub(crate) fn check_host(&self, host: &str) -> Result<(), Fault> {
-        self.policy.refusal_of_host(self.egress, host).map_or(Ok(()), |why| Err(Fault::Confined { why }))
+        let refusal = self.policy.refusal_of_host(self.egress, host);
+        refusal.map_or(Ok(()), |refusal| Err(Fault::Confined { why: sentence(refusal) }))
     }
 
     /// The addresses of a host, in the resolver's order.
@@ -111,7 +113,7 @@ impl Names {
             _ if !allowed.is_empty() => Ok(allowed),
             // Whether there is such a name within the cluster is not theirs to know.
             _ if self.are_confined() => Err(Unresolved::Confined(ConfinedAddress(REFUSED))),
-            Some(why) => Err(Unresolved::Confined(ConfinedAddress(why))),
+            Some(refusal) => Err(Unresolved::Confined(ConfinedAddress(sentence(refusal)))),
             None => Ok(allowed),
         }
     }
@@ -166,7 +168,7 @@ mod tests {
     use parking_lot::{Condvar, Mutex};
 
     use super::*;
-    use crate::egress::EgressPolicy;
+    use mainstay_object::egress::EgressPolicy;
 
     static STUCK: AtomicUsize = AtomicUsize::new(0);
     static OVER: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
@@ -216,7 +218,7 @@ mod tests {
         let absent = names.find(&good, "absent", 22).await.unwrap_err().to_string();
         assert_eq!(absent, "no connection: the name absent is not found (entity not found)");
         let refused = names.find(&good, "metadata", 80).await.unwrap_err().to_string();
-        assert_eq!(refused, crate::link_local::REFUSED);
+        assert_eq!(refused, mainstay_object::egress::METADATA_REFUSED);
         let resolving = on_behalf_of(&good, async { names.resolve("metadata".parse().unwrap()).await });
         assert!(resolving.await.err().expect("it is refused").to_string().contains("link-local"));
         let resolving = on_behalf_of(&good, async { names.resolve("good".parse().unwrap()).await });

@@ -229,7 +229,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let mut source = mainstay_git::Settings::new(place.join("mirrors"));
     source.allow_local = true;
     // Everything in it is this user's.
-    source.egress.allowed = mainstay_git::Network::ALL.to_vec();
+    source.egress.allowed = mainstay_object::egress::Network::ALL.to_vec();
     let reference = arguments.branch.as_deref().unwrap_or("HEAD");
     if let Some(followed) = &mut followed {
         choose_directory(followed, arguments.base_dir.as_deref(), reference, &source).await?;

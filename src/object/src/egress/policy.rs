@@ -1,0 +1,208 @@
+//! Which addresses a namespace may have connected to.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::metadata::{METADATA_REFUSED, is_metadata};
+use super::network::{Network, is_internal};
+
+/// Which addresses are connected to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Egress {
+    /// All but those that are refused for everyone.
+    #[default]
+    Unrestricted,
+    /// Public ones, and those that the operator allows.
+    Confined,
+}
+
+/// Why an address is not connected to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EgressRefusal {
+    /// It is link-local or that of a metadata service: refused for every namespace.
+    #[error("{METADATA_REFUSED}")]
+    Metadata,
+    /// It is internal, and the namespace is confined. A message to a tenant says no more than for a name that does not exist:
+    /// otherwise the names within the cluster could be found out one by one.
+    #[error("addresses of the cluster, of the machine and of private networks are not connected to for this namespace")]
+    Internal,
+}
+
+/// What the operator allows.
+#[derive(Clone, Debug, Default)]
+pub struct EgressPolicy {
+    /// Namespaces that are not confined; `None`: none is.
+    pub unconfined: Option<Vec<String>>,
+    /// Networks that confined namespaces reach besides public addresses.
+    pub allowed: Vec<Network>,
+    /// Hosts of the proxies in the environment, which the operator chose.
+    pub proxies: HashSet<String>,
+}
+
+impl EgressPolicy {
+    /// What a namespace reaches.
+    pub fn of(&self, namespace: &str) -> Egress {
+        let is_trusted = |all: &Vec<String>| all.iter().any(|one| one == namespace);
+        let reaches_all = Network::ALL.iter().all(|all| self.allowed.contains(all));
+        if reaches_all || self.unconfined.as_ref().is_none_or(is_trusted) {
+            Egress::Unrestricted
+        } else {
+            Egress::Confined
+        }
+    }
+
+    /// Why an address is not connected to.
+    pub fn refusal(&self, egress: Egress, address: IpAddr) -> Option<EgressRefusal> {
+        let address = address.to_canonical();
+        if is_metadata(address) {
+            return Some(EgressRefusal::Metadata);
+        }
+        let is_allowed = || self.allowed.iter().any(|network| network.contains(address));
+        (egress == Egress::Confined && is_internal(address) && !is_allowed()).then_some(EgressRefusal::Internal)
+    }
+
+    /// Why a host is not connected to, as far as that is written in it.
+    pub fn refusal_of_host(&self, egress: Egress, host: &str) -> Option<EgressRefusal> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = host.parse() {
+            return self.refusal(egress, address);
+        }
+        // It is reached as a proxy, not as a server.
+        (egress == Egress::Confined && self.is_proxy(host)).then_some(EgressRefusal::Internal)
+    }
+
+    /// Whether a host is that of a proxy that the operator chose.
+    pub fn is_proxy(&self, host: &str) -> bool {
+        self.proxies.contains(host)
+    }
+}
+
+/// The hosts of the proxies in an environment.
+pub fn proxy_hosts(environment: impl IntoIterator<Item = (String, String)>) -> HashSet<String> {
+    let names = ["http_proxy", "https_proxy", "all_proxy"];
+    let proxies = environment.into_iter().filter(|(name, _)| names.contains(&&*name.to_ascii_lowercase()));
+    let hosts = proxies.filter_map(|(_, value)| {
+        let address = if value.contains("://") { value } else { format!("http://{value}") };
+        Some(reqwest::Url::parse(&address).ok()?.host_str()?.to_ascii_lowercase())
+    });
+    hosts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(allowed: &[&str]) -> EgressPolicy {
+        EgressPolicy {
+            unconfined: Some(vec!["mainstay-system".into()]),
+            allowed: allowed.iter().map(|text| text.parse().unwrap()).collect(),
+            proxies: ["proxy.corp".to_owned()].into(),
+        }
+    }
+
+    #[test]
+    fn a_confined_namespace_reaches_public_addresses_and_what_is_allowed() {
+        let internal = [
+            "127.0.0.1",
+            "127.1.2.3",
+            "10.96.0.1",
+            "172.16.0.9",
+            "172.31.255.255",
+            "192.168.1.1",
+            "0.0.0.0",
+            "100.64.0.1",
+            "192.0.0.8",
+            "198.18.0.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fd00::1",
+            "fec0::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "::10.0.0.1",
+            "64:ff9b::a00:1",
+            "64:ff9b:1::1",
+            "2002:a00:1::",
+            "100::1",
+        ];
+        for text in internal {
+            let address: IpAddr = text.parse().unwrap();
+            let refusal = |allowed: &[&str], egress| policy(allowed).refusal(egress, address);
+            assert_eq!(refusal(&[], Egress::Confined), Some(EgressRefusal::Internal), "{text}");
+            assert_eq!(refusal(&[], Egress::Unrestricted), None, "{text}");
+            assert_eq!(refusal(&["0.0.0.0/0", "::/0"], Egress::Confined), None, "{text}");
+        }
+        for text in
+            ["8.8.8.8", "172.32.0.1", "100.128.0.1", "192.0.2.1", "2001:db8::1", "2606:4700::1", "64:ff9b::808:808"]
+        {
+            assert_eq!(policy(&[]).refusal(Egress::Confined, text.parse().unwrap()), None, "{text}");
+        }
+        let allowed = |address: &str| {
+            policy(&["10.20.0.0/16", "fd00:1::/32", "10.1.2.3"])
+                .refusal(Egress::Confined, address.parse().unwrap())
+                .is_none()
+        };
+        for (address, expected) in [
+            ("10.20.255.1", true),
+            ("::ffff:10.20.0.1", true),
+            ("10.21.0.1", false),
+            ("10.1.2.3", true),
+            ("10.1.2.4", false),
+            ("fd00:1::9", true),
+            ("fd00:2::9", false),
+        ] {
+            assert_eq!(allowed(address), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn nobody_reaches_the_credentials_of_a_machine() {
+        for text in [
+            "169.254.169.254",
+            "168.63.129.16",
+            "100.100.100.200",
+            "fe80::1",
+            "::ffff:169.254.169.254",
+            "2002:a9fe:a9fe::",
+            "fd00:ec2::254",
+        ] {
+            for egress in [Egress::Confined, Egress::Unrestricted] {
+                let refusal = policy(&["0.0.0.0/0", "::/0"]).refusal(egress, text.parse().unwrap());
+                assert_eq!(refusal, Some(EgressRefusal::Metadata), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn namespaces_are_confined_but_those_that_are_not() {
+        let of = |policy: &EgressPolicy, namespace: &str| policy.of(namespace);
+        assert_eq!(of(&policy(&[]), "shop"), Egress::Confined);
+        assert_eq!(of(&policy(&["0.0.0.0/0"]), "shop"), Egress::Confined);
+        assert_eq!(of(&policy(&["0.0.0.0/0", "::/0"]), "shop"), Egress::Unrestricted);
+        assert_eq!(of(&policy(&[]), "mainstay-system"), Egress::Unrestricted);
+        assert_eq!(of(&EgressPolicy::default(), "shop"), Egress::Unrestricted);
+    }
+
+    #[test]
+    fn a_host_is_refused_by_what_is_written_in_it() {
+        let refused = |host: &str| policy(&[]).refusal_of_host(Egress::Confined, host).is_some();
+        assert!(refused("[::1]") && refused("127.0.0.1") && refused("proxy.corp"));
+        assert!(!refused("git.example.org") && !refused("8.8.8.8"));
+        assert_eq!(policy(&[]).refusal_of_host(Egress::Unrestricted, "proxy.corp"), None);
+    }
+
+    #[test]
+    fn the_environment_names_proxies() {
+        let environment = [
+            ("HTTPS_PROXY", "http://user:word@Proxy.corp:3128"),
+            ("http_proxy", "10.0.0.9:3128"),
+            ("ALL_PROXY", "socks5://socks.corp"),
+            ("NO_PROXY", "inside.corp"),
+        ];
+        let hosts = proxy_hosts(environment.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(hosts, ["proxy.corp", "10.0.0.9", "socks.corp"].map(str::to_owned).into());
+    }
+}
