@@ -200,7 +200,7 @@ fn every_flag_has_a_value_and_every_value_a_flag() {
     let help = printed(&help);
     let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let mut flags: BTreeSet<&str> =
-        options.map(|line| line.split_whitespace().find(|word| word.starts_with("--")).unwrap()).collect();
+        options.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--"))).collect();
     flags.remove("--help");
     for flag in WITHOUT_VALUE {
         assert!(flags.remove(flag), "{flag} is no flag");
@@ -275,7 +275,12 @@ fn refuses_wrong_values_by_name() {
         (&["--set=components={sync,builds}"], "value must be one of"),
         (&["--set=components={sync},v1alpha2=true"], "v1alpha2 needs the component functions"),
         (&["--set=components={sync},registry=ghcr.io/team"], "registry needs the component functions"),
-        (&["--set=components={sync},baseImages.nodejs24=r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000"], "baseImages needs the component functions"),
+        (
+            &[
+                "--set=components={sync},baseImages.nodejs24=r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            ],
+            "baseImages needs the component functions",
+        ),
         (&["--set=git.url=https://me:hunter2@h/x"], "would be stored in the open"),
         (&["--set=git.url=ssh://me:hunter2@h/x"], "would be stored in the open"),
         (&["--set=git.url=/srv/shop"], "git.url: an address has the form"),
@@ -364,6 +369,11 @@ const PULL_SECRETS_OF_EVENTING: (&str, &str) = (
     "      serviceAccountName: mainstay-eventing\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
 );
 
+const KEPT_EVENTS: (&str, &str) = (
+    "kind: PersistentVolumeClaim\nmetadata:\n",
+    "kind: PersistentVolumeClaim\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
+);
+
 const TEMPLATES: [Template; 16] = [
     template("rbac.yaml", "rbac.yaml"),
     template("network-policy.yaml", "network-policy.yaml"),
@@ -409,7 +419,7 @@ const TEMPLATES: [Template; 16] = [
     Template { condition: EVENTING, ..template("eventing/rbac.yaml", "eventing-rbac.yaml") },
     Template {
         condition: EVENTING,
-        replacements: &[PULL_SECRETS_OF_EVENTING],
+        replacements: &[PULL_SECRETS_OF_EVENTING, KEPT_EVENTS],
         ..template("eventing/deployment.yaml", "eventing-deployment.yaml")
     },
     Template { condition: EVENTING, ..template("eventing/network-policy.yaml", "eventing-network-policy.yaml") },

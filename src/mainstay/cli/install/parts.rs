@@ -45,15 +45,15 @@ pub(super) fn keep_chosen(object: &mut Value, installation: &Installation) -> bo
     if installation.has(Component::Functions) {
         return true;
     }
-    if let Some(webhooks) = object["webhooks"].as_array_mut() {
+    if let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
         webhooks.retain(|webhook| !is_of_functions(webhook));
     }
     if let Some(containers) = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut) {
-        let variables = containers.iter_mut().filter_map(|container| container["env"].as_array_mut());
+        let variables = containers.iter_mut().filter_map(|container| container.get_mut("env")?.as_array_mut());
         variables.for_each(|all| all.retain(|variable| variable["name"] != "MAINSTAY_BUILDER_IMAGE"));
     }
-    object["metadata"]["labels"][COMPONENT] != Component::Functions.name()
-        && object["metadata"]["name"] != FUNCTION_DEFINITION
+    let metadata = &object["metadata"];
+    metadata["labels"][COMPONENT] != Component::Functions.name() && metadata["name"] != FUNCTION_DEFINITION
 }
 
 /// Whether a webhook is asked about Functions.
