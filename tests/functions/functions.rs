@@ -25,7 +25,7 @@ async fn an_inline_function_comes_to_run() {
     let status = world.function_status("hello");
     assert_eq!(status["observedGeneration"], 1);
     let image = status["image"].as_str().unwrap();
-    assert!(image.contains("/mainstay-tests-hello:") && image.contains("@sha256:"), "{image}");
+    assert!(image.contains("/mainstay-tests_hello:") && image.contains("@sha256:"), "{image}");
     world.told("hello", &BUILT).await;
     let order = status["conditions"].as_array().unwrap().iter().map(|c| c["type"].as_str().unwrap());
     assert_eq!(order.collect::<Vec<_>>(), ["Running", "BuildReady", "ConfigurationReady"]);
@@ -178,7 +178,7 @@ async fn without_a_registry_nothing_is_built_until_there_is_one() {
     world.registry(NAMESPACE, "registry.example.org");
     world.runs("hello").await;
     let image = world.function_status("hello")["image"].as_str().unwrap().to_owned();
-    assert!(image.starts_with("registry.example.org/mainstay-tests-hello:"), "{image}");
+    assert!(image.starts_with("registry.example.org/mainstay-tests_hello:"), "{image}");
     // Another registry has the image built again.
     world.edit(
         "v1",
@@ -190,7 +190,7 @@ async fn without_a_registry_nothing_is_built_until_there_is_one() {
         .until_function("it moves", |w| {
             w.function_status("hello")["image"]
                 .as_str()
-                .is_some_and(|i| i.starts_with("other.example.org/x/mainstay-tests-hello:"))
+                .is_some_and(|i| i.starts_with("other.example.org/x/mainstay-tests_hello:"))
         })
         .await;
     assert!(world.said("hello", "BuildReady").contains("REGISTRY"), "{}", world.said("hello", "BuildReady"));

@@ -224,7 +224,7 @@ async fn a_registry_that_loses_the_image_is_reported_until_the_next_build() {
     world.function("hello", inline("exports.main = () => 'here'"));
     world.runs("hello").await;
     world.answers("hello", "200 here").await;
-    fs::remove_dir_all(world.machine().images().join("mainstay-tests-hello")).unwrap();
+    fs::remove_dir_all(world.machine().images().join("mainstay-tests_hello")).unwrap();
     let serving = |w: &World| {
         let pods = w.children("hello", PODS);
         let names = pods.iter().filter(|pod| pod["spec"]["restartPolicy"] == "Always");
@@ -275,7 +275,7 @@ async fn a_branch_that_is_rewritten_before_the_fetch_is_built_at_its_new_commit(
     world.runs("moved").await;
     world.answers("moved", "200 two").await;
     assert_eq!(world.function_status("moved")["commit"], *second);
-    let images = builds.all().into_keys().filter(|image| image.contains("mainstay-tests-moved:")).count();
+    let images = builds.all().into_keys().filter(|image| image.contains("mainstay-tests_moved:")).count();
     assert_eq!(images, 2, "the build has noticed it");
     assert_eq!(world.children("moved", DEPLOYMENTS).len(), 1);
 }

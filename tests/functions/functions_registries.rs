@@ -120,7 +120,7 @@ async fn an_invalid_registry_address_is_reported_by_its_key_and_blocks_builds() 
     world.runs("hello").await;
     world.runs("new-0").await;
     let now = world.function_status("hello")["image"].as_str().unwrap().to_owned();
-    assert!(now.starts_with("h.io/a/mainstay-tests-hello:"), "{now}");
+    assert!(now.starts_with("h.io/a/mainstay-tests_hello:"), "{now}");
     // The same holds for the Secret that every namespace has.
     world.delete("v1", "secrets", external);
     world.edit("v1", "secrets", default, json!({"stringData": {"registryAddress": "h.io/a?b"}}));

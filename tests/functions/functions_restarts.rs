@@ -23,7 +23,7 @@ fn base(digit: &str) -> BaseImage {
 
 /// How many Jobs were made for the images of a Function, over all time.
 fn jobs_of(builds: &Builds, function: &str) -> usize {
-    let of = format!("/{NAMESPACE}-{function}:");
+    let of = format!("/{NAMESPACE}_{function}:");
     builds.all().iter().filter(|(image, _)| image.contains(&of)).map(|(_, jobs)| jobs.len()).sum()
 }
 

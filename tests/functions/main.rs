@@ -59,5 +59,6 @@ mod registry_conformance;
 mod registry_kills;
 mod registry_login;
 mod runtimes;
+mod secret_purposes;
 mod secret_types;
 mod v1alpha2;

@@ -192,9 +192,10 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     }
     grant(&world, "manifests/exposure/rbac.yaml", &[]);
     world.start();
+    world.create("v1", "services", NAMESPACE, json!({"metadata": {"name": "web", "namespace": NAMESPACE}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}));
     let strategy = json!({"handler": "noop"});
     let spec = json!({
-        "gateway": "kyma-gateway.kyma-system.svc.cluster.local", "service": {"host": "a.b", "name": "web", "port": 80},
+        "gateway": "kyma-gateway.kyma-system.svc.cluster.local", "service": {"host": "web", "name": "web", "port": 80},
         "rules": [{"path": "/.*", "methods": ["GET"], "accessStrategies": [strategy]}],
     });
     world.create(API, "apirules", NAMESPACE, json!({"apiVersion": API, "kind": "APIRule", "metadata": {"name": "web", "namespace": NAMESPACE}, "spec": spec}));
@@ -214,7 +215,6 @@ async fn apirules_are_served_with_the_rights_of_their_component_and_without_them
     }
     world.undefine("rules.oathkeeper.ory.sh");
     crate::exposure::istio::label_namespace(&world, json!({"istio-injection": "enabled"}));
-    world.create("v1", "services", NAMESPACE, json!({"metadata": {"name": "web", "namespace": NAMESPACE}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}));
     let config = json!({"trusted_issuers": ["https://issuer.example.com"]});
     let closed = json!([{"path": "/", "methods": ["GET"], "accessStrategies": [{"handler": "jwt", "config": config}]}]);
     let count = |w: &World, n: usize| kinds.iter().all(|kind| w.server.objects(kind.0, kind.1, None).len() == n);

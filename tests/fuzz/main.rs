@@ -18,7 +18,8 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 15] = [
+    ("api_rule", mainstay_exposure::fuzz::api_rule),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
     ("ignore", mainstay_manifest::fuzz::ignore),

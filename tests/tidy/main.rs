@@ -202,6 +202,30 @@ fn objects_are_deleted_in_one_place() {
     assert_eq!(all, ["src/cluster/src/delete.rs", "src/engine/src/apply/delete.rs"]);
 }
 
+/// A Secret that an object names is read by `cluster::secrets`, which withholds it from other purposes than its own. These read
+/// Secrets of the agent, their metadata, or what a person names on the command line.
+#[test]
+fn secrets_that_objects_name_are_read_in_one_place() {
+    let reads = |path: &PathBuf| production(path).contains(r#""Secret", "secrets", Scope"#);
+    let all = PRODUCT.into_iter().flat_map(sources).filter(|path| !path.ends_with("tests.rs")).filter(reads);
+    let mut all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
+    all.sort();
+    let expected = [
+        "src/cluster/src/secrets/once.rs",
+        "src/cluster/src/secrets/watch.rs",
+        "src/engine/src/propagation/copy.rs",
+        "src/function/src/admission/registration.rs",
+        "src/function/src/named_secrets.rs",
+        "src/mainstay/agent/registry_login.rs",
+        "src/mainstay/agent/ssh_keys.rs",
+        "src/mainstay/cli/check/repository.rs",
+        "src/mainstay/cli/identity.rs",
+        "src/mainstay/cli/uninstall.rs",
+        "src/mainstay/cli/uninstall/registry.rs",
+    ];
+    assert_eq!(all, expected);
+}
+
 #[test]
 fn deciding_files_do_not_act() {
     let mut wrong = Vec::new();

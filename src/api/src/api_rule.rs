@@ -16,12 +16,14 @@ use serde_json::Value;
 
 use super::schemas::{AnyObject, ConditionSchema, TimeSchema};
 
-/// The form of `spec.gateway` in `v1alpha1`: the name of a Service.
-const GATEWAY: &str = r"^(?:[_a-z0-9](?:[_a-z0-9-]+[a-z0-9])?\.)+(?:[a-z](?:[a-z0-9-]+[a-z0-9])?)?$";
+/// The form of `spec.gateway` in `v1alpha1`: the name of a Service. Istio's reserved word `mesh` has no dot.
+const GATEWAY: &str = r"^[a-z]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.svc(\.cluster\.local)?)?\.?$";
 /// The same in `v1beta1`, where it may be `namespace/name`.
-const NEWER_GATEWAY: &str = r"^[0-9a-z_-]+(/[0-9a-z_-]+|(\.[0-9a-z_-]+)*)$";
-/// The form of a host in both.
-const HOST: &str = r"^([a-zA-Z0-9][a-zA-Z0-9_-]*\.)*[a-zA-Z0-9]*[a-zA-Z0-9_-]*[\[a-zA-Z0-9]+$";
+const NEWER_GATEWAY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?|[a-z]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.svc(\.cluster\.local)?)?\.?)$";
+/// The form of a host in both: a label, or a DNS subdomain in any case.
+const HOST: &str = r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*\.?$";
+/// The form of a Service's name (RFC 1035).
+const SERVICE: &str = r"^[a-z]([-a-z0-9]*[a-z0-9])?$";
 
 /// Exposes a Service: which requests to a host lead to it, and what they have to bring.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +40,8 @@ const HOST: &str = r"^([a-zA-Z0-9][a-zA-Z0-9_-]*\.)*[a-zA-Z0-9]*[a-zA-Z0-9_-]*[\
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ApiRuleSpec {
-    /// The gateway that serves the host, such as `kyma-gateway.kyma-system.svc.cluster.local`.
+    /// The gateway that serves the host, such as `kyma-gateway.kyma-system.svc.cluster.local`. The operator permits others than
+    /// that one.
     pub gateway: String,
     /// The host, with `v1beta1`. Without a dot, the agent's default domain follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +59,8 @@ pub struct ApiRuleSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiRuleService {
-    /// Name of the Service.
+    /// Name of the Service. A Service of type `ExternalName` is not exposed.
+    #[schemars(length(max = 63), regex(pattern = SERVICE))]
     pub name: String,
     /// Its namespace, which is that of the APIRule.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -138,6 +138,8 @@ pub enum Reason {
     HostOccupied,
     /// A Service of an APIRule does not exist.
     ServiceNotFound,
+    /// A Service of an APIRule has a type that may lead out of its namespace.
+    ServiceNotAllowed,
     /// The cluster has nothing that routes.
     NoRouteApi,
     /// A check of an APIRule cannot be made in this cluster, so what it guards is not routed.

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use super::child::{ChildKind, Place};
 use super::known::{Facts, Known};
 use super::listed::Watched;
+use super::no_target::NoTargets;
 use super::seen::Seen;
 use super::served::Served;
 use super::settings::Settings;
@@ -104,9 +105,9 @@ impl Context {
         self.state.lock().known.children(owner, uid)
     }
 
-    /// Which of these Services of a namespace do not exist. It is looked at again when one of them comes or goes.
-    pub(super) fn missing_services(&self, owner: &Owner, services: BTreeSet<String>) -> Vec<String> {
-        self.change(|known| known.missing_services(owner, services))
+    /// Which of these Services of a namespace are no targets. The APIRule is woken when one of them changes.
+    pub(super) fn no_targets(&self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
+        self.change(|known| known.no_targets(owner, services))
     }
 
     /// The version of a Service that is there.

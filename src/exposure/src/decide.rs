@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::checks::{Failure, text};
 use super::child::{Child, ChildKind, Place};
+use super::no_target::NoTargets;
 use super::seen::{Seen, Verdict};
 use super::status::Outcome;
 use mainstay_api::names::EXPOSURE_MANAGER;
@@ -148,12 +149,14 @@ pub(super) fn worst(verdicts: impl Iterator<Item = Option<Verdict>>) -> Verdict 
 }
 
 /// What became of an APIRule whose objects are there. `problem`: why not every path is routed.
-pub(super) fn outcome(host: &str, problem: Option<String>, verdict: Verdict, missing: Vec<String>) -> Outcome {
+pub(super) fn outcome(host: &str, problem: Option<String>, verdict: Verdict, no_targets: NoTargets) -> Outcome {
+    if !no_targets.is_empty() {
+        return Outcome::NoTargets(no_targets);
+    }
     match (problem, verdict) {
         (Some(problem), _) => Outcome::AuthNotSupported(problem),
         (None, Verdict::Waiting) => Outcome::NotAccepted(None),
         (None, Verdict::Refused(why)) => Outcome::NotAccepted(Some(why)),
-        (None, Verdict::Accepted) if !missing.is_empty() => Outcome::NoServices(missing),
         (None, Verdict::Accepted) => Outcome::Served(host.to_owned()),
     }
 }

@@ -1,8 +1,10 @@
 //! How each path of an APIRule can be guarded in a cluster, and which paths must not be routed.
 //!
 //! Invariant: a path with a check that cannot be made is not routed, nor is one that may lead to the same requests.
+//! Invariant: a path whose Service is no target is not routed; if it has a check, nor is one that may lead to the same requests.
 
 use super::checks::is_empty;
+use super::no_target::NoTargets;
 use super::paths::may_overlap;
 use super::resolve::{Resolved, Rule};
 use super::served::Means;
@@ -32,18 +34,21 @@ pub(super) struct Expressed {
 }
 
 /// Decides for every path.
-pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads) -> Expressed {
+pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads, no_targets: &NoTargets) -> Expressed {
     let rules = &resolved.rules;
     let decided: Vec<Result<Guard, String>> =
         rules.iter().map(|rule| guard(resolved, rule, means, workloads)).collect();
-    let mut guards: Vec<Option<Guard>> = decided.iter().map(|guard| guard.as_ref().ok().copied()).collect();
-    let refused: Vec<usize> = (0..rules.len()).filter(|at| guards[*at].is_none()).collect();
+    let is_target = |at: usize| !no_targets.contains_key(rules[at].service());
+    let mut guards: Vec<Option<Guard>> =
+        decided.iter().enumerate().map(|(at, guard)| guard.as_ref().ok().copied().filter(|_| is_target(at))).collect();
+    let refused: Vec<usize> = (0..rules.len()).filter(|at| decided[*at].is_err()).collect();
+    let absent: Vec<usize> = (0..rules.len()).filter(|at| !is_target(*at) && has_check(&rules[*at])).collect();
     let asking: Vec<usize> = (0..rules.len()).filter(|at| guards[*at] == Some(Guard::Token)).collect();
     let shadows = |at: usize| {
         let guard = guards[at]?;
         // Of two that ask for a token, both are asked for.
         let asking = asking.iter().filter(|_| guard != Guard::Token);
-        refused.iter().chain(asking).copied().find(|other| meets(&rules[at], guard, &rules[*other]))
+        refused.iter().chain(&absent).chain(asking).copied().find(|other| meets(&rules[at], guard, &rules[*other]))
     };
     let shadowed: Vec<(usize, usize)> = (0..rules.len()).filter_map(|at| Some((at, shadows(at)?))).collect();
     for (at, _) in &shadowed {
@@ -70,12 +75,21 @@ pub(super) fn express(resolved: &Resolved, means: Means, workloads: &Workloads) 
                 also(&shadowed)
             ))
         }
-        (None, [(one, asking), rest @ ..]) => Some(format!(
-            ".spec.rules[{one}] is not routed: it may lead to the same requests as .spec.rules[{asking}], which asks for a token{}",
-            also(rest)
-        )),
+        (None, [(one, other), rest @ ..]) => {
+            let what = if is_target(*other) { "which asks for a token" } else { "whose Service cannot be routed to" };
+            Some(format!(
+                ".spec.rules[{one}] is not routed: it may lead to the same requests as .spec.rules[{other}], {what}{}",
+                also(rest)
+            ))
+        }
     };
     Expressed { guards, problem }
+}
+
+/// Whether a path asks for more than a method.
+fn has_check(rule: &Rule) -> bool {
+    let is_open = |handler: &str| matches!(handler, "allow" | "noop");
+    !rule.mutators.is_empty() || !rule.strategies.iter().all(|strategy| is_open(&strategy.handler))
 }
 
 /// The guard of a path; or why it has none, to be said after what it asks for.
@@ -138,7 +152,7 @@ mod tests {
 
     #[track_caller]
     fn check(rules: &[Value], means: Means, expected: &str) {
-        let expressed = express(&resolved(json!({"rules": rules})), means, &workloads());
+        let expressed = express(&resolved(json!({"rules": rules})), means, &workloads(), &NoTargets::new());
         let guards: Vec<String> = expressed.guards.iter().map(|g| g.map_or("-".into(), |g| format!("{g:?}"))).collect();
         assert_eq!(guards.join(" "), expected, "{:?}", expressed.problem);
         assert_eq!(expressed.problem.is_some(), expected.contains('-'));
@@ -164,7 +178,9 @@ mod tests {
         check(&[closed.clone(), path("/.*", &["POST"], "allow")], Means::IstioPolicies, "Token -");
         check(&[closed.clone(), path("/closed.*", &["GET"], "unauthorized")], Means::IstioPolicies, "- -");
         let said = |workloads: &Workloads| {
-            express(&resolved(json!({"rules": [closed]})), Means::IstioPolicies, workloads).problem.unwrap()
+            express(&resolved(json!({"rules": [closed]})), Means::IstioPolicies, workloads, &NoTargets::new())
+                .problem
+                .unwrap()
         };
         let says = ".spec.rules[0] is not routed: Istio without Oathkeeper cannot check what it asks for (jwt): ";
         let bare = Workloads { have_proxies: false, ..workloads() };
@@ -203,6 +219,31 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_routed_only_to_a_service_that_is_a_target() {
+        use crate::no_target::NoTarget;
+        let of = |path: Value, service: &str| {
+            let mut path = path;
+            path["service"] = json!({"name": service, "port": 80});
+            path
+        };
+        let all = [of(path("/.*", &["GET"], "noop"), "web"), of(path("/closed", &["GET"], "jwt"), "gone")];
+        for why in [NoTarget::NotFound, NoTarget::Type] {
+            for means in [Means::Oathkeeper, Means::IstioPolicies, Means::Istio, Means::Gateway] {
+                let built = |rules: &[Value], no_targets: &[(&str, NoTarget)]| {
+                    let no_targets = no_targets.iter().map(|(name, why)| ((*name).to_owned(), *why)).collect();
+                    let rules = json!({"rules": rules});
+                    express(&resolved(rules), means, &workloads(), &no_targets).guards
+                };
+                assert_eq!(built(&all, &[("web", why), ("gone", why)]), [None, None], "{means:?}");
+                assert_eq!(built(&all, &[("gone", why)]), [None, None], "what is closed does not open: {means:?}");
+                let open = [of(path("/.*", &["GET"], "noop"), "web"), of(path("/open", &["GET"], "noop"), "gone")];
+                let guards = built(&open, &[("gone", why)]);
+                assert!(guards[0].is_some() && guards[1].is_none(), "{means:?}");
+            }
+        }
+    }
+
+    #[test]
     fn several_strategies_and_mutators_are_oathkeepers_matter() {
         let mut both = path("/a", &["GET"], "noop");
         let jwt = json!({"handler": "jwt", "config": {"trusted_issuers": ["https://a"]}});
@@ -212,7 +253,9 @@ mod tests {
         mutated["mutators"] = json!([{"handler": "header", "config": {"headers": {"X": "secret"}}}]);
         check(&[mutated.clone()], Means::Istio, "-");
         check(&[mutated.clone()], Means::Oathkeeper, "Oathkeeper");
-        let why = express(&resolved(json!({"rules": [mutated]})), Means::Istio, &workloads()).problem.unwrap();
+        let why = express(&resolved(json!({"rules": [mutated]})), Means::Istio, &workloads(), &NoTargets::new())
+            .problem
+            .unwrap();
         let text =
             ".spec.rules[0] is not routed: Istio without Oathkeeper cannot check what it asks for (allow, header)";
         assert_eq!(why, text);

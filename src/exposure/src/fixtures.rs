@@ -28,7 +28,12 @@ pub(super) fn rule(spec: Value) -> ApiRule {
 
 /// The same, resolved.
 pub(super) fn resolved(spec: Value) -> Resolved {
-    let settings = Settings { default_domain: DomainName::parse("kyma.local").ok(), ..Settings::default() };
+    let issuers = ["https://a", "https://b", "https://k", "https://keys"];
+    let settings = Settings {
+        default_domain: DomainName::parse("kyma.local").ok(),
+        allowed_issuers: issuers.map(|issuer| issuer.parse().unwrap()).to_vec(),
+        ..Settings::default()
+    };
     resolve(&rule(spec), &settings, |_| false).unwrap_or_else(|failures| panic!("{}", text(&failures)))
 }
 

@@ -13,6 +13,7 @@ use super::child::{ChildKind, Place};
 use super::host_conflict::Hosts;
 use super::index::{Affected, Index};
 use super::listed::{Lacking, Listed, Name, Watched};
+use super::no_target::{NoTarget, NoTargets, leads_to_pods};
 use super::seen::Seen;
 use super::served::{Means, Served};
 use super::workload::have_proxies;
@@ -30,14 +31,20 @@ pub(super) enum Facts {
     Known(Option<(Means, Served)>),
 }
 
+/// A Service that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Service {
+    version: Box<str>,
+    leads_to_pods: bool,
+}
+
 /// What is known.
 #[derive(Default)]
 pub(super) struct Known {
     /// What is served of each kind; `None`: it is not known.
     served: HashMap<ChildKind, Option<Served>>,
     index: Index,
-    /// The Services, and their versions.
-    services: HashMap<Name, Box<str>>,
+    services: HashMap<Name, Service>,
     /// The namespaces whose pods get Istio's proxy.
     proxied: HashSet<String>,
     listed: Listed,
@@ -81,20 +88,23 @@ impl Known {
         self.index.of_rule(owner, uid)
     }
 
-    /// Which of these Services of a namespace do not exist. It is looked at again when one of them comes or goes.
-    pub(super) fn missing_services(&mut self, owner: &Owner, services: BTreeSet<String>) -> Vec<String> {
+    /// Which of these Services of a namespace are no targets. The APIRule is woken when one of them changes.
+    pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
         let namespace = owner.resource().namespace();
-        let is_missing = |name: &&String| !self.services.contains_key(&(namespace.to_owned(), (*name).clone()));
-        let missing = services.iter().filter(is_missing).cloned().collect();
+        let why = |name: &String| match self.services.get(&(namespace.to_owned(), name.clone())) {
+            None => Some(NoTarget::NotFound),
+            Some(service) => (!service.leads_to_pods).then_some(NoTarget::Type),
+        };
+        let found = services.iter().filter_map(|name| Some((name.clone(), why(name)?))).collect();
         if let Some(named) = self.rules.get_mut(owner) {
             *named = services;
         }
-        missing
+        found
     }
 
     /// The version of a Service that is there.
     pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
-        self.services.get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.services.get(&(namespace.to_owned(), name.to_owned())).map(|service| service.version.clone())
     }
 
     /// Whether pods of a namespace get Istio's proxy.
@@ -168,7 +178,7 @@ impl Known {
     pub(super) fn synced(&mut self, watched: Watched) {
         for (namespace, name) in self.listed.again.end(&watched) {
             match watched {
-                Watched::Services => self.set_version((namespace, name), None),
+                Watched::Services => self.put_service((namespace, name), None),
                 Watched::Namespaces => self.set_proxied(&name, false),
                 Watched::Children(kind) => {
                     let affected = self.index.remove(&(kind, namespace, name));
@@ -222,7 +232,8 @@ impl Known {
     pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
         self.listed.again.came(&Watched::Services, &name);
-        self.set_version(name, is_there.then(|| resource_version(live).into()));
+        let service = || Service { version: resource_version(live).into(), leads_to_pods: leads_to_pods(live) };
+        self.put_service(name, is_there.then(service));
     }
 
     /// A namespace is there, or not.
@@ -255,11 +266,10 @@ impl Known {
         }
     }
 
-    fn set_version(&mut self, service: Name, version: Option<Box<str>>) {
-        let name = service.clone();
-        let is_new = match version {
-            Some(version) => self.services.insert(service, version.clone()) != Some(version),
-            None => self.services.remove(&service).is_some(),
+    fn put_service(&mut self, name: Name, service: Option<Service>) {
+        let is_new = match service {
+            Some(service) => self.services.insert(name.clone(), service.clone()) != Some(service),
+            None => self.services.remove(&name).is_some(),
         };
         if is_new {
             let named = self

@@ -8,6 +8,8 @@
 //!
 //! Invariant: a path with a check is never routed without it. Where the cluster cannot make the check there is no route for the
 //! path, and none that may lead to the same requests.
+//! Invariant: nothing is made for a Service that does not exist or leads out of its namespace (`no_target`).
+//! Invariant: no URL of an APIRule that others ask leads inside, unless the operator permits it (`urls`).
 //! Invariant: an APIRule that another controller serves is left to it.
 //! Invariant: nothing is watched before the first APIRule is there, and nothing is asked while nothing changes.
 //!
@@ -21,11 +23,14 @@ mod child;
 mod context;
 mod decide;
 mod express;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod host_conflict;
 mod http_route;
 mod index;
 mod known;
 mod listed;
+mod no_target;
 mod paths;
 #[expect(clippy::disallowed_methods, reason = "it writes, and waits a little more or less")]
 mod perform;
@@ -45,6 +50,7 @@ mod services;
 mod settings;
 mod status;
 mod token;
+mod urls;
 mod virtual_service;
 mod watch;
 mod workload;
@@ -53,6 +59,7 @@ pub use context::Context;
 pub use reconcile::{Input, run};
 pub use report::api_rules;
 pub use settings::Settings;
+pub use urls::{InvalidOrigin, IssuerOrigin};
 pub use watch::watch;
 
 #[cfg(test)]

@@ -174,17 +174,17 @@ impl Task {
             Ok(workloads) => workloads,
             Err(NotDone { why, wait }) => return Attempt { outcome: Outcome::Unreadable(why), wait },
         };
-        let Routes { mut children, problem } = build(good, means, served.features, &workloads);
+        let services = good.rules.iter().map(|rule| rule.service().to_owned()).collect();
+        let no_targets = self.context.no_targets(&self.owner, services);
+        let Routes { mut children, problem } = build(good, means, served.features, &workloads, &no_targets);
         let route = virtual_service(&children).and_then(|route| self.context.seen(&place(good, route)));
         let whose = (&self.owner, good.identity.uid.as_str());
         guard_as_long_as_routed(&mut children, route.as_ref(), whose, &served.kind.api_version());
         self.objects.refusals.keep(|request| request.is_of(&children));
-        let services = good.rules.iter().map(|rule| rule.service().to_owned()).collect();
-        let missing = self.context.missing_services(&self.owner, services);
         let guarded = self.objects.guard(good, &children).await;
         if guarded.is_err() {
             // As where no proxy makes the checks. Policies that are there stay.
-            let bare = build(good, means, served.features, &Workloads::default()).children;
+            let bare = build(good, means, served.features, &Workloads::default(), &no_targets).children;
             children.retain(|child| child.kind.guards());
             children.extend(bare);
         }
@@ -200,6 +200,6 @@ impl Task {
         }
         self.objects.refusals.clear();
         let verdicts = children.iter().map(|child| self.context.seen(&place(good, child)).map(|seen| seen.verdict));
-        Attempt { outcome: outcome(good.host.as_str(), problem, worst(verdicts), missing), wait }
+        Attempt { outcome: outcome(good.host.as_str(), problem, worst(verdicts), no_targets), wait }
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::anchored;
-use super::checks::{Failure, check_duplicates, check_strategies, host_attribute, target};
+use super::checks::{Failure, check_duplicates, check_strategies, check_urls, host_attribute, target};
 use super::settings::Settings;
 use mainstay_api::ApiRule;
 use mainstay_api::api_rule::ApiRuleHandler;
@@ -99,7 +99,11 @@ pub(super) fn resolve(
         let own = rule.service.as_ref();
         let own =
             own.map(|service| target(service, &format!("{attribute}.service"), &identity.namespace, &mut failures));
-        check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), &mut failures);
+        let allowed = &settings.allowed_issuers;
+        check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), allowed, &mut failures);
+        for (at, mutator) in rule.mutators.iter().flatten().enumerate() {
+            check_urls(mutator, &format!("{attribute}.mutators[{at}]"), allowed, &mut failures);
+        }
         if let Some(why) = anchored::why_not(&rule.path) {
             failures.push(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
         }
@@ -138,6 +142,7 @@ mod tests {
             default_domain: DomainName::parse("kyma.local").ok(),
             allowed_domains: vec![DomainName::parse("example.com").unwrap()],
             allowed_gateways: vec![GatewayRef::parse("edge/public").unwrap()],
+            allowed_issuers: Vec::new(),
         };
         let got = match resolve(&rule(spec), &settings, |host| host == "taken.kyma.local") {
             Ok(resolved) => resolved.host.to_string(),
@@ -234,6 +239,28 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_handlers_do_not_lead_inside() {
+        let why = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
+                   --allow-issuer";
+        let inside = "http://payments.prod.svc.cluster.local/keys";
+        let of =
+            |strategy: Value| json!({"rules": [{"path": "/", "methods": ["GET"], "accessStrategies": [strategy]}]});
+        let at = "Validation error: Attribute \".spec.rules[0].accessStrategies[0].config";
+        for (handler, field, shown) in [
+            ("jwt", json!({"jwks_urls": [inside]}), "jwks_urls[0]"),
+            ("jwt", json!({"trusted_issuers": [inside]}), "trusted_issuers[0]"),
+            ("oauth2_introspection", json!({"introspection_url": inside}), "introspection_url"),
+            ("oauth2_client_credentials", json!({"token_url": inside}), "token_url"),
+        ] {
+            check(of(json!({"handler": handler, "config": field})), &format!("{at}.{shown}\": {why}"));
+        }
+        let mut hydrated = path("/", &["GET"], "noop");
+        hydrated["mutators"] = json!([{"handler": "hydrator", "config": {"api": {"url": inside}}}]);
+        let at = "Validation error: Attribute \".spec.rules[0].mutators[0].config.api.url\": ";
+        check(json!({"rules": [hydrated]}), &format!("{at}{why}"));
+    }
+
+    #[test]
     fn an_api_rule_has_a_host() {
         let why = "no host is given; write one here, or in spec.host";
         let expected = format!("Validation error: Attribute \".spec.service.host\": {why}");
@@ -258,7 +285,7 @@ mod tests {
         let unreadable = format!("{at}.config\": Can't read json: trusted_issuers is not a list of strings");
         check(strategy(json!({"handler": "jwt", "config": {"trusted_issuers": "hunter2"}})), &unreadable);
         let url = format!("{at}.config.trusted_issuers[1]\": value is empty or not a valid url");
-        let issuers = json!({"trusted_issuers": ["https://a", "hunter2"]});
+        let issuers = json!({"trusted_issuers": ["https://a.example.com", "hunter2"]});
         check(strategy(json!({"handler": "jwt", "config": issuers})), &url);
         let blocked = "Service kubernetes in namespace default is blacklisted";
         let service = json!({"service": {"name": "kubernetes", "namespace": "default"}});

@@ -2,6 +2,7 @@
 
 use super::child::{Child, ChildKind};
 use super::express::{Expressed, express};
+use super::no_target::NoTargets;
 use super::resolve::Resolved;
 use super::served::{Means, RouteFeatures};
 use super::workload::Workloads;
@@ -14,8 +15,14 @@ pub(super) struct Routes {
 }
 
 /// Builds them: what guards routes, then routes, then Rules. A route to Oathkeeper answers 404 until its Rule is there.
-pub(super) fn build(resolved: &Resolved, means: Means, features: RouteFeatures, workloads: &Workloads) -> Routes {
-    let Expressed { guards, problem } = express(resolved, means, workloads);
+pub(super) fn build(
+    resolved: &Resolved,
+    means: Means,
+    features: RouteFeatures,
+    workloads: &Workloads,
+    no_targets: &NoTargets,
+) -> Routes {
+    let Expressed { guards, problem } = express(resolved, means, workloads, no_targets);
     let mut children = policies::build(resolved, &guards, workloads);
     match means.routes() {
         ChildKind::HttpRoute => children.append(&mut http_route::build(resolved, &guards, features)),

@@ -1,11 +1,12 @@
-//! The hosts and gateways that the operator of the agent permits.
+//! The hosts, gateways and issuers that the operator of the agent permits.
 
+use super::urls::IssuerOrigin;
 use mainstay_object::names::{DomainName, GatewayRef, HostName};
 
 /// The gateway that is always permitted: Kyma's.
 const GATEWAY: (&str, &str) = ("kyma-system", "kyma-gateway");
 
-/// The hosts and gateways that APIRules may take.
+/// The hosts, gateways and issuers that APIRules may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Completes a host without a dot, and permits the hosts below it; `None`: such hosts are not valid.
@@ -14,6 +15,8 @@ pub struct Settings {
     pub allowed_domains: Vec<DomainName>,
     /// Gateways that are permitted besides `kyma-system/kyma-gateway`.
     pub allowed_gateways: Vec<GatewayRef>,
+    /// Issuers inside of the cluster that may be asked for keys and about tokens.
+    pub allowed_issuers: Vec<IssuerOrigin>,
 }
 
 impl Settings {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
+use super::no_target::{NoTarget, NoTargets};
 use mainstay_api::api_rule::{ApiRuleCode, ApiRuleStatus};
 use mainstay_api::conditions::{self, Reason, Type};
 
@@ -25,8 +26,8 @@ pub(super) enum Elsewhere {
 pub(super) enum Outcome {
     /// It is served for this host.
     Served(String),
-    /// It is served, but these Services do not exist.
-    NoServices(Vec<String>),
+    /// Paths are not routed, because these Services are no targets.
+    NoTargets(NoTargets),
     /// It is not valid; whether the last valid version is still served.
     Invalid(String, bool),
     /// Its host is somebody else's; the same.
@@ -53,11 +54,7 @@ impl Outcome {
         };
         match self {
             Self::Served(host) => ("True", Reason::Served, format!("served at {host}")),
-            Self::NoServices(names) => {
-                let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
-                let name = names.first().map(String::as_str).unwrap_or_default();
-                ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"))
-            }
+            Self::NoTargets(all) => no_targets(all),
             Self::Invalid(text, is_served) => ("False", Reason::Invalid, kept(text, *is_served)),
             Self::Occupied(text, is_served) => ("False", Reason::HostOccupied, kept(text, *is_served)),
             Self::NoRouteApi => ("False", Reason::NoRouteApi, "no Istio and no Gateway API in this cluster".to_owned()),
@@ -86,11 +83,11 @@ impl Outcome {
     /// The codes: of the APIRule, its routes and its access rules.
     fn codes(&self) -> [&'static str; 3] {
         match self {
-            Self::Served(_) | Self::NoServices(_) | Self::ManagedElsewhere(_) => [OK, OK, OK],
+            Self::Served(_) | Self::ManagedElsewhere(_) => [OK, OK, OK],
             Self::AuthNotSupported(_) => [ERROR, OK, ERROR],
             Self::NotAccepted(_) => [ERROR, ERROR, OK],
             Self::NotWritten(_) => [ERROR, ERROR, ERROR],
-            Self::Invalid(..) | Self::Occupied(..) | Self::NoRouteApi | Self::Unreadable(_) => {
+            Self::NoTargets(_) | Self::Invalid(..) | Self::Occupied(..) | Self::NoRouteApi | Self::Unreadable(_) => {
                 [ERROR, SKIPPED, SKIPPED]
             }
         }
@@ -104,6 +101,21 @@ impl Outcome {
             _ => Some(self.condition().2),
         }
     }
+}
+
+/// Status, reason and message of the condition where Services are no targets.
+fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
+    let of_type = all.iter().find(|(_, why)| **why == NoTarget::Type);
+    let name = of_type.or_else(|| all.iter().next()).map(|(name, _)| name.as_str()).unwrap_or_default();
+    let more = if all.len() > 1 { format!(" and {} more", all.len() - 1) } else { String::new() };
+    if of_type.is_none() {
+        return ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"));
+    }
+    let why = format!(
+        "Service {name}{more} cannot be exposed: its type is ExternalName, or unknown, and may lead out of this namespace; \
+         expose a Service of type ClusterIP"
+    );
+    ("False", Reason::ServiceNotAllowed, why)
 }
 
 /// The status after a reconcile.
@@ -171,9 +183,15 @@ mod tests {
     #[test]
     fn says_what_became_of_it() {
         check(&Outcome::Served("a.b".into()), ["OK", "OK", "OK"], None, "True Served: served at a.b");
-        let missing = Outcome::NoServices(vec!["web".into(), "api".into()]);
-        let text = "False ServiceNotFound: Service web and 1 more not found in this namespace";
-        check(&missing, ["OK", "OK", "OK"], None, text);
+        let missing = [("api".to_owned(), NoTarget::NotFound), ("web".to_owned(), NoTarget::NotFound)];
+        let text = "Service api and 1 more not found in this namespace";
+        let outcome = Outcome::NoTargets(missing.clone().into());
+        check(&outcome, ["ERROR", "SKIPPED", "SKIPPED"], Some(text), &format!("False ServiceNotFound: {text}"));
+        let mut all = NoTargets::from(missing);
+        all.insert("web".to_owned(), NoTarget::Type);
+        let said = Outcome::NoTargets(all).condition();
+        assert_eq!((said.0, said.1.as_str().as_str()), ("False", "ServiceNotAllowed"));
+        assert!(said.2.starts_with("Service web and 1 more cannot be exposed: its type is ExternalName"), "{}", said.2);
         let invalid = Outcome::Invalid("Validation error".into(), true);
         let text = "False Invalid: Validation error\nThe last valid version is still served.";
         check(&invalid, ["ERROR", "SKIPPED", "SKIPPED"], Some("Validation error"), text);

@@ -5,8 +5,6 @@
 //!
 //! Invariant: no text has a value of the configuration in it.
 
-use std::net::IpAddr;
-
 use serde_json::{Map, Value};
 
 use super::checks::is_empty;
@@ -96,10 +94,6 @@ pub(super) fn token(rule: &Rule) -> Result<Token, &'static str> {
         [all] => issuers.into_iter().map(|issuer| (issuer, Some(all.clone()))).collect(),
         _ => return Err("the keys of several issuers are at one address, or where each of them says (jwks_urls)"),
     };
-    let asked = |(issuer, keys): &(String, Option<String>)| may_be_asked(keys.as_ref().unwrap_or(issuer));
-    if !issuers.iter().all(asked) {
-        return Err("its keys are at an address that Istio's control plane must not be sent to");
-    }
     let from = from(config.get("token_from").unwrap_or(&Value::Null))?;
     Ok(Token { issuers, scopes, audiences: texts(config.get("target_audience"))?, from })
 }
@@ -109,20 +103,6 @@ pub(super) fn go_together(one: &Token, other: &Token) -> bool {
     one.issuers.iter().all(|(issuer, keys)| {
         other.issuers.iter().all(|(known, others)| known != issuer || (others == keys && one.from == other.from))
     })
-}
-
-/// Whether the control plane may be made to fetch keys there. Who writes an APIRule need have no right to what it reaches.
-fn may_be_asked(url: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(url) else { return false };
-    let Some(host) = url.host_str().map(|host| host.trim_end_matches('.').to_ascii_lowercase()) else { return false };
-    let is_far = |address: IpAddr| match address.to_canonical() {
-        IpAddr::V4(v4) => !(v4.is_loopback() || v4.is_link_local() || v4.is_unspecified()),
-        IpAddr::V6(v6) => !(v6.is_loopback() || v6.is_unicast_link_local() || v6.is_unspecified()),
-    };
-    match host.trim_start_matches('[').trim_end_matches(']').parse() {
-        Ok(address) => is_far(address),
-        Err(_) => host != "localhost" && !host.ends_with(".localhost") && host != "metadata.google.internal",
-    }
 }
 
 /// A list of texts. In a policy a `*` would stand for others.
@@ -206,26 +186,6 @@ mod tests {
             let said = of(config).unwrap_err();
             assert!(said.contains(why), "{more}: {said}");
         }
-    }
-
-    #[test]
-    fn the_control_plane_is_not_sent_to_addresses_of_its_own() {
-        let hosts = [
-            "127.0.0.1",
-            "169.254.169.254",
-            "[::1]",
-            "[::ffff:169.254.169.254]",
-            "0x7f.1",
-            "localhost.",
-            "a.localhost",
-        ];
-        for host in hosts {
-            let keys = json!({"trusted_issuers": ["https://a"], "jwks_urls": [format!("http://{host}/keys")]});
-            let issuer = json!({"trusted_issuers": [format!("http://{host}/")]});
-            assert!(of(keys).unwrap_err().contains("address") && of(issuer).unwrap_err().contains("address"), "{host}");
-        }
-        // Where the keys are elsewhere, an issuer is a name only.
-        assert!(of(json!({"trusted_issuers": ["http://localhost"], "jwks_urls": ["https://keys"]})).is_ok());
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Watching {
             self.watch(Watched::Definition(kind), &definitions, Selection::named(None, &kind.definition()), None);
         }
         let services = Arc::new(Kind::fixed("v1", "Service", "services", Scope::Namespaced));
-        self.watch(Watched::Services, &services, Selection::default().metadata_only(), None);
+        self.watch(Watched::Services, &services, Selection::default(), None);
     }
 
     fn watch(&mut self, watched: Watched, kind: &Arc<Kind>, selection: Selection, until: Option<CancellationToken>) {

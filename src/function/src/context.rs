@@ -141,8 +141,7 @@ impl Context {
     /// Other settings hold from now on: every Function is reconciled, and what follows from them changes.
     pub fn set_settings(&self, settings: Settings) {
         self.cache.limit_builds(settings.max_simultaneous_jobs);
-        // One watch for each name, however many Functions there are.
-        self.secrets.add_everywhere(settings.secrets().map(str::to_owned));
+        self.secrets.set_everywhere(settings.purposes());
         self.settings.send_if_modified(|old| {
             let differ = **old != settings;
             *old = Arc::new(settings);

@@ -16,7 +16,7 @@ use super::resolve::Origin;
 use mainstay_api::function::{FunctionSpec, FunctionStatus};
 use mainstay_api::function_conditions::Reason;
 use mainstay_api::git_repository::{AuthType, GitRepository, GitRepositorySpec};
-use mainstay_cluster::secrets::{Known, RepositorySecrets, SecretData};
+use mainstay_cluster::secrets::{Known, Purpose, RepositorySecrets, SecretData};
 use mainstay_git::{AccessFault, BaseDir, Fault, Reference, Remote, RemoteUrl, SshFault, Verification};
 use mainstay_object::failure::{Class, chain};
 
@@ -165,13 +165,15 @@ pub(super) async fn remote(
     namespace: &str,
     origin: &Origin,
 ) -> Result<(Remote, Access), SourceError> {
-    let found = match origin {
-        Origin::Named(name) => named(context, namespace, name)?,
+    let (found, used_for) = match origin {
+        Origin::Named(name) => (named(context, namespace, name)?, Purpose::Repository),
         // It has no name, so nothing can be pinned.
-        Origin::Own(_, spec) => Arc::new(GitRepository::new("", GitRepositorySpec::clone(spec))),
+        Origin::Own(_, spec) => {
+            (Arc::new(GitRepository::new("", GitRepositorySpec::clone(spec))), Purpose::FunctionRepository)
+        }
     };
     let spec = &found.spec;
-    let known = followed.of(&context.secrets, namespace, spec).await;
+    let known = followed.of(&context.secrets, namespace, spec, used_for).await;
     // Errors that no Secret can fix are reported first.
     let unusable = |error: mainstay_git::Error| SourceError::options(error.class(), &chain(&error));
     let url = RemoteUrl::parse(&spec.url).map_err(unusable)?;

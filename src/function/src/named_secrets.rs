@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::credentials::{named, purpose_of};
+use super::credentials::named;
 use crate::bindings::Bound;
 use mainstay_api::FunctionSpec;
+use mainstay_cluster::secrets::{Purpose, by_metadata};
 use mainstay_cluster::{Cluster, Error, Kind, Scope};
 
 /// How long it counts what a Secret said.
@@ -20,7 +21,7 @@ const COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// What is known of the Secrets that one Function names.
 #[derive(Debug, Default)]
-pub(super) struct NamedSecrets(BTreeMap<String, (Instant, Option<&'static str>)>);
+pub(super) struct NamedSecrets(BTreeMap<String, (Instant, Option<Purpose>)>);
 
 impl NamedSecrets {
     /// Which of the Secrets are credentials by their own account, and for what. Otherwise the name of the Secret that cannot be
@@ -31,7 +32,7 @@ impl NamedSecrets {
         namespace: &str,
         spec: &FunctionSpec,
         bound: &[Bound],
-    ) -> Result<BTreeMap<String, &'static str>, (String, Error)> {
+    ) -> Result<BTreeMap<String, Purpose>, (String, Error)> {
         let bound = bound.iter().map(|bound| bound.secret.as_str());
         let names = named(spec).chain(bound).map(str::to_owned).collect::<BTreeSet<_>>();
         self.0.retain(|name, (at, _)| names.contains(name) && at.elapsed() < COUNTS_FOR);
@@ -41,7 +42,7 @@ impl NamedSecrets {
                 continue;
             }
             match cluster.get_metadata(&kind, Some(namespace), &name).await {
-                Ok(Some(meta)) => _ = self.0.insert(name, (Instant::now(), purpose_of(&meta))),
+                Ok(Some(meta)) => _ = self.0.insert(name, (Instant::now(), by_metadata(&meta))),
                 // Its pods wait for it; when it is there, it is looked at.
                 Ok(None) => {}
                 Err(error) => return Err((name, error)),

@@ -49,7 +49,7 @@ impl PodSecrets {
                     self.last.insert(name.to_owned(), digest_of(&contents.data, keys));
                 }
                 // Its pods wait for it, or go on with what they have.
-                Known::Absent | Known::Unreadable { class: Class::Denied, .. } => {}
+                Known::Absent | Known::Withheld { .. } | Known::Unreadable { class: Class::Denied, .. } => {}
                 Known::Nothing | Known::Unreadable { .. } => {
                     let why = known.problem().map(|(_, why)| why).unwrap_or_default();
                     return Err(format!("Secret {name}, from which it gets environment variables, {why}"));

@@ -39,7 +39,7 @@ use mainstay_api::Function;
 use mainstay_api::function::FunctionStatus;
 use mainstay_api::function_conditions::{Reason, Status, Type};
 use mainstay_api::git_repository::{GitRepositorySpec, PinnedHostKey};
-use mainstay_cluster::secrets::{Followed, Known};
+use mainstay_cluster::secrets::{Followed, Known, Purpose};
 use mainstay_cluster::{Error, Kind};
 use mainstay_engine::managed::{History, Policy};
 use mainstay_git::SharedHostKeys;
@@ -65,19 +65,13 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     if stop.run_until_cancelled(known).await.is_none() {
         return;
     }
-    // Which Secrets are credentials is known once all Functions are.
-    let mut listed = context.secrets.of_functions().listed();
-    if stop.run_until_cancelled(listed.wait_for(|listed| *listed)).await.is_none() {
-        return;
-    }
     let mut task = Task::new(Arc::clone(&context), owner.clone(), namespace.clone(), uid.clone(), &first);
     let policy =
         Policy { drift: DriftPolicy::Revert, additions: false, suspended: false, confined: false, acts_as: None };
     context.writer.set_policy(&owner, policy, History::default());
     let drifted = context.writer.notifier(&owner);
     let mut repositories = context.repositories.listen();
-    let mut of_receivers = context.secrets.of_receivers().listen();
-    let mut of_functions = context.secrets.of_functions().listen();
+    let mut purposes = context.secrets.purpose_changes(&namespace);
     let mut settings = context.settings_changes();
     let mut poll_now = context.poll_now.subscribe();
     let consumer = Consumer::new(ConsumerKind::Function, &namespace, &name);
@@ -87,8 +81,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
     loop {
         let Some(function) = input.borrow_and_update().clone() else { break };
         repositories.mark_unchanged();
-        of_receivers.mark_unchanged();
-        of_functions.mark_unchanged();
+        purposes.mark_unchanged();
         settings.mark_unchanged();
         knative.mark_unchanged();
         task.follow_bindings(&name, &function);
@@ -124,8 +117,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                         continue;
                     }
                 }
-                _ = of_receivers.changed() => if task.credentials_for(&function) == credentials { continue },
-                _ = of_functions.changed() => if task.credentials_for(&function) == credentials { continue },
+                _ = purposes.changed() => if task.credentials_for(&function) == credentials { continue },
                 () = task.others_changed() => {}
                 _ = settings.changed() => {}
                 _ = knative.changed() => if !task.uses_knative { continue },
@@ -210,7 +202,10 @@ impl Task {
         Self {
             polling: Polling::new(&namespace, name, &status),
             host_keys: context.source.host_keys(),
-            secrets: context.settings().secrets().map(|name| context.secrets.follow(&namespace, name)),
+            secrets: context
+                .settings()
+                .secrets()
+                .map(|name| context.secrets.follow(&namespace, name, Purpose::ImageRegistry)),
             context,
             owner,
             namespace: namespace.into(),
@@ -239,7 +234,7 @@ impl Task {
     fn follow_secrets(&mut self, settings: &Settings) {
         for (followed, name) in self.secrets.iter_mut().zip(settings.secrets()) {
             if followed.of().1 != name {
-                *followed = self.context.secrets.follow(&self.namespace, name);
+                *followed = self.context.secrets.follow(&self.namespace, name, Purpose::ImageRegistry);
             }
         }
     }
@@ -296,14 +291,11 @@ impl Task {
         if let Some(name) = repositories.unreadable_in(&self.namespace) {
             return Err(format!("GitRepository {name} cannot be read"));
         }
-        let Some(of_receivers) = self.context.secrets.of_receivers().of(&self.namespace) else {
-            return Err("Receivers have not been listed yet".to_owned());
-        };
+        let registered = self.context.secrets.purposes(&self.namespace);
+        let registered = registered.map_err(|namer| format!("{} have not been listed yet", namer.plural()))?;
         let all = repositories.in_namespace(&self.namespace);
         let of_repositories = Credentials::new(&settings, all.iter().map(|repository| &repository.spec));
-        // Those of Functions are listed since this task began.
-        let of_functions = self.context.secrets.of_functions().of(&self.namespace).unwrap_or_default();
-        Ok(of_repositories.and_of_receivers(of_receivers).and_of_functions(of_functions))
+        Ok(of_repositories.and_registered(registered))
     }
 
     /// The same, and those of the Secrets that are credentials by their own account.
@@ -316,7 +308,7 @@ impl Task {
         let by_name = by_name.as_ref().map_err(Clone::clone)?;
         let found = self.named_secrets.look(cluster, &self.namespace, &function.spec, &self.bound).await;
         let unread = |(name, error): (String, Error)| format!("Secret {name} cannot be read: {}", error.cause_text());
-        found.map(|found| by_name.and(found)).map_err(unread)
+        found.map(|found| by_name.clone().and(found)).map_err(unread)
     }
 
     /// Waits until a Secret or the host keys change, a name conflict is gone, or a quota allows more.
@@ -493,6 +485,7 @@ impl Task {
         let content = tree.map(super::git::Tree::content);
         let since = tag::resolved_since(&spec.base, &settings, jiff::Timestamp::now());
         let recipe = tag::recipe(&spec, content.as_deref(), &settings.platform, since);
+        let repository = repository.keeping(self.status.built.as_ref(), &recipe, &spec);
         let resolved = Resolved {
             function: &spec,
             recipe: &recipe,

@@ -1,9 +1,11 @@
 //! Chooses the image repository of a Function from the registry Secrets of its namespace.
 
 use super::stage::Repository;
+use super::tag::{Recipe, causes};
 use super::{Builder, ResolvedFunction, Settings};
-use crate::registry::{self, Access, Transport};
+use crate::registry::{self, Access, Transport, image_name};
 use mainstay_api::conditions::cut;
+use mainstay_api::function::Built;
 use mainstay_cluster::secrets::Known;
 
 /// The repository according to the external registry's Secret, else the default one's; or why there is none.
@@ -38,6 +40,21 @@ pub(super) fn choose(
     Ok(Repository { push, pull, secret: secret.clone(), transport, no_pull })
 }
 
+impl Repository {
+    /// The same, or the one with the former name, if an earlier release built this recipe there: another name alone is no reason
+    /// to build.
+    #[must_use]
+    pub(super) fn keeping(self, built: Option<&Built>, recipe: &Recipe, function: &ResolvedFunction) -> Self {
+        let name = image_name(&function.namespace, &function.name);
+        let former = |repository: &str| {
+            let path = repository.strip_suffix(&name)?;
+            Some(format!("{path}{}-{}", function.namespace, function.name))
+        };
+        let (Some(push), Some(pull)) = (former(&self.push), former(&self.pull)) else { return self };
+        if causes(recipe, &push, built).is_empty() { Self { push, pull, ..self } } else { self }
+    }
+}
+
 /// Why nodes do not use a Secret of this type, and what to do. A build reads its keys, whatever its type is.
 fn no_pull(secret: &str, kind: &str) -> Option<String> {
     const TYPED: &str = "kubernetes.io/dockerconfigjson";
@@ -53,6 +70,47 @@ fn no_pull(secret: &str, kind: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BaseImage, Credentials, resolve, tag};
+
+    #[test]
+    fn an_image_of_an_earlier_release_is_not_built_again_under_another_name() {
+        let spec = serde_json::json!({"source": "x", "runtime": "nodejs22"});
+        let function: mainstay_api::Function = serde_json::from_value(serde_json::json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function",
+            "metadata": {"name": "fn", "namespace": "team-a"}, "spec": spec,
+        }))
+        .unwrap();
+        let settings = Settings { base_images: [("*".to_owned(), BaseImage::Scratch)].into(), ..Settings::default() };
+        let function = resolve(&function, &settings, &Credentials::default()).unwrap();
+        let recipe = tag::recipe(&function, None, &settings.platform, None);
+        let repository = || Repository {
+            push: "r.io/x/team-a_fn".into(),
+            pull: "p.io/team-a_fn".into(),
+            secret: "s".into(),
+            transport: Transport::default(),
+            no_pull: None,
+        };
+        let built = |repository: &str| Built {
+            repository: repository.into(),
+            tag: recipe.tag.clone(),
+            inputs: recipe.inputs.clone(),
+            ..Built::default()
+        };
+        let with = |built: Option<&Built>, recipe: &Recipe| {
+            let kept = repository().keeping(built, recipe, &function);
+            (kept.push, kept.pull)
+        };
+        let (now, before) = (
+            ("r.io/x/team-a_fn".to_owned(), "p.io/team-a_fn".to_owned()),
+            ("r.io/x/team-a-fn".to_owned(), "p.io/team-a-fn".to_owned()),
+        );
+        assert_eq!(with(None, &recipe), now);
+        assert_eq!(with(Some(&built("r.io/x/team-a-fn")), &recipe), before);
+        assert_eq!(with(Some(&built("other.io/x/team-a-fn")), &recipe), now, "it is built in the new registry");
+        let mut changed = recipe.clone();
+        changed.inputs.source = "other".into();
+        assert_eq!(with(Some(&built("r.io/x/team-a-fn")), &changed), now, "what is built anyway gets its own name");
+    }
 
     #[test]
     fn nodes_pull_with_a_typed_secret_only() {

@@ -14,6 +14,7 @@ use super::flavour::Flavour;
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::runtimes;
 use mainstay_api::{Amount, names};
+use mainstay_cluster::secrets::Purpose;
 use mainstay_object::cron::Cron;
 
 /// Namespaces of the cluster itself, and of what Kyma brought along.
@@ -154,6 +155,18 @@ impl Settings {
     /// The Secrets that every Function uses: external registry, default registry, packages.
     pub fn secrets(&self) -> [&str; 3] {
         [&self.external_registry_secret, &self.default_registry_secret, &self.package_registry_secret]
+    }
+
+    /// The purposes of all Secrets that the settings name, in every namespace.
+    pub fn purposes(&self) -> Vec<(String, Purpose)> {
+        let [external, default, packages] = self.secrets();
+        let pull = self.image_pull_secret.as_deref().map(|secret| (secret, Purpose::BuilderImage));
+        let named = [
+            (external, Purpose::ImageRegistry),
+            (default, Purpose::ImageRegistry),
+            (packages, Purpose::PackageRegistry),
+        ];
+        named.into_iter().chain(pull).map(|(name, purpose)| (name.to_owned(), purpose)).collect()
     }
 }
 

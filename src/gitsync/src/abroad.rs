@@ -13,7 +13,7 @@ use super::outcome::{Refused, is_usable};
 use super::whereabouts::{parsed, plain_http, wrong};
 use mainstay_api::GitSync;
 use mainstay_cluster::liveness::Liveness;
-use mainstay_cluster::secrets::Known;
+use mainstay_cluster::secrets::{Known, Purpose};
 use mainstay_cluster::{Addresses, Cluster, Error, Kubeconfig};
 use mainstay_engine::apply::Writer;
 use mainstay_object::Owner;
@@ -34,7 +34,7 @@ pub(super) async fn abroad(context: &Context, sync: &GitSync) -> Result<Option<A
 async fn kubeconfig(home: &Cluster, sync: &GitSync) -> Result<Option<(SecretKey, Arc<Kubeconfig>)>, Refused> {
     let Some(secret) = sync.spec.kube_config.as_ref().map(|config| &config.secret_ref) else { return Ok(None) };
     let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-    let known = Known::secret(home, namespace, &secret.name).await;
+    let known = Known::secret(home, namespace, &secret.name, Purpose::KubeConfig).await;
     is_usable(&secret.name, "kubeconfig", &known)?;
     let Known::Data(contents) = known else { return Ok(None) };
     // Whoever runs a command may connect to whatever that person can reach.

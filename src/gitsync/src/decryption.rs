@@ -15,7 +15,7 @@ use super::kustomizations::Verified;
 use super::outcome::{Refused, is_usable};
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
-use mainstay_cluster::secrets::{Contents, Followed, Known, Secrets};
+use mainstay_cluster::secrets::{Contents, Followed, Known, Purpose, Secrets};
 use mainstay_git::{BlobId, Entry, Snapshot};
 use mainstay_manifest::sops::Keys;
 use mainstay_manifest::{Decoded, Decryption, Limits, Problem};
@@ -49,7 +49,8 @@ impl DecryptionSecret {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let wanted = sync.spec.decryption.as_ref().map(|decryption| (namespace, &*decryption.secret_ref.name));
         if self.followed.as_ref().map(Followed::of) != wanted {
-            (self.followed, self.parsed) = (wanted.map(|(namespace, name)| secrets.follow(namespace, name)), None);
+            (self.followed, self.parsed) =
+                (wanted.map(|(namespace, name)| secrets.follow(namespace, name, Purpose::Decryption)), None);
         }
         let (Some(followed), Some((_, name))) = (&mut self.followed, wanted) else { return Ok(Decryption::default()) };
         let known = followed.known().await;

@@ -29,7 +29,7 @@ use super::values::Values;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names;
 use mainstay_api::{GitRepository, GitSync};
-use mainstay_cluster::secrets::{Known, RepositoryData, SecretData};
+use mainstay_cluster::secrets::{Known, Purpose, RepositoryData, SecretData};
 use mainstay_cluster::{Cluster, Error, Kind, Selection};
 use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Desired, Part};
@@ -63,7 +63,7 @@ impl Task {
     ) -> Result<(Remote, Result<(), Refused>), Refused> {
         let repository = repository.ok_or_else(|| self.without_repository(sync))?;
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec).await;
+        let known = self.secrets.of(&self.context.secrets, namespace, &repository.spec, Purpose::Repository).await;
         remote_of(repository, &known, self.context.source.egress(namespace))
     }
 

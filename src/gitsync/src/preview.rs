@@ -36,7 +36,7 @@ use super::whereabouts::as_known_in;
 use mainstay_api::git_sync::{AllowedBy, SubstituteSourceKind};
 use mainstay_api::{GitRepository, GitSync};
 use mainstay_cluster::liveness::Liveness;
-use mainstay_cluster::secrets::{Known, RepositoryData, Secrets, ValueSources};
+use mainstay_cluster::secrets::{Known, Purpose, RepositoryData, Secrets, ValueSources};
 use mainstay_cluster::{Cluster, Error, Selection};
 use mainstay_engine::apply::{DryRun, Writer};
 use mainstay_engine::managed::installation::{self, Installation};
@@ -137,7 +137,7 @@ impl Preview {
         let decryption = match &sync.spec.decryption {
             Some(by) => {
                 let name = &by.secret_ref.name;
-                DecryptionSecret::once(name, &Known::secret(&cluster, &namespace, name).await)?
+                DecryptionSecret::once(name, &Known::secret(&cluster, &namespace, name, Purpose::Decryption).await)?
             }
             None => Decryption::default(),
         };
@@ -152,7 +152,7 @@ impl Preview {
             writer,
             source,
             Arc::new(Repositories::default()),
-            Arc::new(Secrets::new([])),
+            Arc::new(Secrets::default()),
             Arc::new(Pushes::default()),
             rights,
             renderers,

@@ -265,7 +265,7 @@ mod tests {
         });
         let secret = [("S", "hunter2"), ("SMAP", "{hunter2: 1}"), ("SQUOTE", "', hunter2: '"), ("SDASH", "- hunter2")];
         let data = secret.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
-        let known = Known::Data(Arc::new(Contents { kind: String::new(), data: data.collect() }));
+        let known = Known::Data(Arc::new(Contents { data: data.collect(), ..Contents::default() }));
         let values = Values::of(&serde_json::from_value(spec).unwrap(), &[known]).unwrap().unwrap();
         let limits = Limits { form: Form::WithExpressions, ..Limits::new(|| Duration::ZERO) };
         let text = format!("apiVersion: v1\nkind: X\nmetadata: {{name: a}}\n{document}\n");

@@ -124,7 +124,10 @@ fn of_source(source: &SubstituteSource, known: &Known) -> Result<BTreeMap<String
                 Err((Class::Denied, needed))
             }
             Known::Unreadable { class, why } => Err((*class, format!("cannot be read: {why}"))),
-            Known::Nothing | Known::Data(_) => Err((Class::NotReady, "cannot be read yet".to_owned())),
+            Known::Nothing | Known::Withheld { .. } | Known::Data(_) => {
+                let not_yet = || (Class::NotReady, "cannot be read yet".to_owned());
+                Err(known.problem().unwrap_or_else(not_yet))
+            }
         };
     };
     if let Some(wrong) = wrong_names(data.keys()) {
@@ -184,7 +187,7 @@ mod tests {
 
     fn known(data: &[(&str, &[u8])]) -> Known {
         let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
-        Known::Data(Arc::new(Contents { kind: String::new(), data }))
+        Known::Data(Arc::new(Contents { data, ..Contents::default() }))
     }
 
     fn values(spec: Value, sources: &[Known]) -> Result<Option<Values>, String> {

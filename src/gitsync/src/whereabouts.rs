@@ -11,7 +11,7 @@ use super::outcome::{Refused, is_usable};
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
-use mainstay_cluster::secrets::{Contents, Followed, Known, Secrets};
+use mainstay_cluster::secrets::{Contents, Followed, Known, Purpose, Secrets};
 use mainstay_cluster::{Kubeconfig, PlainHttp};
 
 /// Keys of a Secret with a kubeconfig, in the order of preference.
@@ -51,7 +51,7 @@ impl FollowedKubeconfig {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let wanted = sync.spec.kube_config.as_ref().map(|config| &config.secret_ref);
         if self.followed.as_ref().map(Followed::of) != wanted.map(|secret| (namespace, &*secret.name)) {
-            self.followed = wanted.map(|secret| secrets.follow(namespace, &secret.name));
+            self.followed = wanted.map(|secret| secrets.follow(namespace, &secret.name, Purpose::KubeConfig));
             self.parsed = None;
         }
         let (Some(followed), Some(secret)) = (&mut self.followed, wanted) else { return Ok(None) };

@@ -12,6 +12,7 @@ use super::kept::{Labels, Name};
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use mainstay_api::Function;
+use mainstay_cluster::secrets::{Namer, Names as _};
 use mainstay_cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 use mainstay_engine::apply::Writer;
 use mainstay_engine::drift::Drift;
@@ -23,16 +24,13 @@ use mainstay_object::{Owner, is_established};
 /// Name of the CustomResourceDefinition of Functions.
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
-/// Longest name of an object, in bytes.
-const LONGEST_NAME: usize = 253;
-
 /// Memory of a Function with its task and what is known of its children.
 const EACH: usize = 16 << 10;
 
 /// There are no Functions, and nothing waits for them.
 pub(super) fn are_absent(context: &Context) {
     context.source.all_registered(ConsumerKind::Function);
-    context.secrets.of_functions().set_listed();
+    context.secrets.set_listed(Namer::Function);
 }
 
 /// Watches Functions until `stop`, or until a task panics, and runs a task for each.
@@ -54,10 +52,6 @@ pub(super) async fn follow(
     // A Git Function needs its GitRepository, but not every Function does.
     let known = tokio::time::timeout(REPOSITORIES_WITHIN, repositories.wait_for(|known| *known));
     let _ = stop.run_until_cancelled(known).await;
-    // Nor does every Function name a Secret, which must be none of a Receiver.
-    let mut listed = context.secrets.of_receivers().listed();
-    let listed = tokio::time::timeout(REPOSITORIES_WITHIN, listed.wait_for(|listed| *listed));
-    let _ = stop.run_until_cancelled(listed).await;
     let see_child: Arc<SeeChild> = Arc::new(move |kind, event, shown| drift.see_child(kind, event, shown));
     let others: JoinSet<()> = context.watches(&see_child, &stop).into_iter().collect();
     Tasks::new(Functions { context }, notifier, others, stop).run(&cluster).await
@@ -100,10 +94,8 @@ impl Work for Functions {
     }
 
     fn see(&self, (namespace, name): &Name, function: Option<&Function>) {
-        let secret = function.and_then(|function| function.spec.own_secret());
-        // No Secret has a longer name.
-        let secret = secret.filter(|secret| secret.len() <= LONGEST_NAME);
-        self.context.secrets.of_functions().set(namespace, name, secret);
+        let named = function.map(|function| function.spec.secrets()).unwrap_or_default();
+        self.context.secrets.name(namespace, (Namer::Function, name), named);
     }
 
     fn enter(&self, _: &Owner, (namespace, name): &Name) {
@@ -111,7 +103,7 @@ impl Work for Functions {
     }
 
     fn complete(&self) {
-        self.context.secrets.of_functions().set_listed();
+        self.context.secrets.set_listed(Namer::Function);
         self.context.source.all_registered(ConsumerKind::Function);
     }
 

@@ -10,6 +10,7 @@ use super::kept::Name;
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use mainstay_api::Receiver;
+use mainstay_cluster::secrets::{Namer, Names as _};
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::apply::Writer;
 use mainstay_gitsync::receiver::{self, Context};
@@ -17,9 +18,6 @@ use mainstay_object::Owner;
 
 /// Name of the CustomResourceDefinition of Receivers.
 const DEFINITION: &str = "receivers.mainstay.dev";
-
-/// Bytes of the longest name of a Secret.
-const LONGEST_NAME: usize = 253;
 
 /// Watches Receivers until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
@@ -31,7 +29,7 @@ pub(super) async fn follow(
 ) -> Result<(), JoinError> {
     let absent = || {
         context.all_registered();
-        context.of_receivers().set_listed();
+        context.secrets().set_listed(Namer::Receiver);
     };
     if !is_defined(DEFINITION, &cluster, absent, &stop).await {
         return Ok(());
@@ -60,10 +58,8 @@ impl Work for Receivers {
     }
 
     fn see(&self, (namespace, name): &Name, receiver: Option<&Receiver>) {
-        let secret = receiver.map(|one| &*one.spec.secret_ref.name);
-        // No Secret has a longer name.
-        let secret = secret.filter(|secret| secret.len() <= LONGEST_NAME);
-        self.context.of_receivers().set(namespace, name, secret);
+        let named = receiver.map(|one| one.spec.secrets()).unwrap_or_default();
+        self.context.secrets().name(namespace, (Namer::Receiver, name), named);
     }
 
     fn enter(&self, owner: &Owner, _: &Name) {
@@ -72,7 +68,7 @@ impl Work for Receivers {
 
     fn complete(&self) {
         self.context.all_registered();
-        self.context.of_receivers().set_listed();
+        self.context.secrets().set_listed(Namer::Receiver);
     }
 
     fn run(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -17,6 +18,8 @@ use super::notify::Notifier;
 use super::rereads::Rereads;
 use super::tasks::{identity_of, name_of, read};
 use mainstay_api::GitRepository;
+use mainstay_api::git_repository::GitRepositorySpec;
+use mainstay_cluster::secrets::{Namer, Names as _, Secrets};
 use mainstay_cluster::{Kind, Regarding, Selection, WatchEvent};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::managed::Part;
@@ -49,17 +52,9 @@ pub(super) fn git_repositories() -> Kind {
 }
 
 /// Watches GitRepositories until `stop`; `known` is set once they are listed.
-pub(super) async fn follow(
-    repositories: Arc<Repositories>,
-    writer: Writer,
-    notifier: Notifier,
-    known: watch::Sender<bool>,
-    stop: CancellationToken,
-) {
-    let kind = Arc::new(git_repositories());
-    let mut events = writer.cluster().watch(&kind, Selection::default());
+pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: CancellationToken) {
+    let mut events = kept.writer.cluster().watch(&kept.kind, Selection::default());
     let mut listed = Listed::default();
-    let mut kept = Kept { kind, repositories, writer, notifier, rereads: Rereads::default() };
     let mut look = Instant::now() + AGAIN;
     loop {
         let event = tokio::select! {
@@ -94,6 +89,7 @@ pub(super) async fn follow(
                     kept.remove(&name);
                 }
                 kept.repositories.set_known();
+                kept.secrets.set_listed(Namer::GitRepository);
                 known.send_replace(true);
             }
             WatchEvent::Failed(error) => {
@@ -110,9 +106,10 @@ pub(super) async fn follow(
 }
 
 /// What is kept of the GitRepositories.
-struct Kept {
+pub(super) struct Kept {
     kind: Arc<Kind>,
     repositories: Arc<Repositories>,
+    secrets: Arc<Secrets>,
     writer: Writer,
     notifier: Notifier,
     rereads: Rereads,
@@ -127,7 +124,22 @@ fn counted(bytes: usize) -> usize {
 }
 
 impl Kept {
+    pub(super) fn new(
+        repositories: Arc<Repositories>,
+        secrets: Arc<Secrets>,
+        writer: Writer,
+        notifier: Notifier,
+    ) -> Self {
+        let (kind, rereads) = (Arc::new(git_repositories()), Rereads::default());
+        Self { kind, repositories, secrets, writer, notifier, rereads }
+    }
+
     fn set(&mut self, name: &Name, mut value: Value) {
+        // Also of one that is not kept. What cannot be read names what it named before.
+        if let Ok(spec) = value.get("spec").map(GitRepositorySpec::deserialize).transpose() {
+            let named = spec.map(|spec| spec.secrets()).unwrap_or_default();
+            self.secrets.name(&name.0, (Namer::GitRepository, &name.1), named);
+        }
         kept::trim(&mut value, Labels::Dropped);
         let (bytes, spec) = (memory(&value), value.get("spec").map_or(0, memory));
         if bytes > LONGEST || spec > LONGEST_SPEC {
@@ -177,6 +189,7 @@ impl Kept {
         self.count(name, 0);
         self.rereads.remove(name);
         self.repositories.set(&name.0, &name.1, None);
+        self.secrets.name(&name.0, (Namer::GitRepository, &name.1), Vec::new());
     }
 
     /// Reads some again for which there may be memory now. Whether there may be more of them.

@@ -363,9 +363,10 @@ async fn lead(
     let source = Source::new(confined(settings));
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
-    // Those of registries.
-    let everywhere = settings.functions.secrets().into_iter().filter(|_| with_functions).map(str::to_owned);
-    let secrets = Arc::new(Secrets::new(everywhere));
+    let secrets = Arc::new(Secrets::default());
+    if with_functions {
+        secrets.set_everywhere(settings.functions.purposes());
+    }
     let pushes = Arc::new(Pushes::default());
     let context = Arc::new(Context::new(
         writer.clone(),
@@ -403,7 +404,8 @@ async fn lead(
     let (seen, repositories_known) = watch::channel(false);
     let repositories_of_functions = seen.subscribe();
     let (syncs_known, mut known) = watch::channel(false);
-    let watching = repositories::follow(repositories, context.writer.clone(), notifier.clone(), seen, stop.clone());
+    let kept = repositories::Kept::new(repositories, Arc::clone(&secrets), context.writer.clone(), notifier.clone());
+    let watching = repositories::follow(kept, seen, stop.clone());
     tasks.spawn(async move {
         watching.await;
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::{Error, Exit, connection::Connection, lease_identity::LeaseIdentity, logs, stop};
+use super::{Error, Exit, connection::Connection, exposure::Exposure, lease_identity::LeaseIdentity, logs, stop};
 use crate::{Component, Components, agent};
 use mainstay_api::Span;
 use mainstay_cluster::ServiceAccount;
@@ -10,7 +10,7 @@ use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness;
 use mainstay_engine::notification::Emitter;
 use mainstay_gitsync::receiver::BaseUrl;
-use mainstay_object::names::{DomainName, GatewayRef};
+use mainstay_object::names::DomainName;
 
 /// Shortest and longest time in which everything is audited: a shorter one is a load without use, in a longer one nobody waits.
 const LEAST_INTERVAL: Duration = Duration::from_secs(60);
@@ -84,12 +84,8 @@ pub(super) struct Arguments {
     /// Domain of APIRules, such as example.com: it completes hosts without a dot, and hosts below it are permitted
     #[arg(long, value_name = "DOMAIN", env = "MAINSTAY_DEFAULT_DOMAIN", value_parser = DomainName::parse)]
     default_domain: Option<DomainName>,
-    /// Domain below which APIRules may have hosts, besides the default domain; may be repeated, by default none
-    #[arg(long = "allow-domain", value_name = "DOMAIN", env = "MAINSTAY_ALLOW_DOMAINS", value_delimiter = ',', value_parser = DomainName::parse)]
-    allow_domains: Vec<DomainName>,
-    /// Gateway that APIRules may use besides kyma-system/kyma-gateway; may be repeated, by default none
-    #[arg(long = "allow-gateway", value_name = "NS/NAME", env = "MAINSTAY_ALLOW_GATEWAYS", value_delimiter = ',', value_parser = GatewayRef::parse)]
-    allow_gateways: Vec<GatewayRef>,
+    #[command(flatten)]
+    exposure: Exposure,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: logs::Format,
@@ -130,11 +126,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         components,
         profile: arguments.profile,
         namespaces: arguments.namespaces,
-        exposure: mainstay_exposure::Settings {
-            default_domain: arguments.default_domain,
-            allowed_domains: arguments.allow_domains,
-            allowed_gateways: arguments.allow_gateways,
-        },
+        exposure: arguments.exposure.settings(arguments.default_domain),
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
         memory: arguments.memory,

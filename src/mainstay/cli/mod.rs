@@ -21,6 +21,7 @@ mod error;
 mod eventing;
 mod events;
 mod exit;
+mod exposure;
 mod follow;
 mod function;
 mod identity;

@@ -9,17 +9,23 @@
 //! Invariant: there is one watch per Secret or ConfigMap, however many followers it has; a change wakes only its followers.
 //! Invariant: a Secret that could not be read is never reported as missing.
 //! Invariant: nothing is kept of a Secret without followers; the next follower reads it again.
+//! Invariant: who reads a Secret says what for. A Secret that has another [`Purpose`] is withheld ([`Known::Withheld`]); nothing
+//! else in the workspace reads the values of a Secret that an object names.
 //!
 //! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
-mod named;
+mod naming;
 mod once;
+mod purpose;
+mod register;
 mod repository;
 mod state;
 mod values;
 mod watch;
 
-pub use named::NamedSecrets;
+pub use naming::{Named, Names};
+pub use purpose::{Purpose, Purposes, by_metadata, by_name, excluding};
+pub use register::Namer;
 pub use repository::{RepositoryData, RepositorySecrets};
 pub use state::{Contents, Known, SecretData};
 pub use values::ValueSources;

@@ -1,6 +1,6 @@
 //! The Secrets that one GitRepository names.
 
-use super::{Followed, Known, Secrets};
+use super::{Followed, Known, Purpose, Secrets};
 use mainstay_api::git_repository::GitRepositorySpec;
 
 /// The followed Secrets of one GitRepository; of none by default.
@@ -23,15 +23,26 @@ pub struct RepositoryData {
 }
 
 impl RepositorySecrets {
-    /// From now on the Secrets of this repository are followed, and no others; what is known of them.
-    pub async fn of(&mut self, secrets: &Secrets, namespace: &str, spec: &GitRepositorySpec) -> RepositoryData {
+    /// From now on the Secrets of this repository are followed, and no others; what is known of them. Its credentials are used
+    /// for `of`.
+    pub async fn of(
+        &mut self,
+        secrets: &Secrets,
+        namespace: &str,
+        spec: &GitRepositorySpec,
+        of: Purpose,
+    ) -> RepositoryData {
         let auth = spec.auth.as_ref().map(|auth| &*auth.secret_name);
         let proxy = spec.proxy_secret_ref.as_ref().map(|proxy| &*proxy.name);
         let verify = spec.verify.as_ref().map(|verify| &*verify.secret_ref.name);
-        let all = [(&mut self.auth, auth), (&mut self.proxy, proxy), (&mut self.verify, verify)];
-        for (followed, wanted) in all {
+        let all = [
+            (&mut self.auth, auth, of),
+            (&mut self.proxy, proxy, Purpose::Proxy),
+            (&mut self.verify, verify, Purpose::SignatureKeys),
+        ];
+        for (followed, wanted, used_for) in all {
             if followed.as_ref().map(Followed::of) != wanted.map(|name| (namespace, name)) {
-                *followed = wanted.map(|name| secrets.follow(namespace, name));
+                *followed = wanted.map(|name| secrets.follow(namespace, name, used_for));
             }
         }
         RepositoryData {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 
+use super::purpose::{Purpose, Purposes, by_object, excluding};
 use crate::WatchEvent;
 use mainstay_object::Digest;
 use mainstay_object::failure::{Class, chain};
@@ -33,6 +34,8 @@ pub struct Contents {
     pub kind: String,
     /// Its data.
     pub data: SecretData,
+    /// The purpose that it states in its metadata.
+    pub purpose: Option<Purpose>,
 }
 
 /// The state of a Secret.
@@ -49,6 +52,13 @@ pub enum Known {
     },
     /// It does not exist.
     Absent,
+    /// It exists, and has a purpose that excludes the one that it is read for.
+    Withheld {
+        /// The purpose that it has.
+        has: Purpose,
+        /// What it was to be used for.
+        used_for: Purpose,
+    },
     /// What it holds.
     Data(Arc<Contents>),
 }
@@ -58,7 +68,7 @@ impl Known {
     pub fn data(&self) -> Option<&SecretData> {
         match self {
             Self::Data(contents) => Some(&contents.data),
-            Self::Nothing | Self::Unreadable { .. } | Self::Absent => None,
+            Self::Nothing | Self::Unreadable { .. } | Self::Absent | Self::Withheld { .. } => None,
         }
     }
 
@@ -66,7 +76,7 @@ impl Known {
     pub fn kind(&self) -> Option<&str> {
         match self {
             Self::Data(contents) => Some(&contents.kind),
-            Self::Nothing | Self::Unreadable { .. } | Self::Absent => None,
+            Self::Nothing | Self::Unreadable { .. } | Self::Absent | Self::Withheld { .. } => None,
         }
     }
 
@@ -75,7 +85,7 @@ impl Known {
         match self {
             Self::Nothing => false,
             Self::Unreadable { class, .. } => *class == Class::Denied,
-            Self::Absent | Self::Data(_) => true,
+            Self::Absent | Self::Withheld { .. } | Self::Data(_) => true,
         }
     }
 
@@ -90,6 +100,25 @@ impl Known {
                 Some((Class::Denied, format!("may not be read: {needed}")))
             }
             Self::Unreadable { class, why } => Some((*class, format!("cannot be read: {why}"))),
+            Self::Withheld { has, used_for } => Some((
+                Class::Denied,
+                format!(
+                    "holds the credentials for {}, so it is not used for {}; name a Secret that is for this alone",
+                    has.text(),
+                    used_for.text()
+                ),
+            )),
+        }
+    }
+
+    /// The same, if its other purposes permit this use of it; else that it is withheld. `None`: they are not known.
+    pub(super) fn for_use(self, used_for: Purpose, purposes: Option<Purposes>) -> Self {
+        let Self::Data(contents) = &self else { return self };
+        let Some(mut purposes) = purposes else { return Self::Nothing };
+        purposes.extend(contents.purpose);
+        match excluding(&purposes, used_for) {
+            Some(has) => Self::Withheld { has, used_for },
+            None => self,
         }
     }
 
@@ -109,6 +138,7 @@ impl fmt::Debug for Known {
             Self::Nothing => f.write_str("Nothing"),
             Self::Unreadable { class, why } => write!(f, "Unreadable({class:?}: {why})"),
             Self::Absent => f.write_str("Absent"),
+            Self::Withheld { has, used_for } => write!(f, "Withheld({has:?} for {used_for:?})"),
             Self::Data(_) => f.write_str("Data"),
         }
     }
@@ -212,7 +242,8 @@ pub(super) fn contents_of(holder: Holder, live: &Value) -> Arc<Contents> {
         }
     };
     let kind = live.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Arc::new(Contents { kind, data: data.unwrap_or_default() })
+    let purpose = if holder == Holder::ConfigMap { None } else { by_object(live) };
+    Arc::new(Contents { kind, data: data.unwrap_or_default(), purpose })
 }
 
 /// A digest in the place of each value. The UID of the Secret is in each, so that nobody who sees one finds a short value

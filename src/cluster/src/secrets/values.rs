@@ -1,6 +1,6 @@
 //! The ConfigMaps and Secrets with values that one GitSync names.
 
-use super::{Followed, Known, Secrets};
+use super::{Followed, Known, Purpose, Secrets};
 use mainstay_api::git_sync::{SubstituteSource, SubstituteSourceKind};
 
 /// The followed sources of one GitSync; none by default.
@@ -15,7 +15,7 @@ impl ValueSources {
         };
         if self.0.len() != sources.len() || !self.0.iter().zip(sources).all(is_same) {
             let follow = |source: &SubstituteSource| match source.kind {
-                SubstituteSourceKind::Secret => secrets.follow(namespace, &source.name),
+                SubstituteSourceKind::Secret => secrets.follow(namespace, &source.name, Purpose::Values),
                 SubstituteSourceKind::ConfigMap => secrets.follow_config_map(namespace, &source.name),
             };
             // What stays has both for a moment, so that its watch goes on.

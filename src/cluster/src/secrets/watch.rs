@@ -1,6 +1,6 @@
 //! The watches, and the followers that they wake.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,21 +13,21 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::named::NamedSecrets;
+use super::purpose::{Purpose, Purposes};
+use super::register::{Namer, Register};
 use super::state::{Affected, Holder, Known, State};
 use crate::{Cluster, Kind, Scope, Selection, WatchEvent};
 
 /// Maximum wait for the first state of a Secret.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// All followed Secrets and ConfigMaps.
+/// All followed Secrets and ConfigMaps, and the purposes of Secrets.
 #[derive(Debug)]
 pub struct Secrets {
     inner: Mutex<Inner>,
     begin: mpsc::UnboundedSender<Begin>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Begin>>>,
-    of_receivers: NamedSecrets,
-    of_functions: NamedSecrets,
+    register: Arc<Register>,
 }
 
 /// A follower of a Secret or ConfigMap, until it is dropped.
@@ -37,6 +37,9 @@ pub struct Followed {
     name: String,
     known: watch::Receiver<Known>,
     taken: Known,
+    /// What its values are used for; `None` for a ConfigMap.
+    used_for: Option<Purpose>,
+    register: Arc<Register>,
     #[expect(dead_code, reason = "the Secret is watched for as long as somebody holds it")]
     entry: Arc<Entry>,
 }
@@ -95,54 +98,109 @@ enum Begin {
     Everywhere(String),
 }
 
-impl Secrets {
-    /// Secrets with these names are watched in all namespaces at once, once one of them has a follower.
-    pub fn new(everywhere: impl IntoIterator<Item = String>) -> Self {
+impl Default for Secrets {
+    fn default() -> Self {
         let (begin, inbox) = mpsc::unbounded_channel();
-        let everywhere = everywhere.into_iter().map(|name| (name, Everywhere::default())).collect();
-        let inner = Inner { everywhere, single: HashMap::new() };
-        let (of_receivers, of_functions) = (NamedSecrets::default(), NamedSecrets::default());
-        Self { inner: Mutex::new(inner), begin, inbox: Mutex::new(Some(inbox)), of_receivers, of_functions }
+        Self { inner: Mutex::default(), begin, inbox: Mutex::new(Some(inbox)), register: Arc::default() }
     }
+}
 
-    /// Secrets with these names are watched in all namespaces, too, for those who follow one from now on.
-    pub fn add_everywhere(&self, names: impl IntoIterator<Item = String>) {
+impl Secrets {
+    /// The operator names these Secrets of every namespace, each for a purpose, and no others. From now on those of registries
+    /// are watched in all namespaces at once, once one of them has a follower.
+    pub fn set_everywhere(&self, named: Vec<(String, Purpose)>) {
+        let of_registries =
+            |(_, purpose): &&(String, Purpose)| matches!(purpose, Purpose::ImageRegistry | Purpose::PackageRegistry);
         let mut inner = self.inner.lock();
-        for name in names {
-            inner.everywhere.entry(name).or_default();
+        for (name, _) in named.iter().filter(of_registries) {
+            inner.everywhere.entry(name.clone()).or_default();
+        }
+        drop(inner);
+        if self.register.set_everywhere(named) {
+            self.wake_all();
         }
     }
 
-    /// Those that Receivers name.
-    pub fn of_receivers(&self) -> &NamedSecrets {
-        &self.of_receivers
+    /// An object names these Secrets of its namespace, each for a purpose, and no others.
+    pub fn name(&self, namespace: &str, object: (Namer, &str), named: Vec<(String, Purpose)>) {
+        let differing = self.register.set(namespace, object, named);
+        let mut awake = Vec::new();
+        let inner = self.inner.lock();
+        for name in differing {
+            let entry = inner.everywhere.get(&name).and_then(|everywhere| everywhere.entries.get(namespace));
+            awake.extend(entry.and_then(Weak::upgrade));
+            for holder in [Holder::Secret, Holder::Digests] {
+                let named = Named { holder, namespace: namespace.to_owned(), name: name.clone() };
+                awake.extend(inner.single.get(&named).and_then(Weak::upgrade));
+            }
+        }
+        drop(inner);
+        wake(&awake);
     }
 
-    /// Those that Functions name for repositories of their own.
-    pub fn of_functions(&self) -> &NamedSecrets {
-        &self.of_functions
+    /// All objects of a kind have named their Secrets, or the cluster does not have the kind.
+    pub fn set_listed(&self, namer: Namer) {
+        if self.register.set_listed(namer) {
+            self.wake_all();
+        }
     }
 
-    /// Follows a Secret, whether it exists or not.
-    pub fn follow(&self, namespace: &str, name: &str) -> Followed {
+    /// The purposes of the Secrets of a namespace.
+    ///
+    /// # Errors
+    /// The objects of a kind that names Secrets have not been listed.
+    pub fn purposes(&self, namespace: &str) -> Result<BTreeMap<String, Purposes>, Namer> {
+        match self.register.unlisted() {
+            Some(namer) => Err(namer),
+            None => Ok(self.register.all_of(namespace)),
+        }
+    }
+
+    /// Subscribes to changes of the purposes in a namespace.
+    pub fn purpose_changes(&self, namespace: &str) -> watch::Receiver<u64> {
+        self.register.listen(namespace)
+    }
+
+    fn wake_all(&self) {
+        let inner = self.inner.lock();
+        let everywhere = inner.everywhere.values().flat_map(|everywhere| everywhere.entries.values());
+        let awake: Vec<_> = inner.single.values().chain(everywhere).filter_map(Weak::upgrade).collect();
+        drop(inner);
+        wake(&awake);
+    }
+
+    /// Follows a Secret whose values are used for this purpose, whether it exists or not.
+    pub fn follow(&self, namespace: &str, name: &str, used_for: Purpose) -> Followed {
         let mut inner = self.inner.lock();
         let entry = match inner.everywhere.get_mut(name) {
             Some(everywhere) => self.follow_everywhere(everywhere, namespace, name),
             None => self.follow_one(&mut inner.single, Holder::Secret, namespace, name),
         };
-        Followed::new(namespace, name, entry)
+        self.followed((namespace, name), entry, Some(used_for))
     }
 
-    /// Follows a Secret for whether its values change: in the place of each is a digest.
+    /// Follows a Secret of a Function's code for whether its values change: in the place of each is a digest.
     pub fn follow_digests(&self, namespace: &str, name: &str) -> Followed {
         let entry = self.follow_one(&mut self.inner.lock().single, Holder::Digests, namespace, name);
-        Followed::new(namespace, name, entry)
+        self.followed((namespace, name), entry, Some(Purpose::Code))
     }
 
     /// Follows a ConfigMap, whether it exists or not.
     pub(crate) fn follow_config_map(&self, namespace: &str, name: &str) -> Followed {
         let entry = self.follow_one(&mut self.inner.lock().single, Holder::ConfigMap, namespace, name);
-        Followed::new(namespace, name, entry)
+        self.followed((namespace, name), entry, None)
+    }
+
+    fn followed(&self, (namespace, name): (&str, &str), entry: Arc<Entry>, used_for: Option<Purpose>) -> Followed {
+        Followed {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            known: entry.known.subscribe(),
+            taken: Known::Nothing,
+            used_for,
+            register: Arc::clone(&self.register),
+            entry,
+        }
     }
 
     fn follow_everywhere(&self, everywhere: &mut Everywhere, namespace: &str, name: &str) -> Arc<Entry> {
@@ -244,6 +302,13 @@ async fn watch_one(
     }
 }
 
+/// Wakes the followers of these, outside of the lock, because each may be held by nobody else any more.
+fn wake(entries: &[Arc<Entry>]) {
+    for entry in entries {
+        entry.known.send_modify(|_| {});
+    }
+}
+
 /// Adds an entry. Entries without followers are dropped before the map would grow, so the cost is proportional to the
 /// additions.
 fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: &Arc<Entry>) {
@@ -254,11 +319,6 @@ fn remember<K: Eq + Hash>(entries: &mut HashMap<K, Weak<Entry>>, key: K, entry: 
 }
 
 impl Followed {
-    fn new(namespace: &str, name: &str, entry: Arc<Entry>) -> Self {
-        let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        Self { namespace, name, known: entry.known.subscribe(), taken: Known::Nothing, entry }
-    }
-
     /// Its namespace and name.
     pub fn of(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
@@ -266,8 +326,15 @@ impl Followed {
 
     /// The current state; [`Followed::changed`] waits for another one.
     pub fn take(&mut self) -> Known {
-        self.taken.clone_from(&self.known.borrow_and_update());
+        let known = self.known.borrow_and_update().clone();
+        self.taken = self.judged(known);
         self.taken.clone()
+    }
+
+    /// What of it may be used.
+    fn judged(&self, known: Known) -> Known {
+        let Some(used_for) = self.used_for else { return known };
+        known.for_use(used_for, self.register.purposes(&self.namespace, &self.name, used_for))
     }
 
     /// The state that was last returned.
@@ -277,7 +344,11 @@ impl Followed {
 
     /// The state as soon as it is known, at most after 10 s; [`Followed::changed`] waits for another one.
     pub async fn known(&mut self) -> Known {
-        let _ = tokio::time::timeout(WITHIN, self.known.wait_for(Known::is_settled)).await;
+        let settled = async {
+            // The sender lives as long as this.
+            while !self.take().is_settled() && self.known.changed().await.is_ok() {}
+        };
+        let _ = tokio::time::timeout(WITHIN, settled).await;
         self.take()
     }
 

@@ -44,12 +44,23 @@ impl Address {
         &self.host
     }
 
-    /// The image repository of a Function, with the name that Kyma gives it.
+    /// The image of a Function, in its repository ([`image_name`]).
     ///
-    /// Two Functions may share a repository (`a-b/c` and `a/b-c`); their tags differ, and images run by digest.
+    /// # Errors
+    /// The address, a name or the tag is none of an image.
     pub fn image(&self, namespace: &str, function: &str, tag: &str) -> Result<ImageRef, ParseImageRefError> {
-        format!("{self}/{namespace}-{function}:{tag}").parse()
+        format!("{self}/{}:{tag}", image_name(namespace, function)).parse()
     }
+}
+
+/// The last part of the name of a Function's repository. It is the one that Kyma gives it, `NAMESPACE-FUNCTION`, unless the
+/// namespace contains a hyphen: then it is `NAMESPACE_FUNCTION`.
+///
+/// Invariant: no two Functions share a repository. No namespace and no Function has an underscore in its name, so a repository
+/// with one is divided there, and any other one at its first hyphen.
+pub(crate) fn image_name(namespace: &str, function: &str) -> String {
+    let separator = if namespace.contains('-') { '_' } else { '-' };
+    format!("{namespace}{separator}{function}")
 }
 
 impl fmt::Display for Address {
@@ -61,6 +72,8 @@ impl fmt::Display for Address {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[track_caller]
@@ -84,11 +97,23 @@ mod tests {
         check("u:p@h.io", "Host");
     }
 
+    proptest! {
+        #[test]
+        fn no_two_functions_share_a_repository(
+            one in ("[a-c]([a-c-]{0,4}[a-c])?", "[a-c]([a-c-]{0,4}[a-c])?"),
+            other in ("[a-c]([a-c-]{0,4}[a-c])?", "[a-c]([a-c-]{0,4}[a-c])?"),
+        ) {
+            let address = Address::parse("h.io").unwrap();
+            let of = |(namespace, function): &(String, String)| address.image(namespace, function, "t").unwrap().repository;
+            prop_assert_eq!(of(&one) == of(&other), one == other);
+        }
+    }
+
     #[test]
-    fn two_functions_may_share_a_repository_and_no_image() {
+    fn a_namespace_with_a_hyphen_shares_no_repository_with_one_without() {
         let address = Address::parse("h.io").unwrap();
-        let (one, two) = (address.image("a-b", "c", "1").unwrap(), address.image("a", "b-c", "2").unwrap());
-        assert_eq!(one.repository, two.repository);
-        assert_ne!(one, two);
+        let of = |namespace, function| address.image(namespace, function, "t").unwrap().to_string();
+        assert_eq!(of("team", "a-fn"), "h.io/team-a-fn:t");
+        assert_eq!(of("team-a", "fn"), "h.io/team-a_fn:t");
     }
 }

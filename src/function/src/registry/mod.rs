@@ -30,6 +30,7 @@ pub mod storage;
 
 pub use access::{Access, Scheme, Transport};
 pub use address::Address;
+pub(crate) use address::image_name;
 pub use choice::{Problem, Registry, SecretData, choose};
 pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Rights};
 pub use docker_config::{Login, docker_config, login};

@@ -20,7 +20,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Digest;
+use super::{Digest, image_name};
 
 pub use content::{Content, Parsed, is_of_function};
 pub use used::Used;
@@ -96,8 +96,8 @@ impl Policy {
     pub fn new(id: String, at: Timestamp, rules: Rules, observed: Observed, before: Option<&Self>) -> Self {
         let Observed { functions, in_use, of_functions } = observed;
         let mut repositories = BTreeMap::new();
-        for function in &functions {
-            *repositories.entry(function.repository()).or_insert(0) += 1;
+        for repository in functions.iter().flat_map(LivingFunction::repositories) {
+            *repositories.entry(repository).or_insert(0) += 1;
         }
         let held = before.map(|before| before.in_use.without(&in_use)).unwrap_or_default();
         let mut states: Vec<_> = functions.iter().map(|function| (&function.uid, function.generation)).collect();
@@ -177,9 +177,9 @@ pub struct LivingFunction {
 }
 
 impl LivingFunction {
-    /// The repository of its images, in a registry without a path.
-    fn repository(&self) -> String {
-        format!("{}-{}", self.namespace, self.name)
+    /// The repositories of its images, in a registry without a path: the present one, and that of earlier releases.
+    fn repositories(&self) -> BTreeSet<String> {
+        [image_name(&self.namespace, &self.name), format!("{}-{}", self.namespace, self.name)].into()
     }
 }
 

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::resolve::Resolved;
 use mainstay_cluster::Cluster;
 use mainstay_cluster::liveness::Component;
-use mainstay_cluster::secrets::{NamedSecrets, Secrets};
+use mainstay_cluster::secrets::Secrets;
 use mainstay_engine::notification::Message;
 use mainstay_git::Pushes;
 use mainstay_object::Owner;
@@ -105,9 +105,9 @@ impl Context {
         Self { cluster, secrets, pushes, served_at, liveness, emit: Box::new(emit), served, starting }
     }
 
-    /// The Secrets that Receivers name.
-    pub fn of_receivers(&self) -> &NamedSecrets {
-        self.secrets.of_receivers()
+    /// The register of the Secrets that Receivers name.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// The Receiver at a path.

@@ -18,7 +18,7 @@ use super::status;
 use mainstay_api::Receiver;
 use mainstay_api::conditions::Reason;
 use mainstay_api::receiver::ReceiverStatus;
-use mainstay_cluster::secrets::{Followed, Known};
+use mainstay_cluster::secrets::{Followed, Known, Purpose};
 use mainstay_cluster::{Error, Kind, Part};
 use mainstay_object::Owner;
 use mainstay_object::failure::{Class, caught};
@@ -43,7 +43,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         let Some(receiver) = input.borrow_and_update().clone() else { break };
         let named = receiver.spec.secret_ref.name.as_str();
         if secret.as_ref().map(Followed::of) != Some((&namespace, named)) {
-            secret = Some(context.secrets.follow(&namespace, named));
+            secret = Some(context.secrets.follow(&namespace, named, Purpose::Receiver));
         }
         let turn = async {
             let known = match &mut secret {

@@ -112,7 +112,7 @@ mod tests {
 
     fn secret(key: &str, token: &str) -> Known {
         let data = [(key.to_owned(), ByteString(token.as_bytes().to_vec()))].into();
-        Known::Data(Arc::new(Contents { kind: "Opaque".to_owned(), data }))
+        Known::Data(Arc::new(Contents { kind: "Opaque".to_owned(), data, purpose: None }))
     }
 
     #[track_caller]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::cli::{Error, identity::data_of, syncs};
 use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth, Verify};
 use mainstay_api::{Function, GitRepository, GitSync, names};
+use mainstay_cluster::secrets::{Known, Purpose};
 use mainstay_cluster::{Cluster, Kind, Scope, Selection};
 use mainstay_git::{Access, Fault, Reference, Remote, RemoteUrl, SharedHostKeys, Source, SshFault, Verification};
 use mainstay_object::failure::chain;
@@ -212,15 +213,20 @@ impl Attempt<'_> {
         if let Err(error) = mainstay_git::supported(&url, spec.auth.as_ref()) {
             return Ok(Err(bad(&error)));
         }
-        let auth = match self.secret(spec.auth.as_ref().map(|auth| auth.secret_name.as_str())).await? {
-            Ok(data) => data,
-            Err(finding) => return Ok(Err(finding)),
-        };
-        let proxy = match self.secret(spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.as_str())).await? {
-            Ok(data) => data,
-            Err(finding) => return Ok(Err(finding)),
-        };
-        let keys = match self.secret(spec.verify.as_ref().map(|verify| verify.secret_ref.name.as_str())).await? {
+        let auth =
+            match self.secret(spec.auth.as_ref().map(|auth| auth.secret_name.as_str()), Purpose::Repository).await? {
+                Ok(data) => data,
+                Err(finding) => return Ok(Err(finding)),
+            };
+        let proxy =
+            match self.secret(spec.proxy_secret_ref.as_ref().map(|proxy| proxy.name.as_str()), Purpose::Proxy).await? {
+                Ok(data) => data,
+                Err(finding) => return Ok(Err(finding)),
+            };
+        let keys = match self
+            .secret(spec.verify.as_ref().map(|verify| verify.secret_ref.name.as_str()), Purpose::SignatureKeys)
+            .await?
+        {
             Ok(data) => data,
             Err(finding) => return Ok(Err(finding)),
         };
@@ -239,7 +245,11 @@ impl Attempt<'_> {
     }
 
     /// The data of a Secret beside the repository, if it names one.
-    async fn secret(&self, name: Option<&str>) -> Result<Result<Option<BTreeMap<String, ByteString>>, Finding>, Error> {
+    async fn secret(
+        &self,
+        name: Option<&str>,
+        used_for: Purpose,
+    ) -> Result<Result<Option<BTreeMap<String, ByteString>>, Finding>, Error> {
         let (Some(name), Some(cluster)) = (name, self.cluster) else { return Ok(Ok(None)) };
         let secrets = Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced);
         let Some(secret) = cluster.get(&secrets, Some(self.namespace), name).await? else {
@@ -251,6 +261,10 @@ impl Attempt<'_> {
             };
             return Ok(Err(wrong(what, hint)));
         };
+        if let Some((_, problem)) = Known::of(&secret, used_for).problem() {
+            let hint = "a Secret that is used for something else is sent to no Git host";
+            return Ok(Err(wrong(format!("Secret {}/{name} {problem}", self.namespace), hint)));
+        }
         Ok(Ok(Some(data_of(&secret)?)))
     }
 }

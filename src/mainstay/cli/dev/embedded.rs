@@ -56,6 +56,8 @@ pub(super) struct EmbeddedOptions<'a> {
     pub(super) gateway: Option<SocketAddr>,
     /// The same for HTTPS.
     pub(super) secure: Option<SocketAddr>,
+    /// Issuers of tokens inside of the cluster and of this machine that the gateway may ask.
+    pub(super) issuers: &'a [String],
     pub(super) token: &'a str,
     pub(super) kubeconfig: &'a Path,
     pub(super) pods: PodMode,
@@ -69,7 +71,8 @@ pub(super) struct EmbeddedOptions<'a> {
 
 /// Serves a new, empty cluster.
 pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Error> {
-    let EmbeddedOptions { listen, gateway, secure, token, kubeconfig, pods, rbac, knative, directory } = arguments;
+    let EmbeddedOptions { listen, gateway, secure, issuers, token, kubeconfig, pods, rbac, knative, directory } =
+        arguments;
     let (path, held) = if let Some(path) = directory {
         (path.to_owned(), None)
     } else {
@@ -90,7 +93,7 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
     drop(server.start_controllers());
     let serving = server.serve(listen, Some(token.to_owned())).await;
     let serving = serving.map_err(|cause| Error::Serve { listen, cause })?;
-    let mut gateway = gateway_at(&server, gateway, kubeconfig).await?;
+    let mut gateway = gateway_at(&server, gateway, issuers, kubeconfig).await?;
     let (secure, certificate) = secure_at(&mut gateway, secure).await?;
     let text = serving.kubeconfig(Some(token));
     let authority = kubeconfig.with_file_name(AUTHORITY);
@@ -113,14 +116,15 @@ pub(super) async fn start(arguments: EmbeddedOptions<'_>) -> Result<Embedded, Er
 async fn gateway_at(
     server: &devcluster::Cluster,
     named: Option<SocketAddr>,
+    issuers: &[String],
     kubeconfig: &Path,
 ) -> Result<Gateway, Error> {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, GATEWAY_PORT));
     let address = named.unwrap_or(usual);
     let issuer = || issue::beside(kubeconfig).map_err(Error::Issuer);
-    let served = match Gateway::start_with(server, address, Some(issuer()?)).await {
+    let served = match Gateway::start_with(server, address, Some(issuer()?), issuers).await {
         Err(error) if named.is_none() && error.kind() == io::ErrorKind::AddrInUse => {
-            Gateway::start_with(server, free(), Some(issuer()?)).await
+            Gateway::start_with(server, free(), Some(issuer()?), issuers).await
         }
         served => served,
     };

@@ -30,7 +30,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::{Error as CommandError, Exit, logs, output::OutputArgument, stop, work_tree::WorkTree};
+use super::{Error as CommandError, Exit, exposure::Exposure, logs, output::OutputArgument, stop, work_tree::WorkTree};
 use crate::agent;
 pub(super) use embedded::BUILDER;
 use embedded::PodMode;
@@ -92,6 +92,8 @@ pub(super) struct Arguments {
     /// Loopback address at which they are served over HTTPS [default: 127.0.0.1:8443, or a free port if that is taken]
     #[arg(long, value_name = "ADDR")]
     gateway_tls: Option<SocketAddr>,
+    #[command(flatten)]
+    exposure: Exposure,
     /// Bearer token that clients must present, by default a random one in the kubeconfig; needed to listen on other than
     /// loopback addresses
     #[arg(
@@ -117,6 +119,14 @@ pub(super) struct Arguments {
     cluster_only: bool,
     #[command(flatten)]
     output: OutputArgument,
+}
+
+/// What APIRules may name: hosts below `localhost`, and the gateway's own issuer.
+fn exposure(arguments: Exposure, port: u16) -> mainstay_exposure::Settings {
+    let own = devcluster::gateway::issuer::ISSUER;
+    let mut settings = arguments.settings(DomainName::parse(DOMAIN).ok());
+    settings.allowed_issuers.extend([own.parse().ok(), format!("{own}:{port}").parse().ok()].into_iter().flatten());
+    settings
 }
 
 /// What is done instead.
@@ -244,6 +254,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         listen: arguments.listen,
         gateway: arguments.gateway,
         secure: arguments.gateway_tls,
+        issuers: &arguments.exposure.issuers(),
         token: &token,
         kubeconfig: &kubeconfig,
         pods,
@@ -295,7 +306,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         components: crate::Components::default(),
         profile: agent::Profile::Full,
         namespaces: Vec::new(),
-        exposure: mainstay_exposure::Settings { default_domain: DomainName::parse(DOMAIN).ok(), ..Default::default() },
+        exposure: exposure(arguments.exposure, started.gateway.port()),
         elect: false,
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,

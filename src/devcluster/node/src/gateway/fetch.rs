@@ -1,11 +1,11 @@
 //! Asks issuers.
 //!
-//! Invariant: addresses of this machine's network link, where clouds hand out credentials, are not asked; no answer is followed to
-//! another address.
+//! Invariant: an address inside of the cluster or of this machine is asked only if its host is permitted (`reach`); no answer is
+//! followed to another address.
 //!
 //! Deliberately absent: HTTPS. An issuer is asked over `http:`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::forward::addresses;
+use super::reach::{Reach, may_ask};
 use super::target::Target;
 use devcluster_apiserver::server::Server;
 
@@ -22,12 +23,12 @@ use devcluster_apiserver::server::Server;
 pub(super) const MOST: usize = 256 << 10;
 
 /// What an address answers with success, to a form or without one. Whoever calls sets the deadline.
-pub(super) async fn ask(server: &Server, address: &http::Uri, form: Option<String>) -> Option<Bytes> {
+pub(super) async fn ask(server: &Server, reach: &Reach, address: &http::Uri, form: Option<String>) -> Option<Bytes> {
     if address.scheme_str() != Some("http") {
         return None;
     }
     let (host, port) = (address.host()?, address.port_u16().unwrap_or(80));
-    let stream = TcpStream::connect(resolve(server, host, port).await?).await.ok()?;
+    let stream = TcpStream::connect(resolve(server, reach, host, port).await?).await.ok()?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
     // It ends with the answer.
     tokio::spawn(connection);
@@ -48,38 +49,16 @@ pub(super) async fn ask(server: &Server, address: &http::Uri, form: Option<Strin
 }
 
 /// The address of a Service's pod, or of another host.
-async fn resolve(server: &Server, host: &str, port: u16) -> Option<SocketAddr> {
-    if host.contains(".svc") {
-        return addresses(server, &Target::named(host, port, "")?).into_iter().next();
+async fn resolve(server: &Server, reach: &Reach, host: &str, port: u16) -> Option<SocketAddr> {
+    let is_permitted = reach.permits(host, port);
+    if let Some(target) = Target::named(host, port, "") {
+        return addresses(server, &target).into_iter().find(|address| may_ask(address.ip(), is_permitted));
     }
     // Not every machine knows these names.
     if host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost") {
-        return Some((Ipv4Addr::LOCALHOST, port).into());
+        return is_permitted.then_some((Ipv4Addr::LOCALHOST, port).into());
     }
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut found = tokio::net::lookup_host((host, port)).await.ok()?;
-    found.find(|address| !is_link_local(address.ip()))
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.is_link_local() || address.is_unspecified(),
-        IpAddr::V6(address) => {
-            address.is_unicast_link_local() || address.is_unspecified() || address.segments()[..2] == [0xfd00, 0x0ec2]
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_where_clouds_hand_out_credentials_are_not_asked() {
-        let is = |text: &str| is_link_local(text.parse().unwrap());
-        for bad in ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254", "0.0.0.0"] {
-            assert!(is(bad), "{bad}");
-        }
-        assert!(!is("127.0.0.1") && !is("10.0.0.1") && !is("::1"));
-    }
+    found.find(|address| may_ask(address.ip(), is_permitted))
 }

@@ -7,12 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::io::AsyncReadExt as _;
 
 use super::fetch;
+use super::reach::Reach;
 use devcluster_apiserver::server::Server;
 
 /// How long keys are good.
@@ -21,8 +20,6 @@ const KEPT: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long a fetch may take.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of a file.
-const MOST: usize = fetch::MOST;
 /// Addresses whose keys are kept.
 const ADDRESSES: usize = 64;
 
@@ -43,7 +40,7 @@ pub(super) struct Keys(Mutex<HashMap<String, Place>>);
 
 impl Keys {
     /// The keys at an address, with this one if that is possible.
-    pub(super) async fn at(&self, server: &Server, address: &str, key: &str) -> Arc<Vec<Value>> {
+    pub(super) async fn at(&self, server: &Server, reach: &Reach, address: &str, key: &str) -> Arc<Vec<Value>> {
         let place = self.place(address);
         let mut known = place.lock().await;
         let now = Instant::now();
@@ -55,7 +52,7 @@ impl Keys {
         if let Some(known) = known.as_ref().filter(is_enough) {
             return Arc::clone(&known.keys);
         }
-        let fetched = tokio::time::timeout(DEADLINE, fetched(server, address)).await.ok().flatten();
+        let fetched = tokio::time::timeout(DEADLINE, fetched(server, reach, address)).await.ok().flatten();
         // The time that it took counts, too: a slow issuer is not asked at once again by all who waited.
         let now = Instant::now();
         let next = match (fetched, known.take()) {
@@ -77,11 +74,8 @@ impl Keys {
     }
 }
 
-async fn fetched(server: &Server, address: &str) -> Option<Vec<Value>> {
-    let text = match address.strip_prefix("file://") {
-        Some(path) => read(path).await?,
-        None => fetch::ask(server, &address.parse().ok()?, None).await?,
-    };
+async fn fetched(server: &Server, reach: &Reach, address: &str) -> Option<Vec<Value>> {
+    let text = fetch::ask(server, reach, &address.parse().ok()?, None).await?;
     let mut set: Value = serde_json::from_slice(&text).ok()?;
     match set["keys"].take() {
         Value::Array(keys) => Some(keys),
@@ -89,53 +83,47 @@ async fn fetched(server: &Server, address: &str) -> Option<Vec<Value>> {
     }
 }
 
-/// A file that is one, and not too long: a device has no end.
-async fn read(path: &str) -> Option<Bytes> {
-    if !tokio::fs::metadata(path).await.ok()?.is_file() {
-        return None;
-    }
-    let mut text = Vec::new();
-    let file = tokio::fs::File::open(path).await.ok()?;
-    file.take(MOST as u64 + 1).read_to_end(&mut text).await.ok()?;
-    (text.len() <= MOST).then(|| text.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn only_files_of_few_bytes_are_read() {
-        let home = tempfile::tempdir().unwrap();
-        let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
-        std::fs::write(path("few"), "{}").unwrap();
-        std::fs::write(path("many"), vec![b' '; MOST + 1]).unwrap();
-        assert_eq!(read(&path("few")).await.as_deref(), Some(&b"{}"[..]));
-        assert_eq!(read(&path("many")).await, None);
-        for other in ["/dev/zero", &path(""), &path("none")] {
-            assert_eq!(read(other).await, None, "{other}");
-        }
-    }
 
     #[tokio::test]
     async fn a_slow_issuer_does_not_stop_another() {
         // It takes connections and never answers.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let slow = format!("http://{}/keys", silent.local_addr().unwrap());
-        let home = tempfile::tempdir().unwrap();
-        let file = home.path().join("keys.json");
-        std::fs::write(&file, r#"{"keys":[{"kid":"one"}]}"#).unwrap();
+        let quick = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let answering = format!("http://{}/keys", quick.local_addr().unwrap());
+        let reach = Reach::new(&[slow.clone(), answering.clone()]);
+        tokio::spawn(async move {
+            let (mut stream, _) = quick.accept().await.unwrap();
+            let text = "HTTP/1.1 200 OK\r\ncontent-length: 24\r\n\r\n{\"keys\":[{\"kid\":\"one\"}]}";
+            tokio::io::AsyncWriteExt::write_all(&mut stream, text.as_bytes()).await.unwrap();
+        });
         let (keys, server) = (Keys::default(), Server::new(devcluster_apiserver::server::Options::default()));
-        let waiting = keys.at(&server, &slow, "one");
+        let waiting = keys.at(&server, &reach, &slow, "one");
         let asked = async {
             // The slow one is being asked now.
             let _connection = silent.accept().await.unwrap();
-            keys.at(&server, &format!("file://{}", file.display()), "one").await.len()
+            keys.at(&server, &reach, &answering, "one").await.len()
         };
         tokio::select! {
             biased;
             found = asked => assert_eq!(found, 1),
             _ = waiting => panic!("the other waited for it"),
         }
+    }
+
+    #[tokio::test]
+    async fn an_issuer_inside_is_not_asked_unless_it_is_permitted() {
+        let inside = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = inside.local_addr().unwrap().port();
+        let (keys, server) = (Keys::default(), Server::new(devcluster_apiserver::server::Options::default()));
+        for host in ["127.0.0.1", "localhost", "a.localhost", "[::ffff:127.0.0.1]", "web.shop.svc", "web", "0x7f.1"] {
+            let address = format!("http://{host}:{port}/keys");
+            assert_eq!(keys.at(&server, &Reach::default(), &address, "one").await.len(), 0, "{host}");
+        }
+        let asked = futures::FutureExt::now_or_never(inside.accept());
+        assert!(asked.is_none(), "nobody has connected");
     }
 }

@@ -26,9 +26,10 @@ mod http_route;
 mod introspection;
 pub mod issuer;
 mod jwt;
-#[expect(clippy::disallowed_methods, reason = "it has issuers asked and reads files, with deadlines")]
+#[expect(clippy::disallowed_methods, reason = "it has issuers asked, with deadlines")]
 mod keys;
 mod pattern;
+mod reach;
 mod rule;
 #[expect(clippy::disallowed_methods, reason = "it listens, with deadlines")]
 mod serve;

@@ -31,6 +31,7 @@ use super::decide::{Asked, Decision, decide};
 use super::forward::{Body, From, lead};
 use super::issuer::{self, Issuer};
 use super::pattern::Patterns;
+use super::reach::Reach;
 use super::serving;
 use super::table::{KINDS, Table};
 use super::verify::Issuers;
@@ -79,19 +80,25 @@ impl Gateway {
     /// # Errors
     /// The address is not loopback, or is taken.
     pub async fn start(server: &Server, address: SocketAddr) -> io::Result<Self> {
-        Self::start_with(server, address, None).await
+        Self::start_with(server, address, None, &[]).await
     }
 
-    /// The same, with an issuer: the gateway answers for it under its host, and asks it where a check names none.
+    /// The same, with an issuer: the gateway answers for it under its host, and asks it where a check names none. Other issuers are
+    /// asked at public addresses, and inside of the cluster and of this machine at these URLs, such as `http://dex.auth.svc:5556`.
     ///
     /// # Errors
     /// The address is not loopback, or is taken.
-    pub async fn start_with(server: &Server, address: SocketAddr, issuer: Option<Issuer>) -> io::Result<Self> {
+    pub async fn start_with(
+        server: &Server,
+        address: SocketAddr,
+        issuer: Option<Issuer>,
+        inside: &[String],
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             server: server.clone(),
             table: RwLock::default(),
             patterns: Patterns::default(),
-            issuers: Issuers::new(issuer),
+            issuers: Issuers::new(issuer, Reach::new(inside)),
             permits: Arc::new(Semaphore::new(CONNECTIONS)),
         });
         let mut gateway = Self { address, shared: Arc::clone(&shared), tasks: Vec::new() };

@@ -9,6 +9,7 @@ use super::check::{self, Step};
 use super::introspection::{Answers, form, refusal};
 use super::issuer::{self, Issuer};
 use super::keys::Keys;
+use super::reach::Reach;
 use super::rule::Rule;
 use super::{fetch, jwt};
 use devcluster_apiserver::server::Server;
@@ -23,11 +24,13 @@ pub(super) struct Issuers {
     answers: Answers,
     /// The one that the gateway answers for; it is asked where a check names none.
     own: Option<Issuer>,
+    /// Those inside that may be asked.
+    reach: Reach,
 }
 
 impl Issuers {
-    pub(super) fn new(own: Option<Issuer>) -> Self {
-        Self { own, ..Self::default() }
+    pub(super) fn new(own: Option<Issuer>, reach: Reach) -> Self {
+        Self { own, reach, ..Self::default() }
     }
 
     pub(super) fn own(&self) -> Option<&Issuer> {
@@ -66,7 +69,7 @@ impl Issuers {
             return true;
         }
         for address in addresses.iter().filter(|address| !issuer::is_own(address)) {
-            if check::is_good(token, config, &self.keys.at(server, address, &key).await, now()) {
+            if check::is_good(token, config, &self.keys.at(server, &self.reach, address, &key).await, now()) {
                 return true;
             }
         }
@@ -83,7 +86,7 @@ impl Issuers {
             return Some(known);
         }
         let uri = address.parse().ok()?;
-        let asked = fetch::ask(server, &uri, Some(form(token)));
+        let asked = fetch::ask(server, &self.reach, &uri, Some(form(token)));
         let text = tokio::time::timeout(DEADLINE, asked).await.ok().flatten()?;
         let answer: Value = serde_json::from_slice(&text).ok()?;
         // What has no word on it is no answer.

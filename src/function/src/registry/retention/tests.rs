@@ -78,6 +78,7 @@ fn a_living_function_keeps_its_newest_builds_and_what_runs() {
     let repositories = [repository("shop-quote", builds)];
     assert_eq!(goes(&repositories, &policy(&[function("shop", "quote")], &[5], &[])), "shop-quote 3,4,6");
     assert_eq!(goes(&repositories, &policy(&[function("shop", "quote")], &[5], &[6, 3])), "shop-quote 4");
+    // By earlier releases.
     let sharing = [repository("a-b-c", (1..=6).map(|number| stored(number, 30, Content::Function)).collect())];
     let two = [function("a", "b-c"), function("a-b", "c")];
     assert_eq!(decide(&sharing, &policy(&two, &[], &[]), now()).removals[0].manifests.len(), 2, "each keeps two");

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::children::deployment;
 use mainstay_api::git_repository::GitRepositorySpec;
+use mainstay_cluster::secrets::Purpose;
 
 /// Secrets that are credentials of builds and of the GitRepositories of the namespace.
 const CREDENTIALS: [&str; 5] = [
@@ -140,8 +141,15 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
         resolve(&function(&spec, &[]), &settings(), credentials).map_err(|violations| text(&violations))
     };
     let known =
-        credentials().and([("token".to_owned(), "a ServiceAccount"), ("pair".to_owned(), crate::credentials::MADE)]);
-    let known = known.and_of_receivers(["hook".to_owned()]).and_of_functions(["token", "other"].map(str::to_owned));
+        credentials().and([("token".to_owned(), Purpose::ServiceAccount), ("pair".to_owned(), Purpose::GeneratedKey)]);
+    let known = known.and([
+        ("hook".to_owned(), Purpose::Receiver),
+        ("token".to_owned(), Purpose::FunctionRepository),
+        ("other".to_owned(), Purpose::FunctionRepository),
+        ("clusters".to_owned(), Purpose::KubeConfig),
+        ("sops".to_owned(), Purpose::Decryption),
+        ("values".to_owned(), Purpose::Values),
+    ]);
     for (secret, purpose) in [
         ("serverless-registry-config", "the image registry"),
         ("serverless-package-registry-config", "the package registries"),
@@ -149,6 +157,9 @@ fn a_secret_is_not_sent_to_an_address_that_the_function_names() {
         ("shop-proxy", "a proxy of a Git repository"),
         ("token", "a ServiceAccount"),
         ("hook", "a Receiver"),
+        ("clusters", "another cluster"),
+        ("sops", "the decryption of files"),
+        ("values", "the variables of a GitSync"),
         ("bootstrap-token-abc", "nodes that join the cluster"),
     ] {
         let expected = format!(
@@ -187,7 +198,7 @@ fn the_code_does_not_read_what_its_own_repository_is_read_with() {
     assert!(said.starts_with(expected), "{said}");
     // Another Function of the namespace may not, either.
     let other = function(&format!("{NODE}{env}"), &[]);
-    let known = credentials().and_of_functions(["mine".to_owned()]);
+    let known = credentials().and([("mine".to_owned(), Purpose::FunctionRepository)]);
     assert!(text(&resolve(&other, &settings(), &known).unwrap_err()).starts_with(expected));
     assert!(resolve(&other, &settings(), &credentials()).is_ok());
 }

@@ -1,0 +1,265 @@
+//! The register of purposes: each Secret that an object names, and what for.
+//!
+//! Invariant: until all objects of a kind are listed, no Secret is said to be free of the purposes that the kind gives.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::purpose::{Purpose, Purposes, by_name};
+
+/// A kind of objects that name Secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Namer {
+    /// GitRepositories.
+    GitRepository,
+    /// GitSyncs.
+    GitSync,
+    /// Receivers.
+    Receiver,
+    /// Functions.
+    Function,
+}
+
+impl Namer {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Function];
+
+    /// Its plural, as in messages.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::GitRepository => "GitRepositories",
+            Self::GitSync => "GitSyncs",
+            Self::Receiver => "Receivers",
+            Self::Function => "Functions",
+        }
+    }
+}
+
+/// A kind and the name of an object in a namespace.
+type Object = (Namer, String);
+
+/// The purposes of all Secrets.
+#[derive(Debug, Default)]
+pub(super) struct Register(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Secrets that the operator names, in every namespace.
+    everywhere: BTreeMap<String, Purposes>,
+    namespaces: HashMap<String, Namespace>,
+    listed: BTreeSet<Namer>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    objects: BTreeMap<Object, Vec<(String, Purpose)>>,
+    /// By name of the Secret: its purposes, and how many objects name it for each.
+    secrets: BTreeMap<String, BTreeMap<Purpose, usize>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Namespace {
+    fn count(&mut self, (secret, purpose): &(String, Purpose), by: isize) {
+        let purposes = self.secrets.entry(secret.clone()).or_default();
+        let count = purposes.entry(*purpose).or_default();
+        *count = count.saturating_add_signed(by);
+        if *count == 0 {
+            purposes.remove(purpose);
+        }
+        if purposes.is_empty() {
+            self.secrets.remove(secret);
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        self.objects.is_empty() && self.changed.receiver_count() == 0
+    }
+}
+
+impl Inner {
+    fn wake_all(&self) {
+        self.namespaces.values().for_each(|namespace| namespace.changed.send_modify(|count| *count += 1));
+    }
+}
+
+impl Register {
+    /// The operator names these Secrets of every namespace, and no others. Returns whether that is new.
+    pub(super) fn set_everywhere(&self, named: impl IntoIterator<Item = (String, Purpose)>) -> bool {
+        let mut everywhere: BTreeMap<String, Purposes> = BTreeMap::new();
+        for (secret, purpose) in named {
+            everywhere.entry(secret).or_default().insert(purpose);
+        }
+        let mut inner = self.0.lock();
+        let is_new = inner.everywhere != everywhere;
+        if is_new {
+            inner.everywhere = everywhere;
+            inner.wake_all();
+        }
+        is_new
+    }
+
+    /// An object names these Secrets of its namespace. Returns those whose purposes may be others now.
+    pub(super) fn set(
+        &self,
+        namespace: &str,
+        (namer, object): (Namer, &str),
+        named: Vec<(String, Purpose)>,
+    ) -> Vec<String> {
+        let mut inner = self.0.lock();
+        if named.is_empty() && !inner.namespaces.contains_key(namespace) {
+            return Vec::new();
+        }
+        let of = inner.namespaces.entry(namespace.to_owned()).or_default();
+        let key = (namer, object.to_owned());
+        let before = if named.is_empty() { of.objects.remove(&key) } else { of.objects.insert(key, named.clone()) };
+        let before = before.unwrap_or_default();
+        let mut differing = BTreeSet::new();
+        for gone in before.iter().filter(|one| !named.contains(one)) {
+            of.count(gone, -1);
+            differing.insert(gone.0.clone());
+        }
+        for new in named.iter().filter(|one| !before.contains(one)) {
+            of.count(new, 1);
+            differing.insert(new.0.clone());
+        }
+        if !differing.is_empty() {
+            of.changed.send_modify(|count| *count += 1);
+        }
+        if of.is_unused() {
+            inner.namespaces.remove(namespace);
+        }
+        differing.into_iter().collect()
+    }
+
+    /// All objects of a kind have been set. Returns whether that is new.
+    pub(super) fn set_listed(&self, namer: Namer) -> bool {
+        let mut inner = self.0.lock();
+        let is_new = inner.listed.insert(namer);
+        if is_new {
+            inner.wake_all();
+        }
+        is_new
+    }
+
+    /// Subscribes to changes in a namespace.
+    pub(super) fn listen(&self, namespace: &str) -> watch::Receiver<u64> {
+        self.0.lock().namespaces.entry(namespace.to_owned()).or_default().changed.subscribe()
+    }
+
+    /// A kind whose objects are not listed yet.
+    pub(super) fn unlisted(&self) -> Option<Namer> {
+        let inner = self.0.lock();
+        Namer::ALL.into_iter().find(|namer| !inner.listed.contains(namer))
+    }
+
+    /// The purposes of a Secret; `None` while those that exclude this use are not known.
+    pub(super) fn purposes(&self, namespace: &str, secret: &str, used_for: Purpose) -> Option<Purposes> {
+        let inner = self.0.lock();
+        if !namers_that_exclude(used_for).iter().all(|namer| inner.listed.contains(namer)) {
+            return None;
+        }
+        let named = inner.namespaces.get(namespace).and_then(|of| of.secrets.get(secret));
+        let operators = inner.everywhere.get(secret).into_iter().flatten();
+        Some(named.into_iter().flat_map(BTreeMap::keys).chain(operators).copied().chain(by_name(secret)).collect())
+    }
+
+    /// The purposes of all Secrets that objects of a namespace or the operator name.
+    pub(super) fn all_of(&self, namespace: &str) -> BTreeMap<String, Purposes> {
+        let inner = self.0.lock();
+        let mut all = inner.everywhere.clone();
+        for (secret, purposes) in inner.namespaces.get(namespace).into_iter().flat_map(|of| &of.secrets) {
+            all.entry(secret.clone()).or_default().extend(purposes.keys());
+        }
+        all
+    }
+}
+
+/// The kinds that can give a Secret a purpose that excludes this use.
+const fn namers_that_exclude(used_for: Purpose) -> &'static [Namer] {
+    match used_for {
+        Purpose::Code => &Namer::ALL,
+        Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => {
+            &[Namer::GitRepository, Namer::GitSync, Namer::Receiver]
+        }
+        Purpose::Receiver
+        | Purpose::Decryption
+        | Purpose::BuilderImage
+        | Purpose::PackageRegistry
+        | Purpose::ImageRegistry => &[Namer::GitSync],
+        Purpose::SignatureKeys
+        | Purpose::KubeConfig
+        | Purpose::GeneratedKey
+        | Purpose::AllNamespaces
+        | Purpose::ServiceAccount
+        | Purpose::BootstrapToken => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed() -> Register {
+        let register = Register::default();
+        for namer in Namer::ALL {
+            assert!(register.set_listed(namer));
+        }
+        register
+    }
+
+    fn named(secret: &str, purpose: Purpose) -> Vec<(String, Purpose)> {
+        vec![(secret.to_owned(), purpose)]
+    }
+
+    #[test]
+    fn knows_no_purpose_before_the_kinds_that_exclude_a_use_are_listed() {
+        let register = Register::default();
+        let of = |used_for| register.purposes("shop", "token", used_for);
+        register.set("shop", (Namer::Receiver, "hook"), named("token", Purpose::Receiver));
+        assert_eq!(of(Purpose::Code), None);
+        assert_eq!(of(Purpose::KubeConfig), Some(Purposes::from([Purpose::Receiver])));
+        for namer in Namer::ALL {
+            assert_eq!(of(Purpose::Code), None, "{namer:?}");
+            register.set_listed(namer);
+        }
+        assert_eq!(of(Purpose::Code), Some(Purposes::from([Purpose::Receiver])));
+        assert_eq!(register.purposes("other", "token", Purpose::Code), Some(Purposes::new()));
+    }
+
+    #[test]
+    fn forgets_a_purpose_with_the_last_object_that_gives_it() {
+        let register = listed();
+        let of = || register.purposes("shop", "git", Purpose::Code).unwrap().into_iter().collect::<Vec<_>>();
+        for repository in ["a", "b"] {
+            register.set("shop", (Namer::GitRepository, repository), named("git", Purpose::Repository));
+        }
+        assert!(register.set("shop", (Namer::GitRepository, "a"), named("git", Purpose::Repository)).is_empty());
+        assert_eq!(register.set("shop", (Namer::GitRepository, "a"), vec![]), ["git"]);
+        assert_eq!(of(), [Purpose::Repository], "the other one still names it");
+        register.set("shop", (Namer::GitRepository, "b"), named("other", Purpose::Proxy));
+        assert_eq!(of(), []);
+        register.set("shop", (Namer::GitRepository, "b"), vec![]);
+        assert!(register.0.lock().namespaces.is_empty());
+    }
+
+    #[test]
+    fn wakes_only_listeners_of_the_namespace() {
+        let register = listed();
+        let (mut shop, mut other) = (register.listen("shop"), register.listen("other"));
+        register.set("shop", (Namer::Receiver, "hook"), named("token", Purpose::Receiver));
+        assert!(shop.has_changed().unwrap() && !other.has_changed().unwrap());
+        shop.mark_unchanged();
+        register.set("shop", (Namer::Receiver, "hook"), named("token", Purpose::Receiver));
+        assert!(!shop.has_changed().unwrap(), "an update of something else");
+        assert!(register.set_everywhere([("login".to_owned(), Purpose::ImageRegistry)]));
+        assert!(other.has_changed().unwrap());
+        other.mark_unchanged();
+        assert!(!register.set_everywhere([("login".to_owned(), Purpose::ImageRegistry)]));
+        assert!(!other.has_changed().unwrap());
+        let all = register.all_of("shop");
+        assert_eq!(all["login"], Purposes::from([Purpose::ImageRegistry]));
+        assert_eq!(all["token"], Purposes::from([Purpose::Receiver]));
+    }
+}

@@ -1,0 +1,214 @@
+//! URLs that an APIRule makes others ask: the keys of issuers, introspection, and whatever else a handler's configuration names.
+//!
+//! Oathkeeper and Istio ask these URLs from inside of the cluster, so they are judged by what is written in them.
+//!
+//! Invariant: every URL of a configuration is judged, whatever its field is called; fields that nobody asks are listed.
+//! Invariant: no text has a value of the configuration in it.
+//!
+//! Deliberately absent: resolving names. A public name may lead to a private address; that is for the process that connects.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use reqwest::Url;
+use serde_json::Value;
+
+use mainstay_object::egress::{Egress, EgressPolicy};
+use mainstay_object::names::HostName;
+use mainstay_object::syntax::shown;
+
+/// Fields whose URLs nobody asks: they are compared, or written into requests.
+const NOT_ASKED: [&str; 5] = ["target_audience", "required_scope", "headers", "cookies", "claims"];
+
+/// The message of a URL that leads inside.
+const INSIDE: &str = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
+                      --allow-issuer";
+/// The message of a text that is no URL.
+const NO_URL: &str = "value is empty or not a valid url";
+
+/// Scheme, host and port of a URL that may lead inside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerOrigin(String);
+
+/// A text is no URL of an issuer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "must be a URL with a scheme, a host and perhaps a port, such as http://dex.kyma-system.svc.cluster.local:5556"
+)]
+pub struct InvalidOrigin;
+
+impl FromStr for IssuerOrigin {
+    type Err = InvalidOrigin;
+
+    fn from_str(text: &str) -> Result<Self, InvalidOrigin> {
+        let url = parsed(text).ok_or(InvalidOrigin)?;
+        let is_plain =
+            url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+        if is_plain { Ok(Self(url.origin().ascii_serialization())) } else { Err(InvalidOrigin) }
+    }
+}
+
+impl fmt::Display for IssuerOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The URLs of a configuration that may not be asked: the field of each below `attribute`, and why. At most `most`.
+pub(super) fn refused(
+    config: &Value,
+    attribute: &str,
+    allowed: &[IssuerOrigin],
+    most: usize,
+) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    // Without addresses of keys, the issuer itself is asked for them.
+    let has_keys = config["jwks_urls"].as_array().is_some_and(|all| !all.is_empty());
+    let mut open = vec![(attribute.to_owned(), String::new(), config)];
+    while let Some((at, field, value)) = open.pop() {
+        if found.len() >= most {
+            break;
+        }
+        match value {
+            Value::Object(fields) => {
+                let asked = fields.iter().rev().filter(|(field, _)| !NOT_ASKED.contains(&field.as_str()));
+                open.extend(asked.map(|(field, value)| (format!("{at}.{}", shown(field)), field.clone(), value)));
+            }
+            Value::Array(items) => {
+                let items = items.iter().enumerate().rev().filter(|(_, item)| !item.is_null());
+                open.extend(items.map(|(index, item)| (format!("{at}[{index}]"), field.clone(), item)));
+            }
+            Value::String(text) => {
+                let is_compared = has_keys && field == "trusted_issuers";
+                let refusal = refusal(&field, text, allowed).filter(|why| !is_compared || *why == NO_URL);
+                found.extend(refusal.map(|why| (at, why)));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Why a text may not be asked, if it is a URL.
+fn refusal(field: &str, text: &str, allowed: &[IssuerOrigin]) -> Option<&'static str> {
+    let field = field.to_ascii_lowercase();
+    let names_url = ["url", "urls", "uri", "uris", "trusted_issuers"].iter().any(|end| field.ends_with(end));
+    match parsed(text) {
+        Some(url) if is_inside(&url) && !allowed.iter().any(|one| one.0 == url.origin().ascii_serialization()) => {
+            Some(INSIDE)
+        }
+        None if names_url || text.contains("://") => Some(NO_URL),
+        _ => None,
+    }
+}
+
+/// A URL over HTTP; the parser writes IP addresses in one form.
+fn parsed(text: &str) -> Option<Url> {
+    Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+/// Whether the host of a URL is written as one of the cluster, of the machine, or of a private network.
+fn is_inside(url: &Url) -> bool {
+    let Some(host) = url.host_str() else { return true };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        let confined = EgressPolicy { unconfined: Some(Vec::new()), ..EgressPolicy::default() };
+        return confined.refusal(Egress::Confined, address).is_some();
+    }
+    let is_of_machine = |host: &HostName| {
+        let last = host.as_str().rsplit('.').next();
+        matches!(last, Some("localhost" | "internal"))
+    };
+    !HostName::parse(host).is_ok_and(|host| !host.is_of_cluster() && !is_of_machine(&host))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(config: Value, expected: &[&str]) {
+        let allowed = ["http://dex.auth.svc.cluster.local:5556".parse().unwrap()];
+        let found = refused(&config, "config", &allowed, 10);
+        assert_eq!(found.iter().map(|(at, _)| at.as_str()).collect::<Vec<_>>(), expected, "{config}");
+    }
+
+    /// Hosts inside, as they can be written.
+    const INSIDE_HOSTS: [&str; 26] = [
+        "127.0.0.1",
+        "0x7f.1",
+        "2130706433",
+        "0177.0.0.1",
+        "[::1]",
+        "[::ffff:169.254.169.254]",
+        "169.254.169.254",
+        "metadata.google.internal",
+        "10.96.0.1",
+        "10.0.0.1:8080",
+        "192.168.1.1",
+        "100.64.0.1",
+        "[fd00::1]",
+        "localhost",
+        "localhost.",
+        "a.localhost",
+        "kubernetes",
+        "kubernetes.default.svc",
+        "KUBERNETES.default.SVC",
+        "kubernetes.default.svc.",
+        "payments.prod.svc.cluster.local",
+        "payments.prod.svc.corp.example",
+        "10-0-0-1.prod.pod.cluster.local",
+        "user:word@payments.prod.svc",
+        "dex.auth.svc.cluster.local",
+        "dex.auth.svc.cluster.local:5557",
+    ];
+
+    #[test]
+    fn every_url_of_a_configuration_is_judged() {
+        for host in INSIDE_HOSTS {
+            let url = format!("http://{host}/keys");
+            check(json!({"jwks_urls": ["https://public.example.com", url]}), &["config.jwks_urls[1]"]);
+            check(json!({"introspection_url": url}), &["config.introspection_url"]);
+            check(json!({"pre_authorization": {"token_url": url}}), &["config.pre_authorization.token_url"]);
+            check(json!({"api": {"url": url}}), &["config.api.url"]);
+            check(json!({"fresh": {"field": [[url]]}}), &["config.fresh.field[0][0]"]);
+            check(json!({"trusted_issuers": [url]}), &["config.trusted_issuers[0]"]);
+            check(json!({"trusted_issuers": [url], "jwks_urls": ["https://keys.example.com"]}), &[]);
+            check(json!({"target_audience": [url], "headers": {"X-Url": url}}), &[]);
+        }
+        for url in ["", "file:///etc/passwd", "inline://x", "s3://bucket/x", "http://", "x", "//payments.prod.svc/"] {
+            check(json!({"jwks_urls": [url]}), &["config.jwks_urls[0]"]);
+        }
+        check(json!({"fresh": "gs://bucket/x"}), &["config.fresh"]);
+        check(json!({"fresh": "read", "jwks_urls": null, "introspection_url": null, "cache": {"ttl": "5m"}}), &[]);
+    }
+
+    #[test]
+    fn public_urls_and_those_that_the_operator_permits_are_asked() {
+        for url in
+            ["https://issuer.example.com/keys", "http://8.8.8.8/keys", "http://dex.auth.svc.cluster.local:5556/keys?a"]
+        {
+            check(json!({"jwks_urls": [url], "introspection_url": url}), &[]);
+        }
+    }
+
+    #[test]
+    fn texts_have_no_value_and_their_number_is_bounded() {
+        let urls: Vec<String> = (0..100).map(|at| format!("http://hunter{at}.svc/")).collect();
+        let found = refused(&json!({"jwks_urls": urls}), "config", &[], 5);
+        assert_eq!(found.len(), 5);
+        assert!(found.iter().all(|(at, why)| !at.contains("hunter") && !why.contains("hunter")), "{found:?}");
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_a_host_and_a_port() {
+        for good in ["http://dex.auth.svc:5556", "https://dex/", "http://127.0.0.1:80"] {
+            assert!(good.parse::<IssuerOrigin>().is_ok(), "{good}");
+        }
+        for bad in ["", "dex", "dex:5556", "file:///a", "http://dex/keys", "http://a@dex", "http://dex?a"] {
+            assert_eq!(bad.parse::<IssuerOrigin>(), Err(InvalidOrigin), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What APIRules may name: the arguments that `agent` and `dev` share.
+
+use mainstay_exposure::{IssuerOrigin, Settings};
+use mainstay_object::names::{DomainName, GatewayRef};
+
+/// Hosts, gateways and issuers that APIRules may name.
+#[derive(clap::Args, Debug)]
+pub(super) struct Exposure {
+    /// Domain below which APIRules may have hosts, besides the default domain; may be repeated, by default none
+    #[arg(long = "allow-domain", value_name = "DOMAIN", env = "MAINSTAY_ALLOW_DOMAINS", value_delimiter = ',', value_parser = DomainName::parse)]
+    domains: Vec<DomainName>,
+    /// Gateway that APIRules may use besides kyma-system/kyma-gateway; may be repeated, by default none
+    #[arg(long = "allow-gateway", value_name = "NS/NAME", env = "MAINSTAY_ALLOW_GATEWAYS", value_delimiter = ',', value_parser = GatewayRef::parse)]
+    gateways: Vec<GatewayRef>,
+    /// Issuer inside of the cluster, such as http://dex.kyma-system.svc.cluster.local:5556, that handlers of APIRules may ask for
+    /// keys and about tokens; may be repeated, by default public ones only
+    #[arg(long = "allow-issuer", value_name = "URL", env = "MAINSTAY_ALLOW_ISSUERS", value_delimiter = ',')]
+    issuers: Vec<IssuerOrigin>,
+}
+
+impl Exposure {
+    /// The issuers, as URLs.
+    pub(super) fn issuers(&self) -> Vec<String> {
+        self.issuers.iter().map(ToString::to_string).collect()
+    }
+
+    /// The settings of the controller of APIRules.
+    pub(super) fn settings(self, default_domain: Option<DomainName>) -> Settings {
+        Settings {
+            default_domain,
+            allowed_domains: self.domains,
+            allowed_gateways: self.gateways,
+            allowed_issuers: self.issuers,
+        }
+    }
+}
