@@ -20,6 +20,14 @@ use super::selection::Selection;
 use super::watch::WatchEvent;
 
 impl Cluster {
+    /// Merges `count` watches, which never end; `begin` opens one of them.
+    pub(super) fn merged(
+        count: usize,
+        begin: impl FnMut(usize) -> BoxStream<'static, WatchEvent> + Send + 'static,
+    ) -> BoxStream<'static, WatchEvent> {
+        merge(count, begin)
+    }
+
     /// Limits all lists and watches to these namespaces, also those of clones. Only the first call has an effect.
     pub fn limit_to(&self, namespaces: Arc<[String]>) {
         let _ = self.0.scope.set(namespaces);
@@ -55,8 +63,7 @@ struct Merged<F> {
     is_synced: bool,
 }
 
-/// Merges `count` watches, which never end.
-pub(super) fn merge(
+fn merge(
     count: usize,
     begin: impl FnMut(usize) -> BoxStream<'static, WatchEvent> + Send + 'static,
 ) -> BoxStream<'static, WatchEvent> {

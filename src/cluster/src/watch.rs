@@ -30,7 +30,6 @@ use super::object::{self, Read};
 use super::read::{Page, WHOLE_PAGE};
 use super::refusal::Refusal;
 use super::request::{Call, JSON};
-use super::scope;
 use super::selection::{Content, Selection, and};
 use super::watch_decoder::{self, Decoded, Lines, Next};
 
@@ -83,7 +82,7 @@ impl Cluster {
             Ok([selection]) => self.watch_one(kind, selection),
             Err(selections) => {
                 let (cluster, kind) = (self.clone(), Arc::clone(kind));
-                scope::merge(selections.len(), move |at| cluster.watch_one(&kind, selections[at].clone()))
+                Self::merged(selections.len(), move |at| cluster.watch_one(&kind, selections[at].clone()))
             }
         }
     }

@@ -439,8 +439,15 @@ async fn lead(
     ));
     shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
     if with_functions {
-        let serverless =
-            Serverless { settings, cluster, notifier, shown, liveness, functions: &functions, writer: &context.writer };
+        let serverless = Serverless {
+            namespace: &settings.namespace,
+            cluster,
+            notifier,
+            shown,
+            liveness,
+            functions: &functions,
+            writer: &context.writer,
+        };
         serverless.spawn(bound, drift, repositories_of_functions, &mut tasks, &stop);
     } else {
         functions::are_absent(&functions);

@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
 use super::notify::Notifier;
-use super::run::Settings;
 use super::shown::Shown;
 use super::{copies, functions, operator_settings, registry_login, retention};
 use mainstay_cluster::Cluster;
@@ -20,7 +19,8 @@ use mainstay_function::bindings::{self, Bindings};
 
 /// What its tasks share.
 pub(super) struct Serverless<'a> {
-    pub(super) settings: &'a Settings,
+    /// The agent's own.
+    pub(super) namespace: &'a str,
     pub(super) cluster: &'a Cluster,
     pub(super) notifier: &'a Notifier,
     pub(super) shown: &'a Shown,
@@ -39,8 +39,8 @@ impl Serverless<'_> {
         tasks: &mut JoinSet<Result<(), Error>>,
         stop: &CancellationToken,
     ) {
-        let Self { settings, cluster, notifier, shown, liveness, functions, writer } = *self;
-        let home = || settings.namespace.clone();
+        let Self { namespace, cluster, notifier, shown, liveness, functions, writer } = *self;
+        let home = || namespace.to_owned();
         let (settings_set, excluded) = watch::channel(None);
         let following = operator_settings::follow(
             Arc::clone(functions),

@@ -176,7 +176,7 @@ impl Uninstall<'_> {
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
-        restricted::delete(self).await?;
+        self.delete_restricted().await?;
         for (api_version, kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Cluster);
             self.delete(&kind, None, name, is_ours).await?;

@@ -1,8 +1,8 @@
 //! The flags that say how much is installed: components, rights and network policies.
 
 use super::kinds::Resource;
+use super::label::{RULE, is_label};
 use super::registry::Registry;
-use super::request::{RULE, is_label};
 use crate::{Component, Components, agent::Profile};
 use mainstay_cluster::Scope;
 use mainstay_git::RemoteUrl;

@@ -7,6 +7,8 @@
 
 mod choice;
 mod kinds;
+mod label;
+mod manifests;
 mod newer;
 mod objects;
 mod parts;

@@ -1,27 +1,23 @@
 //! The objects of an [`Installation`], in the order in which they are applied. Roles and the Deployment are those of `manifests/`.
 
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::manifests::{MANIFEST_NAMESPACE, RBAC, WEBHOOKS, manifest, substitute, value};
 use super::newer;
 use super::parts;
 use super::registry::Registry;
-use super::request::{Access, IMAGE, Installation};
+use super::request::{Access, Installation};
 use super::restricted;
-use crate::cli::{Error, connection::DEFAULT_NAMESPACE};
+use crate::cli::Error;
 use mainstay_api::{GitRepository, GitSync, names};
 use mainstay_gitsync::receiver::BaseUrl;
 
 const NAMESPACE: &str = include_str!("../../../../manifests/namespace.yaml");
-pub(super) const RBAC: &str = include_str!("../../../../manifests/rbac.yaml");
 const AGENT: &str = include_str!("../../../../manifests/deployment.yaml");
-pub(super) const WEBHOOKS: &str = include_str!("../../../../manifests/webhooks.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../../manifests/network-policy.yaml");
 const EGRESS_POLICY: &str = include_str!("../../../../manifests/egress/network-policy.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("../../../../manifests/disruption-budget.yaml");
 const REGISTRY: &str = include_str!("../../../../manifests/registry/registry.yaml");
-/// The namespace of `manifests/`.
-const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
 const VARIABLES: &str = "/spec/template/spec/containers/0/env";
 /// The arguments of the agent there.
@@ -118,32 +114,6 @@ fn agent(installation: &Installation) -> Result<Vec<Value>, Error> {
         arguments.extend(installation.agent_arguments.iter().cloned().map(Value::from));
     }
     Ok(agent)
-}
-
-pub(super) fn value(what: &str, object: &impl serde::Serialize) -> Result<Value, Error> {
-    serde_json::to_value(object).map_err(|cause| Error::Understand { what: what.to_owned(), cause })
-}
-
-/// The documents of a manifest, in the installation's namespace and with its image.
-pub(super) fn manifest(text: &str, installation: &Installation) -> Result<Vec<Value>, Error> {
-    let mut objects = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(text) {
-        let mut object = Value::deserialize(document).map_err(Error::WriteYaml)?;
-        substitute(&mut object, installation);
-        objects.push(object);
-    }
-    Ok(objects)
-}
-
-/// Replaces the namespace and the image of `manifests/`, wherever they occur.
-fn substitute(value: &mut Value, installation: &Installation) {
-    match value {
-        Value::String(text) if *text == MANIFEST_NAMESPACE => text.clone_from(&installation.namespace),
-        Value::String(text) if *text == IMAGE => text.clone_from(&installation.image),
-        Value::Array(items) => items.iter_mut().for_each(|item| substitute(item, installation)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| substitute(field, installation)),
-        _ => {}
-    }
 }
 
 fn metadata(installation: &Installation, name: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::objects::{manifest, value};
+use super::manifests::{RBAC, WEBHOOKS, manifest, value};
 use super::request::Installation;
 use crate::{Component, cli::Error};
 use mainstay_api::names::{COMPONENT, FUNCTION_DEFINITION};
@@ -101,7 +101,7 @@ fn left_out(installation: &Installation) -> Result<Option<String>, Error> {
 fn rights_of(component: Component, installation: &Installation) -> Result<Vec<String>, Error> {
     let texts: Vec<&str> = match component {
         Component::Sync => Vec::new(),
-        Component::Functions => vec![super::objects::RBAC, super::objects::WEBHOOKS],
+        Component::Functions => vec![RBAC, WEBHOOKS],
         Component::Eventing => EVENTING.to_vec(),
         Component::Exposure => EXPOSURE.to_vec(),
     };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::choice::{Choice, OfFunctions, Restricted};
+use super::label::{RULE, is_label};
 use super::registry::Registry;
 use crate::{
     Component, Components,
@@ -333,18 +334,6 @@ fn pull_note(secret: &str, namespace: &str) -> String {
         names::CONFIG,
         names::CREDENTIALS
     )
-}
-
-pub(super) const RULE: &str =
-    "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";
-
-/// Whether it is a DNS label, and so a valid name of a namespace and of any object.
-pub(super) fn is_label(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    (1..=63).contains(&name.len())
-        && name.chars().all(|c| plain(c) || c == '-')
-        && name.starts_with(plain)
-        && name.ends_with(plain)
 }
 
 fn address(text: &str) -> Result<RemoteUrl, String> {
