@@ -220,10 +220,11 @@ fn admit(
     let failed = |cause| Error::Admit { address: admit.address().unwrap_or(UNSPECIFIED), cause };
     let listener = admit.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
     let with_functions = settings.components.has(Component::Functions);
-    let webhooks = Arc::new(if with_functions { Admission::default() } else { Admission::without_functions() });
+    let webhooks = Arc::new(Admission::new(admit.client_authorities.clone()));
     let serving = Arc::clone(&webhooks).serve(listener, stop.clone());
     let namespace = settings.namespace.clone();
-    let following = admission::follow(Arc::clone(&webhooks), cluster.clone(), namespace.clone(), stop.clone());
+    let following =
+        admission::follow(Arc::clone(&webhooks), cluster.clone(), namespace.clone(), with_functions, stop.clone());
     let (judging, base) = (Arc::clone(&webhooks), settings.functions.clone());
     let set = move |settings| judging.set_settings(settings);
     if with_functions {
