@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -25,6 +26,7 @@ use mainstay_testkit::server::TestServer;
 use mainstay_testkit::world::{NAMESPACE, World, free_address};
 
 mod hostile;
+mod tenants;
 
 const KNATIVE: &str = "eventing.knative.dev/v1alpha1";
 const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
@@ -32,6 +34,10 @@ const KYMA: &str = "eventing.kyma-project.io/v1alpha1";
 const HOME: &str = "kyma-system";
 /// Its rights.
 const RIGHTS: &str = "manifests/eventing/rbac.yaml";
+/// Another namespace, in which there is a Service `sink`, too.
+const OTHER: &str = "other-tenant";
+/// Events that name no namespace reach every subscriber, as with Kyma.
+const GRANTED: [&str; 1] = ["--allow-subscriptions=*=kyma-system"];
 const TYPE: &str = "sap.kyma.custom.myapp.order.received.v1";
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,11 +53,15 @@ struct Events {
     address: SocketAddr,
     process: Option<Child>,
     client: Client,
+    /// Further arguments of the process.
+    arguments: Vec<String>,
 }
 
 /// What stands for the pods of a Service.
 struct Sink {
     address: SocketAddr,
+    /// Whether the process is told where it is.
+    is_named: bool,
     seen: Arc<Seen>,
     task: Option<JoinHandle<()>>,
 }
@@ -61,6 +71,8 @@ struct Seen {
     calls: Mutex<Vec<Seized>>,
     /// What is answered to the next calls; then 200.
     answers: Mutex<Vec<u16>>,
+    /// Whether each call is answered with an event.
+    replies: AtomicBool,
 }
 
 struct Seized {
@@ -77,7 +89,7 @@ impl Drop for Events {
 
 impl Sink {
     fn new() -> Self {
-        Self { address: free_address(), seen: Arc::default(), task: None }
+        Self { address: free_address(), is_named: true, seen: Arc::default(), task: None }
     }
 
     async fn start(&mut self) {
@@ -109,11 +121,28 @@ impl Sink {
     }
 }
 
-async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) -> StatusCode {
-    seen.calls.lock().push(Seized { at: Instant::now(), headers, body });
+async fn seize(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: String) -> (StatusCode, HeaderMap) {
+    let number = {
+        let mut calls = seen.calls.lock();
+        calls.push(Seized { at: Instant::now(), headers, body });
+        calls.len()
+    };
+    let mut reply = HeaderMap::new();
+    if seen.replies.load(Ordering::Relaxed) {
+        let id = format!("reply-{number}");
+        for (name, value) in [
+            ("ce-specversion", "1.0"),
+            ("ce-id", &id),
+            ("ce-source", "sink"),
+            ("ce-type", "reply"),
+            ("ce-knativebrokerttl", "255"),
+        ] {
+            reply.insert(name, value.parse().unwrap());
+        }
+    }
     let mut answers = seen.answers.lock();
     let code = if answers.is_empty() { 200 } else { answers.remove(0) };
-    StatusCode::from_u16(code).unwrap()
+    (StatusCode::from_u16(code).unwrap(), reply)
 }
 
 impl Events {
@@ -153,7 +182,17 @@ impl Events {
         let token = world.try_as("test", call).unwrap()["status"]["token"].as_str().unwrap().to_owned();
         let client = Client::builder().no_proxy().build().unwrap();
         let (data, sink) = (tempfile::tempdir().unwrap(), Sink::new());
-        Self { token, world, serving, data, sink, address: free_address(), process: None, client }
+        Self {
+            token,
+            world,
+            serving,
+            data,
+            sink,
+            address: free_address(),
+            process: None,
+            client,
+            arguments: GRANTED.map(str::to_owned).into(),
+        }
     }
 
     async fn start(&mut self) {
@@ -163,9 +202,11 @@ impl Events {
             None => External::kubeconfig(&self.token),
         };
         std::fs::write(&kubeconfig, access).unwrap();
+        let services = [NAMESPACE, OTHER].map(|of| format!("--service={of}/sink:80={}", self.sink.address));
         let child = mainstay(self.data.path())
             .args(["run", "--listen", &self.address.to_string()])
-            .args(["--service", &format!("{NAMESPACE}/sink:80={}", self.sink.address)])
+            .args(services.iter().filter(|_| self.sink.is_named))
+            .args(&self.arguments)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stderr(Stdio::inherit())
@@ -217,9 +258,13 @@ impl Events {
     }
 
     fn create(&self, api: &str, kind: &str, plural: &str, name: &str, spec: Value) {
-        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        self.create_in(NAMESPACE, (api, kind, plural), name, spec);
+    }
+
+    fn create_in(&self, namespace: &str, (api, kind, plural): (&str, &str, &str), name: &str, spec: Value) {
+        let metadata = json!({"name": name, "namespace": namespace});
         let object = json!({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec});
-        self.world.create(api, plural, NAMESPACE, object);
+        self.world.create(api, plural, namespace, object);
     }
 
     fn status(&self, api: &str, plural: &str, name: &str) -> Value {

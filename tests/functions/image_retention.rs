@@ -177,6 +177,22 @@ fn deployment() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_registry_of_the_installation_deletes_no_image_on_request() {
+    let container = &deployment()["spec"]["template"]["spec"]["containers"][0];
+    let variables = container["env"].as_array().unwrap();
+    let deletes = variables.iter().find(|variable| variable["name"] == "REGISTRY_STORAGE_DELETE_ENABLED").unwrap();
+    let status = async |deletes: bool| {
+        let registry = DockerRegistry::deleting(deletes).await;
+        let build = Build::new().registry(&registry.host());
+        let digest = pushed(&registry, &build, "team-fn", 1).await;
+        let url = format!("http://{}/v2/team-fn/manifests/{digest}", registry.host());
+        reqwest::Client::builder().no_proxy().build().unwrap().delete(url).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(status(true).await, 202, "the registry can");
+    assert_eq!(status(deletes["value"].as_str().unwrap().parse().unwrap()).await, 405);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_nothing_uses_goes_with_its_blobs_and_everything_else_can_be_pulled_whole() {
     let mut registry = DockerRegistry::start(Served::Plainly).await;
     let host = registry.host();

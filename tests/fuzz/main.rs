@@ -18,8 +18,9 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 18] = [
     ("api_rule", mainstay_exposure::fuzz::api_rule),
+    ("cloud_event", mainstay_eventing::fuzz::cloud_event),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
     ("ignore", mainstay_manifest::fuzz::ignore),
@@ -32,6 +33,8 @@ const TARGETS: [Target; 15] = [
     ("registry_answer", mainstay_function::registry::fuzz::registry_answer),
     ("sops", mainstay_manifest::sops::fuzz::sops),
     ("ssh_key", mainstay_git::fuzz::ssh_key),
+    ("subscription", mainstay_eventing::fuzz::subscription),
+    ("trigger", mainstay_eventing::fuzz::trigger),
     ("url", mainstay_git::fuzz::url),
     ("watch_line", mainstay_engine::fuzz::watch_line),
 ];

@@ -36,11 +36,8 @@ const PERMITTED: &[(&str, &str, &str)] = &[
     (
         "src/eventing/src/seen.rs",
         "http://eventing-publisher-proxy.kyma-system.svc.cluster.local/brokers/{namespace}/{name}",
-        "provisional: names of objects that the API server checked",
+        "the status of a Broker: names of objects that the API server checked",
     ),
-    ("src/eventing/src/send.rs", "{}://{authority}{}", "provisional: a ServiceAddress is to build it"),
-    ("src/eventing/src/subscriber.rs", "{}.{}.svc.cluster.local", "provisional: a ServiceAddress is to build it"),
-    ("src/eventing/src/subscriber.rs", "{}://{}{}", "provisional: a ServiceAddress is to build it"),
     (
         "src/mainstay/agent/listening.rs",
         "{ADMISSION}.{namespace}.svc",

@@ -61,6 +61,7 @@ const ACTING: &[&str] = &[
     "src/function/src/report.rs",
     "src/exposure/src/watch.rs",
     "src/eventing/src/journal/room.rs",
+    "src/eventing/src/resolver.rs",
     "src/eventing/src/run.rs",
     "src/eventing/src/send.rs",
     "src/devcluster/apiserver/src/call.rs",

@@ -65,6 +65,12 @@ impl CloudEvent {
         event
     }
 
+    /// The same event without an attribute.
+    pub(super) fn without(mut self, name: &str) -> Self {
+        self.attributes.remove(name);
+        self
+    }
+
     /// Reads a request.
     pub(super) fn parse(headers: &HeaderMap, body: Bytes) -> Result<Parsed, NotAnEvent> {
         let is_own = |name: &&HeaderName| *name == CONTENT_TYPE || name.as_str().starts_with("ce-");

@@ -146,7 +146,15 @@ async fn turn_away(
                     Ok(None) => return Ok(()),
                     Ok(Some(kept)) => kept,
                 };
-                give_up(&delivery, &to, number, &kept, "too many events wait for the subscriber", 0).await
+                give_up(
+                    &delivery,
+                    &to,
+                    number,
+                    &kept,
+                    "too many events wait for the subscriber or for its namespace",
+                    0,
+                )
+                .await
             };
             match turning.await {
                 Ok(()) => break,

@@ -5,8 +5,10 @@ use http::Method;
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked<'r> {
-    /// A CloudEvent for everybody.
+    /// A CloudEvent that names no namespace.
     Publish,
+    /// A CloudEvent for the subscribers of a namespace.
+    PublishIn(&'r str),
     /// A CloudEvent of an application.
     Events(&'r str),
     /// An event of an application, in the older format.
@@ -33,6 +35,7 @@ pub(super) fn asked<'r>(method: &Method, path: &'r str, query: Option<&str>, hos
     let parts: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     let (wanted, found) = match parts.as_slice() {
         ["publish"] => (Method::POST, Asked::Publish),
+        ["namespaces", namespace, "publish"] if is_name(namespace) => (Method::POST, Asked::PublishIn(namespace)),
         ["healthz"] => (Method::GET, Asked::Alive),
         ["readyz"] => (Method::GET, Asked::Ready),
         ["brokers", namespace, name] if is_name(namespace) && is_name(name) => {
@@ -86,6 +89,8 @@ mod tests {
         };
         check(Method::POST, "/publish", Asked::Publish);
         check(Method::GET, "/publish", Asked::WrongMethod);
+        check(Method::POST, "/namespaces/team/publish", Asked::PublishIn("team"));
+        check(Method::POST, "/namespaces/../publish", Asked::Nowhere);
         check(Method::POST, "/publish/", Asked::Nowhere);
         check(Method::POST, "/mock/events", Asked::Events("mock"));
         check(Method::POST, "/mock/v2/events", Asked::Events("mock"));

@@ -12,10 +12,12 @@ use tokio_util::sync::CancellationToken;
 use super::control;
 use super::dead_letters::{DeadLetter, DeadLetters};
 use super::deliver::{Delivery, deliver};
+use super::grants::Grant;
 use super::journal::{Journal, OpenError};
-use super::seen::Watched;
+use super::seen::{Seen, Watched};
 use super::send::{Resolve, Sender};
 use super::server::{LIMITS, Server};
+use super::services::Services;
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::watch::follow;
 use mainstay_cluster::listener;
@@ -37,6 +39,10 @@ pub struct Settings {
     pub listener: TcpListener,
     /// Where Services are, if their names are not those of this machine.
     pub resolve: Option<Resolve>,
+    /// Subscribers that may receive events of other namespaces.
+    pub grants: Vec<Grant>,
+    /// Namespaces in which the Service of a subscriber needs no selector; `*` is any.
+    pub written_endpoints: Vec<String>,
     /// Name of this process in Events, such as the pod's.
     pub instance: String,
 }
@@ -69,7 +75,9 @@ pub enum Error {
 /// # Errors
 /// The data directory or the listener cannot be used, or a task has panicked.
 pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) -> Result<(), Error> {
-    let Settings { data, budget, listener, resolve, instance } = settings;
+    let Settings { data, budget, listener, resolve, grants, written_endpoints, instance } = settings;
+    let services = Arc::new(Services::new(written_endpoints));
+    let seen = Seen::new(Arc::clone(&services), grants.into());
     let failed = |what: &'static str| move |cause| Error::Io { what, cause };
     let (journal, queued, writing) = Journal::open(&data.join("journal"), budget)?;
     let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
@@ -80,7 +88,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     let (known, table) = watch::channel(None);
     let delivery = Arc::new(Delivery {
         journal: journal.clone(),
-        sender: Sender::new(resolve).map_err(Error::Client)?,
+        sender: Sender::new(services, resolve).map_err(Error::Client)?,
         letters: Arc::new(letters),
         table: table.clone(),
         failed: Box::new(move |to, letter| {
@@ -122,7 +130,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     });
     let until = stop.clone();
     tasks.spawn(async move {
-        follow(cluster, known, until).await;
+        follow(cluster, seen, known, until).await;
         Ok(())
     });
     let until = stop.clone();

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::subscriber::Subscriber;
+use super::grants::Grant;
+pub(super) use super::services::Name;
+use super::services::Services;
+use super::subscriber::{Subscriber, Target};
 use super::subscription::Subscription;
 use super::table::Table;
 use super::trigger::{DEFAULT_BROKER, Trigger, condition};
 use mainstay_api::names::{AGENT_MANAGER, BROKER_LABEL};
-
-/// Namespace and name.
-pub(super) type Name = (String, String);
 
 /// A kind of objects that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,10 +23,14 @@ pub(super) enum Watched {
     Brokers,
     /// Those that want a Broker.
     Namespaces,
+    Services,
+    /// EndpointSlices that somebody wrote.
+    Written,
 }
 
 impl Watched {
-    pub(super) const ALL: [Self; 4] = [Self::Triggers, Self::Subscriptions, Self::Brokers, Self::Namespaces];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Triggers, Self::Subscriptions, Self::Brokers, Self::Namespaces, Self::Services, Self::Written];
 }
 
 /// What has to be written.
@@ -64,20 +68,35 @@ pub(super) struct Seen {
     /// What was known before a list, and has not come yet.
     stale: BTreeMap<Watched, BTreeSet<Name>>,
     complete: BTreeSet<Watched>,
+    services: Arc<Services>,
+    grants: Arc<[Grant]>,
 }
 
 impl Seen {
+    pub(super) fn new(services: Arc<Services>, grants: Arc<[Grant]>) -> Self {
+        Self { services, grants, ..Self::default() }
+    }
+
     /// A list begins.
     pub(super) fn begin(&mut self, watched: Watched) {
-        let known = self.objects.entry(watched).or_default().keys().cloned().collect();
+        let known = match watched {
+            Watched::Services => self.services.names().into_iter().collect(),
+            Watched::Written => self.services.names_written().into_iter().collect(),
+            _ => self.objects.entry(watched).or_default().keys().cloned().collect(),
+        };
         self.stale.insert(watched, known);
     }
 
-    /// An object is there.
-    pub(super) fn see(&mut self, watched: Watched, object: &Value) {
+    /// An object is there; whether anything follows from that.
+    pub(super) fn see(&mut self, watched: Watched, object: &Value) -> bool {
         let name = name_of(object);
         if let Some(stale) = self.stale.get_mut(&watched) {
             stale.remove(&name);
+        }
+        match watched {
+            Watched::Services => return self.services.see(name, object),
+            Watched::Written => return self.services.see_written(name, object),
+            _ => {}
         }
         let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
         let live = Live {
@@ -88,21 +107,35 @@ impl Seen {
             read: match watched {
                 Watched::Triggers => Read::Trigger(Trigger::read(object)),
                 Watched::Subscriptions => Read::Subscription(Subscription::read(object)),
-                Watched::Brokers | Watched::Namespaces => Read::Nothing,
+                _ => Read::Nothing,
             },
         };
         self.objects.entry(watched).or_default().insert(name, live);
+        true
     }
 
     /// An object is gone.
     pub(super) fn gone(&mut self, watched: Watched, object: &Value) {
-        self.objects.entry(watched).or_default().remove(&name_of(object));
+        self.forget(watched, &name_of(object));
+    }
+
+    fn forget(&mut self, watched: Watched, name: &Name) {
+        match watched {
+            Watched::Services => self.services.gone(name),
+            Watched::Written => self.services.gone_written(name),
+            _ => drop(self.objects.entry(watched).or_default().remove(name)),
+        }
+    }
+
+    /// Why events do not lead to a target.
+    fn flaw(&self, target: Option<&Target>) -> Option<String> {
+        target.and_then(|target| self.services.flaw(target.host()))
     }
 
     /// A list is complete.
     pub(super) fn synced(&mut self, watched: Watched) {
         for name in self.stale.remove(&watched).unwrap_or_default() {
-            self.objects.entry(watched).or_default().remove(&name);
+            self.forget(watched, &name);
         }
         self.complete.insert(watched);
     }
@@ -122,13 +155,18 @@ impl Seen {
         let of = |live: &Live| -> Option<Subscriber> {
             match &live.read {
                 _ if live.is_foreign => None,
-                Read::Trigger(trigger) => Some(trigger.subscriber(self.has_broker(trigger))),
-                Read::Subscription(subscription) => Some(subscription.subscriber()),
+                Read::Trigger(trigger) => {
+                    let flaw = self.flaw(trigger.target());
+                    Some(trigger.subscriber(self.has_broker(trigger), flaw.as_deref()))
+                }
+                Read::Subscription(subscription) => {
+                    Some(subscription.subscriber(self.flaw(subscription.target()).as_deref()))
+                }
                 Read::Nothing => None,
             }
         };
         let all = self.objects.values().flat_map(BTreeMap::values).filter_map(of);
-        Table(all.map(|one| (one.id.clone(), Arc::new(one))).collect())
+        Table(all.map(|one| (one.id.clone(), Arc::new(one))).collect(), Arc::clone(&self.grants))
     }
 
     /// What has to be written now.
@@ -140,9 +178,12 @@ impl Seen {
                     if live.label.as_ref() != Some(&trigger.broker) {
                         writes.push((watched, name.clone(), Write::Label(trigger.broker.clone())));
                     }
-                    trigger.status(self.has_broker(trigger), &live.generation, &live.status, now)
+                    let flaw = self.flaw(trigger.target());
+                    trigger.status(self.has_broker(trigger), flaw.as_deref(), &live.generation, &live.status, now)
                 }
-                Read::Subscription(subscription) => subscription.status(&live.status, now),
+                Read::Subscription(subscription) => {
+                    subscription.status(self.flaw(subscription.target()).as_deref(), &live.status, now)
+                }
                 Read::Nothing if watched == Watched::Brokers => broker_status(name, &live.status, now),
                 Read::Nothing => continue,
             };
@@ -243,6 +284,23 @@ mod tests {
         }
         seen.see(Watched::Triggers, &written);
         assert_eq!(shown(&seen), ["Brokers team/default: status True"], "what is written is not written again");
+    }
+
+    #[test]
+    fn a_service_that_changes_its_type_gets_no_events_any_more() {
+        let mut seen = Seen::default();
+        seen.see(Watched::Triggers, &trigger("default"));
+        seen.see(Watched::Brokers, &broker());
+        let service = |spec: Value| json!({"metadata": {"namespace": "team", "name": "f"}, "spec": spec});
+        let good = service(json!({"selector": {"app": "f"}, "clusterIP": "10.0.0.1"}));
+        assert!(seen.see(Watched::Services, &good) && !seen.see(Watched::Services, &good));
+        let routes = |seen: &Seen| seen.table().0.values().filter(|one| one.route.is_some()).count();
+        assert_eq!((routes(&seen), shown(&seen)[0].as_str()), (1, "Triggers team/mine: status True"));
+        let external = service(json!({"type": "ExternalName", "externalName": "kubernetes.default"}));
+        assert!(seen.see(Watched::Services, &external));
+        assert_eq!((routes(&seen), shown(&seen)[0].as_str()), (0, "Triggers team/mine: status False"));
+        seen.gone(Watched::Services, &external);
+        assert_eq!(routes(&seen), 1, "its events wait for one that may come");
     }
 
     #[test]

@@ -10,7 +10,9 @@ use http::header::{HOST, HeaderValue};
 
 use super::cloud_event::CloudEvent;
 use super::journal::Kept;
+use super::resolver::{ServiceResolver, judged};
 use super::retry::Outcome;
+use super::services::Services;
 use super::subscriber::{SubscriberKind, Target};
 
 /// How long a subscriber may take to be connected to, and to answer: as long as a Function may.
@@ -20,10 +22,10 @@ const ANSWER: Duration = Duration::from_secs(180);
 const IDLE: Duration = Duration::from_secs(30);
 /// The longest answer that is read.
 const LONGEST: usize = 64 << 10;
-/// How often an event may be an answer to another one.
-const HOPS: u32 = 255;
-/// The extension that counts down from that; it is not delivered.
-const TTL: &str = "knativebrokerttl";
+/// Deliveries in a chain, the first one and those of answers to it: each subscriber may answer, so a chain of N doubles N times.
+const HOPS: u32 = 5;
+/// The extension that counts down from that; it is not delivered, and neither a publisher nor an answer sets it.
+pub(super) const TTL: &str = "knativebrokerttl";
 
 /// The addresses of the ready endpoints of a Service, by its namespace, name and port.
 pub type Resolve = Arc<dyn Fn(&str, &str, u16) -> Vec<SocketAddr> + Send + Sync>;
@@ -31,6 +33,7 @@ pub type Resolve = Arc<dyn Fn(&str, &str, u16) -> Vec<SocketAddr> + Send + Sync>
 /// Whoever sends.
 pub(super) struct Sender {
     client: reqwest::Client,
+    services: Arc<Services>,
     resolve: Option<Resolve>,
 }
 
@@ -42,35 +45,30 @@ pub(super) struct Sent {
 
 impl Sender {
     /// `resolve` where the names of Services are not those of this machine.
-    pub(super) fn new(resolve: Option<Resolve>) -> Result<Self, reqwest::Error> {
+    pub(super) fn new(services: Arc<Services>, resolve: Option<Resolve>) -> Result<Self, reqwest::Error> {
         // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .user_agent(concat!("mainstay/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
+            .dns_resolver(ServiceResolver(Arc::clone(&services)))
             .connect_timeout(CONNECT)
             .timeout(ANSWER)
             .pool_idle_timeout(IDLE)
             .build()?;
-        Ok(Self { client, resolve })
+        Ok(Self { client, services, resolve })
     }
 
     pub(super) async fn send(&self, kind: SubscriberKind, target: &Target, kept: &Kept) -> Sent {
-        let authority = match &self.resolve {
-            None => target.authority(),
-            Some(resolve) => {
-                let found = resolve(&target.namespace, &target.service, target.port);
-                let Some(address) = found.first() else {
-                    let why = format!("nothing behind {} is ready", target.authority());
-                    return Sent { outcome: Outcome::Unreachable(why), answer: None };
-                };
-                address.to_string()
-            }
+        let url = match self.url(target) {
+            Ok(url) => url,
+            Err(why) => return Sent { outcome: Outcome::Unreachable(why), answer: None },
         };
+        let authority = target.address.authority();
         let mut headers = kept.event.headers();
         headers.remove("ce-knativebrokerttl");
-        if let Ok(host) = HeaderValue::try_from(target.authority()) {
+        if let Ok(host) = HeaderValue::try_from(authority.as_str()) {
             headers.insert(HOST, host);
         }
         if kind == SubscriberKind::Trigger
@@ -78,7 +76,6 @@ impl Sender {
         {
             headers.insert("ce-knativearrivaltime", arrival);
         }
-        let url = format!("{}://{authority}{}", target.scheme(), target.path);
         let request = self.client.post(url).headers(headers).body(kept.event.data.clone());
         match request.send().await {
             Ok(answer) => {
@@ -91,11 +88,25 @@ impl Sender {
             Err(error) => {
                 let is_unreachable = error.is_connect();
                 let why = mainstay_object::failure::chain(&error.without_url());
-                let why = format!("{}: {why}", target.authority());
+                let why = format!("{authority}: {why}");
                 let outcome = if is_unreachable { Outcome::Unreachable(why) } else { Outcome::Broken(why) };
                 Sent { outcome, answer: None }
             }
         }
+    }
+
+    /// The URL of a target now, or why it is not sent to. Its Service is judged for each delivery: it may have changed.
+    fn url(&self, target: &Target) -> Result<reqwest::Url, String> {
+        if let Some(flaw) = self.services.flaw(target.host()) {
+            return Err(flaw);
+        }
+        let mut url: reqwest::Url = target.url().parse().map_err(|error| format!("{}: {error}", target.url()))?;
+        let Some(resolve) = &self.resolve else { return Ok(url) };
+        let (host, port) = (target.host(), target.address.port.get());
+        let found = judged(resolve(host.namespace().as_str(), host.service().as_str(), port))?;
+        let first = found.first().ok_or_else(|| format!("nothing behind {} is ready", target.address.authority()))?;
+        let is_set = url.set_ip_host(first.ip()).is_ok() && url.set_port(Some(first.port())).is_ok();
+        if is_set { Ok(url) } else { Err(format!("{url} cannot have the address {first}")) }
     }
 }
 
@@ -131,9 +142,19 @@ mod tests {
             let to = ttl.map_or_else(CloudEvent::default, |ttl| CloudEvent::default().with(TTL, ttl));
             reply(&headers, Bytes::new(), &to).map(|event| event.attribute(TTL).unwrap().to_owned())
         };
-        assert_eq!(left(None).as_deref(), Some("254"));
+        assert_eq!(left(None).as_deref(), Some("4"));
         assert_eq!((left(Some("2")).as_deref(), left(Some("1"))), (Some("1"), None));
-        assert_eq!(left(Some("9999")).as_deref(), Some("254"));
+        assert_eq!(left(Some("9999")).as_deref(), Some("4"));
+        let mut chain = vec![CloudEvent::default()];
+        while let Some(next) = reply(&headers, Bytes::new(), &chain[chain.len() - 1]) {
+            chain.push(next);
+        }
+        assert_eq!(chain.len(), 5, "deliveries");
+        // An answer that sets the count inherits that of the event which it answers.
+        let mut reset = headers.clone();
+        reset.insert("ce-knativebrokerttl", HeaderValue::from_static("255"));
+        let to = CloudEvent::default().with(TTL, "3");
+        assert_eq!(reply(&reset, Bytes::new(), &to).unwrap().attribute(TTL), Some("2"));
         assert!(reply(&HeaderMap::new(), Bytes::new(), &CloudEvent::default()).is_none());
     }
 }

@@ -16,9 +16,11 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::cloud_event::CloudEvent;
+use super::grants::SHARED;
 use super::journal::{Journal, Refused};
 use super::legacy;
 use super::request::{Asked, asked};
+use super::send::TTL;
 use super::table::{Routed, Table};
 use mainstay_cluster::listener::Limits;
 use mainstay_object::failure::chain;
@@ -71,7 +73,7 @@ impl Server {
             Asked::Nowhere => empty(StatusCode::NOT_FOUND),
             Asked::WrongMethod => empty(StatusCode::METHOD_NOT_ALLOWED),
             Asked::Subscribed(application) => {
-                let all = table.wanted_of(application).into_iter();
+                let all = table.wanted_of(SHARED, application).into_iter();
                 let all: Vec<_> = all.map(|(name, version)| json!({"name": name, "version": version})).collect();
                 json_of(200, json!({"eventsInfo": all}).to_string())
             }
@@ -83,7 +85,7 @@ impl Server {
                 };
                 json_of(answer.status, answer.body)
             }
-            Asked::Publish | Asked::Events(_) | Asked::Broker(..) => match read(body).await {
+            Asked::Publish | Asked::PublishIn(_) | Asked::Events(_) | Asked::Broker(..) => match read(body).await {
                 Ok(body) => self.publish(&table, &asked, &parts.headers, body).await,
                 Err(NoBody::TooLarge) => text(StatusCode::PAYLOAD_TOO_LARGE, "an event has at most 65536 bytes"),
                 Err(NoBody::Unread) => text(StatusCode::BAD_REQUEST, "the body did not come"),
@@ -99,7 +101,8 @@ impl Server {
             }
             Err(refusal) => return text(StatusCode::BAD_REQUEST, &refusal.to_string()),
         };
-        let mut event = parsed.event;
+        // What counts the hops is not the publisher's.
+        let mut event = parsed.event.without(TTL);
         if parsed.has_prefixed_keys {
             tracing::warn!(
                 id = event.attribute("id"),
@@ -111,7 +114,8 @@ impl Server {
         }
         let (routed, status) = match asked {
             Asked::Broker(namespace, name) => (Ok(table.of_broker(namespace, name, event)), StatusCode::ACCEPTED),
-            _ => (table.of_all(event), StatusCode::NO_CONTENT),
+            Asked::PublishIn(namespace) => (table.of_namespace(namespace, event), StatusCode::NO_CONTENT),
+            _ => (table.of_namespace(SHARED, event), StatusCode::NO_CONTENT),
         };
         let routed = match routed {
             Ok(routed) => routed,
@@ -129,7 +133,7 @@ impl Server {
             Err(answer) => return answer,
         };
         let id = event.id.clone();
-        match self.keep(table.of_legacy(event)).await {
+        match self.keep(table.of_legacy(SHARED, event)).await {
             Ok(()) => legacy::accepted(&id),
             Err((code, why)) => legacy::failed(code.as_u16(), &why),
         }
@@ -144,7 +148,7 @@ impl Server {
             Ok(Ok(())) => Ok(()),
             Ok(Err(refused)) => {
                 let code = match refused {
-                    Refused::Full => StatusCode::INSUFFICIENT_STORAGE,
+                    Refused::Full | Refused::Share => StatusCode::INSUFFICIENT_STORAGE,
                     Refused::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
                     Refused::Ending => StatusCode::SERVICE_UNAVAILABLE,
                 };

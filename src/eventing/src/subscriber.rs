@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::cloud_event::CloudEvent;
+use mainstay_object::names::{ServiceAddress, ServiceHost, UrlPath};
 
 /// Deliveries to one subscriber at the same time, where it does not say.
 pub(super) const IN_FLIGHT: usize = 10;
@@ -76,34 +77,19 @@ impl SubscriberKind {
 /// A port and path of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    pub(super) is_tls: bool,
-    pub(super) service: String,
-    pub(super) namespace: String,
-    pub(super) port: u16,
-    /// Path and query, from the slash on.
-    pub(super) path: String,
+    pub(super) address: ServiceAddress,
+    pub(super) path: UrlPath,
 }
 
 impl Target {
-    /// The root of port 80 of a Service.
-    pub(super) fn service(namespace: &str, service: &str) -> Self {
-        let (service, namespace) = (service.to_owned(), namespace.to_owned());
-        Self { is_tls: false, service, namespace, port: 80, path: "/".to_owned() }
-    }
-
-    /// Its name in the cluster, with its port where that is not the usual one.
-    pub(super) fn authority(&self) -> String {
-        let host = format!("{}.{}.svc.cluster.local", self.service, self.namespace);
-        let usual = if self.is_tls { 443 } else { 80 };
-        if self.port == usual { host } else { format!("{host}:{}", self.port) }
-    }
-
-    pub(super) fn scheme(&self) -> &'static str {
-        if self.is_tls { "https" } else { "http" }
-    }
-
+    /// Its URL in the cluster; the port is left out where it is the usual one.
     pub(super) fn url(&self) -> String {
-        format!("{}://{}{}", self.scheme(), self.authority(), self.path)
+        self.address.url(&self.path)
+    }
+
+    /// The host of its Service.
+    pub(super) fn host(&self) -> &ServiceHost {
+        &self.address.host
     }
 }
 

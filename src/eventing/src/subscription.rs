@@ -4,13 +4,14 @@
 
 use std::collections::BTreeSet;
 
-use http::Uri;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::address::{self, Fault};
 use super::event_type::cleaned;
 use super::subscriber::{Filter, IN_FLIGHT, MOST_IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
 use super::trigger::condition;
+use mainstay_object::names::{ServiceAddress, ServiceHost};
 
 /// A Subscription, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +41,14 @@ impl Subscription {
         }
     }
 
-    /// What it subscribes to.
-    pub(super) fn subscriber(&self) -> Subscriber {
-        let route = self.route.as_ref().ok();
+    /// Where it leads.
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.route.as_ref().ok().map(|(_, target)| target)
+    }
+
+    /// What it subscribes to, where its target has no flaw.
+    pub(super) fn subscriber(&self, flaw: Option<&str>) -> Subscriber {
+        let route = self.route.as_ref().ok().filter(|_| flaw.is_none());
         Subscriber {
             id: SubscriberId::new(SubscriberKind::Subscription, &self.namespace, &self.name),
             uid: self.uid.clone(),
@@ -52,17 +58,21 @@ impl Subscription {
         }
     }
 
-    /// Its status after `old`.
-    pub(super) fn status(&self, old: &Value, now: Timestamp) -> Value {
+    /// Its status after `old`; `flaw` is that of its target.
+    pub(super) fn status(&self, flaw: Option<&str>, old: &Value, now: Timestamp) -> Value {
+        let route = self.route.as_ref().map_err(String::as_str).and_then(|route| match flaw {
+            Some(why) => Err(why),
+            None => Ok(route),
+        });
         // The reason is the same in both cases, as with Kyma.
         let reason = "NATS Subscription active";
-        let said = match &self.route {
+        let said = match &route {
             Ok(_) => ("True", reason, ""),
-            Err(why) => ("False", reason, why.as_str()),
+            Err(why) => ("False", reason, *why),
         };
-        let types = self.route.as_ref().map(|(types, _)| types.iter().cloned().collect::<Vec<_>>()).unwrap_or_default();
+        let types = route.map(|(types, _)| types.iter().cloned().collect::<Vec<_>>()).unwrap_or_default();
         json!({
-            "ready": self.route.is_ok(),
+            "ready": route.is_ok(),
             "conditions": [condition("Subscription active", said, old, now)],
             "config": {"maxInFlightMessages": self.in_flight},
             "cleanEventTypes": types,
@@ -86,13 +96,11 @@ fn types(filter: &Value) -> Result<BTreeSet<String>, String> {
 
 /// Where a sink leads, or what is wrong, in Kyma's words.
 fn target(sink: &str, namespace: &str) -> Result<Target, String> {
-    let is_tls = match sink.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).as_deref() {
-        Some("http") => false,
-        Some("https") => true,
-        _ => return Err("sink URL scheme should be 'http' or 'https'".to_owned()),
-    };
-    let uri: Uri = sink.parse().map_err(|error| format!("not able to parse sink url with error: {error}"))?;
-    let host = uri.host().unwrap_or_default();
+    let parts = address::parse(sink).map_err(|fault| match fault {
+        Fault::Scheme => "sink URL scheme should be 'http' or 'https'".to_owned(),
+        Fault::Other(why) => format!("not able to parse sink url with error: {why}"),
+    })?;
+    let host = parts.host.as_str();
     if !host.ends_with("svc.cluster.local") {
         return Err("sink does not contain suffix: svc.cluster.local in the URL".to_owned());
     }
@@ -108,9 +116,9 @@ fn target(sink: &str, namespace: &str) -> Result<Target, String> {
             "namespace of subscription: {namespace} and the namespace of subscriber: {of} are different"
         ));
     }
-    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    Ok(Target { is_tls, service: (*service).to_owned(), namespace: namespace.to_owned(), port, path })
+    let host = ServiceHost::parse(host);
+    let host = host.map_err(|why| format!("sink is not valid cluster local svc, failed with error: {why}"))?;
+    Ok(Target { address: ServiceAddress { scheme: parts.scheme, host, port: parts.port }, path: parts.path })
 }
 
 #[cfg(test)]
@@ -139,6 +147,23 @@ mod tests {
         check(SINK, "http://lastorder.default.svc.cluster.local/");
         check(&format!("{SINK}:8080/a?b"), "http://lastorder.default.svc.cluster.local:8080/a?b");
         check("lastorder", "sink URL scheme should be 'http' or 'https'");
+        let user =
+            "not able to parse sink url with error: it has a user, which is not sent; remove what is before the @";
+        check("http://u:p@lastorder.default.svc.cluster.local", user);
+        check("http://lastorder.default.svc.cluster.local@127.0.0.1/", user);
+        check("http://127.0.0.1/?svc.cluster.local", "sink does not contain suffix: svc.cluster.local in the URL");
+        check(
+            "http://1a.default.svc.cluster.local",
+            "sink is not valid cluster local svc, failed with error: must be the host of a Service in the cluster, NAME.NAMESPACE.svc.cluster.local",
+        );
+        check(
+            &format!("{SINK}/a/%2e%2e/b"),
+            "not able to parse sink url with error: its path has a segment . or .. or a backslash; write the path that it leads to",
+        );
+        check(
+            &format!("{SINK}:70000/"),
+            "not able to parse sink url with error: its port is no number from 1 to 65535",
+        );
         check("ftp://a", "sink URL scheme should be 'http' or 'https'");
         check("http://a b", "not able to parse sink url with error: invalid uri character");
         check("http://example.com", "sink does not contain suffix: svc.cluster.local in the URL");
@@ -163,7 +188,7 @@ mod tests {
     #[test]
     fn its_status_says_ready_or_why_not() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let ready = subscription(SINK, &[TYPE]).status(&json!({}), now);
+        let ready = subscription(SINK, &[TYPE]).status(None, &json!({}), now);
         assert_eq!(
             ready,
             json!({
@@ -176,7 +201,11 @@ mod tests {
                 "cleanEventTypes": ["sap.kyma.custom.myapp.order.received.v1"],
             })
         );
-        let wrong = subscription("x", &[TYPE]).status(&ready, Timestamp::MAX);
+        let flawed = subscription(SINK, &[TYPE]);
+        assert_eq!(flawed.subscriber(Some("why")).route, None);
+        let status = flawed.status(Some("why"), &ready, now);
+        assert_eq!((&status["ready"], &status["conditions"][0]["message"]), (&json!(false), &json!("why")));
+        let wrong = subscription("x", &[TYPE]).status(None, &ready, Timestamp::MAX);
         assert_eq!((&wrong["ready"], &wrong["cleanEventTypes"]), (&json!(false), &json!([])));
         assert_eq!(wrong["conditions"][0]["message"], "sink URL scheme should be 'http' or 'https'");
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::cloud_event::CloudEvent;
 use super::event_type::{self, Unclean, cleaned};
+use super::grants::{Grant, may_receive};
 use super::legacy::LegacyEvent;
 use super::subscriber::{Filter, Subscriber, SubscriberId, SubscriberKind};
 
-/// All subscribers.
+/// All subscribers, and who of them may receive events of other namespaces.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table(pub(super) BTreeMap<SubscriberId, Arc<Subscriber>>);
+pub(super) struct Table(pub(super) BTreeMap<SubscriberId, Arc<Subscriber>>, pub(super) Arc<[Grant]>);
 
 /// An event, and who gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +21,10 @@ pub(super) struct Routed {
 }
 
 impl Table {
-    /// Who gets an event that is for everybody. A type with Kyma's prefix is cleaned for Subscriptions.
-    pub(super) fn of_all(&self, event: CloudEvent) -> Result<Vec<Routed>, Unclean> {
-        let triggers = self.matching(SubscriberKind::Trigger, &event, |_| true);
+    /// Who gets an event that was published for a namespace. A type with Kyma's prefix is cleaned for Subscriptions.
+    pub(super) fn of_namespace(&self, publisher: &str, event: CloudEvent) -> Result<Vec<Routed>, Unclean> {
+        let may = |one: &Subscriber| self.may_receive(one, publisher);
+        let triggers = self.matching(SubscriberKind::Trigger, &event, may);
         let clean = match cleaned(event.event_type()) {
             Ok(clean) => Some(clean),
             Err(Unclean::NoPrefix(_)) => None,
@@ -30,18 +32,19 @@ impl Table {
         };
         let Some(clean) = clean else { return Ok(routed([(event, triggers)])) };
         let cleaned = event.with("type", &clean);
-        let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, |_| true);
+        let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, may);
         if clean == event.event_type() {
             return Ok(routed([(event, [triggers, subscriptions].concat())]));
         }
         Ok(routed([(event, triggers), (cleaned, subscriptions)]))
     }
 
-    /// Who gets an event of the older format.
-    pub(super) fn of_legacy(&self, event: LegacyEvent) -> Vec<Routed> {
-        let triggers = self.matching(SubscriberKind::Trigger, &event.plain, |_| true);
+    /// Who gets an event of the older format that was published for a namespace.
+    pub(super) fn of_legacy(&self, publisher: &str, event: LegacyEvent) -> Vec<Routed> {
+        let may = |one: &Subscriber| self.may_receive(one, publisher);
+        let triggers = self.matching(SubscriberKind::Trigger, &event.plain, may);
         let cleaned = event.cleaned.map(|cleaned| {
-            let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, |_| true);
+            let subscriptions = self.matching(SubscriberKind::Subscription, &cleaned, may);
             (cleaned, subscriptions)
         });
         routed([(event.plain, triggers)].into_iter().chain(cleaned))
@@ -54,11 +57,16 @@ impl Table {
         routed([(event, triggers)])
     }
 
-    /// The names and versions of the events of an application that somebody wants.
-    pub(super) fn wanted_of(&self, application: &str) -> Vec<(String, String)> {
+    fn may_receive(&self, one: &Subscriber, publisher: &str) -> bool {
+        may_receive(&self.1, one.id.parts().1, publisher)
+    }
+
+    /// The names and versions of the events of an application that somebody wants who may receive them.
+    pub(super) fn wanted_of(&self, publisher: &str, application: &str) -> Vec<(String, String)> {
         let clean = event_type::without_marks(application);
         let mut wanted = Vec::new();
-        for (filter, _) in self.0.values().filter_map(|one| one.route.as_ref()) {
+        let may = self.0.values().filter(|one| self.may_receive(one, publisher));
+        for (filter, _) in may.filter_map(|one| one.route.as_ref()) {
             match filter {
                 Filter::Types(types) => {
                     let parts = types.iter().filter_map(|name| event_type::parts(name));
@@ -105,17 +113,22 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
+        granted(&[])
+    }
+
+    fn granted(grants: &[&str]) -> Table {
+        let grants: Arc<[Grant]> = grants.iter().map(|text| text.parse().unwrap()).collect();
         let metadata = |name: &str| json!({"namespace": "default", "name": name});
         let trigger = |name: &str, attributes: Value| {
             let reference = json!({"apiVersion": "v1", "kind": "Service", "name": "f"});
             let spec = json!({"filter": {"attributes": attributes}, "subscriber": {"ref": reference}});
-            Trigger::read(&json!({"metadata": metadata(name), "spec": spec})).subscriber(true)
+            Trigger::read(&json!({"metadata": metadata(name), "spec": spec})).subscriber(true, None)
         };
         let event_type = json!({"eventType": {"value": "sap.kyma.custom.my-app.order.received.v1"}});
         let spec = json!({"sink": "http://f.default.svc.cluster.local", "filter": {"filters": [event_type]}});
-        let subscription = Subscription::read(&json!({"metadata": metadata("sub"), "spec": spec})).subscriber();
+        let subscription = Subscription::read(&json!({"metadata": metadata("sub"), "spec": spec})).subscriber(None);
         let all = [trigger("all", json!({})), trigger("one", json!({"type": "t", "source": "mock"})), subscription];
-        Table(all.into_iter().map(|one| (one.id.clone(), Arc::new(one))).collect())
+        Table(all.into_iter().map(|one| (one.id.clone(), Arc::new(one))).collect(), grants)
     }
 
     fn event(event_type: &str) -> CloudEvent {
@@ -131,7 +144,9 @@ mod tests {
 
     #[test]
     fn subscriptions_get_clean_names_and_triggers_what_was_written() {
-        let check = |name: &str, expected: &[&str]| assert_eq!(shown(&table().of_all(event(name)).unwrap()), expected);
+        let check = |name: &str, expected: &[&str]| {
+            assert_eq!(shown(&table().of_namespace("default", event(name)).unwrap()), expected);
+        };
         check(
             "sap.kyma.custom.my-app.order.received.v1",
             &[
@@ -144,7 +159,24 @@ mod tests {
             &["sap.kyma.custom.myapp.order.received.v1: trigger/default/all subscription/default/sub"],
         );
         check("other", &["other: trigger/default/all"]);
-        assert!(table().of_all(event("sap.kyma.custom.a")).is_err());
+        assert!(table().of_namespace("default", event("sap.kyma.custom.a")).is_err());
+    }
+
+    #[test]
+    fn events_of_another_namespace_are_received_by_the_operators_word_only() {
+        let name = "sap.kyma.custom.myapp.order.received.v1";
+        let all = format!("{name}: trigger/default/all subscription/default/sub");
+        let check = |grants: &[&str], publisher: &str, expected: &[&str]| {
+            let table = granted(grants);
+            assert_eq!(shown(&table.of_namespace(publisher, event(name)).unwrap()), expected, "{grants:?} {publisher}");
+            assert_eq!(table.wanted_of(publisher, "myapp").is_empty(), expected.is_empty());
+        };
+        check(&[], "default", &[&all]);
+        check(&[], "other", &[]);
+        check(&[], "kyma-system", &[]);
+        check(&["default=other"], "other", &[&all]);
+        check(&["*=kyma-system"], "kyma-system", &[&all]);
+        check(&["other=*"], "kyma-system", &[]);
     }
 
     #[test]
@@ -156,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_application_learns_what_is_wanted_of_it() {
-        let wanted = |application: &str| table().wanted_of(application);
+        let wanted = |application: &str| table().wanted_of("default", application);
         assert_eq!(wanted("my-app"), [("order.received".to_owned(), "v1".to_owned())]);
         assert_eq!(wanted("mock"), [("t".to_owned(), String::new())]);
         assert!(wanted("none").is_empty());

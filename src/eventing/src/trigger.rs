@@ -3,12 +3,14 @@
 //! Invariant: a Trigger leads to a Service of its own namespace, and nowhere else.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
-use http::Uri;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::address::{self, Fault};
 use super::subscriber::{Filter, IN_FLIGHT, Subscriber, SubscriberId, SubscriberKind, Target};
+use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName, UrlPath};
 
 /// The Broker of a Trigger that names none.
 pub(super) const DEFAULT_BROKER: &str = "default";
@@ -43,9 +45,14 @@ impl Trigger {
         }
     }
 
-    /// What it subscribes to, where its Broker exists.
-    pub(super) fn subscriber(&self, has_broker: bool) -> Subscriber {
-        let target = self.target.as_ref().ok().filter(|_| has_broker);
+    /// Where it leads.
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.target.as_ref().ok()
+    }
+
+    /// What it subscribes to, where its Broker exists and its target has no flaw.
+    pub(super) fn subscriber(&self, has_broker: bool, flaw: Option<&str>) -> Subscriber {
+        let target = self.target.as_ref().ok().filter(|_| has_broker && flaw.is_none());
         Subscriber {
             id: SubscriberId::new(SubscriberKind::Trigger, &self.namespace, &self.name),
             uid: self.uid.clone(),
@@ -55,15 +62,23 @@ impl Trigger {
         }
     }
 
-    /// Its status after `old`.
-    pub(super) fn status(&self, has_broker: bool, generation: &Value, old: &Value, now: Timestamp) -> Value {
+    /// Its status after `old`; `flaw` is that of its target.
+    pub(super) fn status(
+        &self,
+        has_broker: bool,
+        flaw: Option<&str>,
+        generation: &Value,
+        old: &Value,
+        now: Timestamp,
+    ) -> Value {
+        let target = self.target.as_ref().map_err(String::as_str).and_then(|target| flaw.map_or(Ok(target), Err));
         let fine = ("True", "", "");
         let unknown = ("Unknown", "", "");
         let broker = if has_broker { fine } else { ("False", "DoesNotExist", "Broker does not exist") };
-        let resolved = match &self.target {
+        let resolved = match target {
             _ if !has_broker => unknown,
             Ok(_) => fine,
-            Err(why) => ("False", "Unable to get the Subscriber's URI", why.as_str()),
+            Err(why) => ("False", "Unable to get the Subscriber's URI", why),
         };
         let rest = if !has_broker || resolved.0 != "True" { unknown } else { fine };
         let dependency = if has_broker { fine } else { unknown };
@@ -73,7 +88,7 @@ impl Trigger {
         let ready = failing.copied().unwrap_or(fine);
         let all = PARTS.into_iter().zip(parts).chain([("Ready", ready)]);
         let conditions: Vec<Value> = all.map(|(kind, said)| condition(kind, said, old, now)).collect();
-        let uri = self.target.as_ref().ok().filter(|_| has_broker).map(Target::url);
+        let uri = target.ok().filter(|_| has_broker).map(Target::url);
         json!({"observedGeneration": generation, "conditions": conditions, "subscriberURI": uri})
     }
 }
@@ -115,50 +130,36 @@ fn filter(filter: &Value) -> BTreeMap<String, String> {
 fn target(subscriber: &Value, namespace: &str) -> Result<Target, String> {
     let (reference, uri) = (&subscriber["ref"], subscriber["uri"].as_str());
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
-    let mut target = match (text("kind"), text("apiVersion")) {
+    match (text("kind"), text("apiVersion")) {
         ("Service", version) if version == "v1" || version.starts_with("serving.knative.dev/") => {
-            Target::service(namespace, text("name"))
+            let service = ServiceName::parse(text("name")).map_err(|why| format!("spec.subscriber.ref.name: {why}"))?;
+            let namespace = DnsLabel::parse(namespace).map_err(|why| format!("metadata.namespace: {why}"))?;
+            let port = NonZeroU16::MIN.saturating_add(79);
+            let host = ServiceHost::new(service, namespace);
+            let path = uri.filter(|uri| !uri.is_empty()).map(address::path).transpose();
+            let path = path.map_err(|why| format!("spec.subscriber.uri: {why}"))?.unwrap_or_else(UrlPath::root);
+            Ok(Target { address: ServiceAddress { scheme: Scheme::Http, host, port }, path })
         }
         ("", "") => match uri {
-            Some(uri) => return absolute(uri, namespace),
-            None => {
-                return Err("expected at least one, got none: spec.subscriber.ref, spec.subscriber.uri".to_owned());
-            }
+            Some(uri) => absolute(uri, namespace).map_err(|why| format!("spec.subscriber.uri: {why}")),
+            None => Err("expected at least one, got none: spec.subscriber.ref, spec.subscriber.uri".to_owned()),
         },
-        (kind, version) => return Err(format!("{kind} of {version} is not resolved here: name a Service of v1")),
-    };
-    if let Some(path) = uri.filter(|uri| !uri.is_empty()) {
-        let path = format!("/{}", path.trim_start_matches('/'));
-        path.parse::<Uri>().map_err(|error| format!("spec.subscriber.uri: {error}"))?;
-        target.path = path;
+        (kind, version) => Err(format!("{kind} of {version} is not resolved here: name a Service of v1")),
     }
-    Ok(target)
 }
 
 fn absolute(text: &str, namespace: &str) -> Result<Target, String> {
-    let uri: Uri = text.parse().map_err(|error| format!("spec.subscriber.uri: {error}"))?;
-    let is_tls = match uri.scheme_str() {
-        Some("http") => false,
-        Some("https") => true,
-        _ => {
-            return Err(
-                "spec.subscriber.uri: without spec.subscriber.ref it begins with http:// or https://".to_owned()
-            );
-        }
-    };
-    let host = uri.host().unwrap_or_default().trim_end_matches('.');
-    let short = host.strip_suffix(".svc.cluster.local").or_else(|| host.strip_suffix(".svc"));
-    let Some((service, of)) = short.and_then(|short| short.split_once('.')) else {
-        return Err(format!("spec.subscriber.uri: {host} is not the name of a Service in the cluster"));
-    };
+    let parts = address::parse(text).map_err(|fault| match fault {
+        Fault::Scheme => "without spec.subscriber.ref it begins with http:// or https://".to_owned(),
+        Fault::Other(why) => why,
+    })?;
+    let host = ServiceHost::parse(&parts.host);
+    let host = host.map_err(|_| format!("{} is not the name of a Service in the cluster", parts.host))?;
+    let of = host.namespace().as_str();
     if of != namespace {
-        return Err(format!(
-            "spec.subscriber.uri: the Service is in the namespace {of}, and this Trigger is in {namespace}"
-        ));
+        return Err(format!("the Service is in the namespace {of}, and this Trigger is in {namespace}"));
     }
-    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    Ok(Target { is_tls, service: service.to_owned(), namespace: namespace.to_owned(), port, path })
+    Ok(Target { address: ServiceAddress { scheme: parts.scheme, host, port: parts.port }, path: parts.path })
 }
 
 #[cfg(test)]
@@ -209,18 +210,70 @@ mod tests {
     fn it_is_ready_where_its_broker_is() {
         let trigger = trigger(json!({"subscriber": {"ref": {"apiVersion": "v1", "kind": "Service", "name": "f"}}}));
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let ready = trigger.status(true, &json!(1), &json!({}), now);
+        let ready = trigger.status(true, None, &json!(1), &json!({}), now);
         assert_eq!(
             shown(&ready),
             "BrokerReady True -, DependencyReady True -, SubscriberResolved True -, Subscribed True -, Ready True -"
         );
         assert_eq!(ready["subscriberURI"], "http://f.default.svc.cluster.local/");
-        assert_eq!(trigger.status(true, &json!(1), &ready, Timestamp::MAX), ready, "it is the same later on");
-        let without = trigger.status(false, &json!(1), &json!({}), now);
+        assert_eq!(trigger.status(true, None, &json!(1), &ready, Timestamp::MAX), ready, "it is the same later on");
+        let without = trigger.status(false, None, &json!(1), &json!({}), now);
         assert_eq!(
             shown(&without),
             "BrokerReady False DoesNotExist, DependencyReady Unknown -, SubscriberResolved Unknown -, Subscribed Unknown -, Ready False DoesNotExist"
         );
         assert_eq!(without["conditions"][0]["message"], "Broker does not exist");
+    }
+
+    #[test]
+    fn a_flaw_of_its_service_is_the_reason_why_it_is_not_ready() {
+        let trigger = trigger(json!({"subscriber": {"ref": {"apiVersion": "v1", "kind": "Service", "name": "f"}}}));
+        assert_eq!(trigger.subscriber(true, Some("why")).route, None);
+        let status = trigger.status(true, Some("why"), &json!(1), &json!({}), Timestamp::UNIX_EPOCH);
+        let ready = status["conditions"].as_array().unwrap().last().unwrap();
+        assert_eq!((&ready["status"], &ready["message"]), (&json!("False"), &json!("why")));
+        assert_eq!(status["subscriberURI"], json!(null));
+    }
+
+    #[test]
+    fn a_name_that_would_add_to_an_address_is_refused() {
+        let target = |subscriber: Value| trigger(json!({"subscriber": subscriber})).target;
+        for name in [
+            "127.0.0.1:19999/admin/delete?all=yes&x=",
+            "127.0.0.1",
+            "169.254.169.254",
+            "f.other.svc.cluster.local",
+            "f:8080",
+            "f/x",
+            "f?x=",
+            "f#",
+            "user@f",
+            "F",
+            "",
+            " f",
+        ] {
+            let why = target(json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": name}})).unwrap_err();
+            assert!(why.starts_with("spec.subscriber.ref.name: must be"), "{name}: {why}");
+        }
+        let reference = json!({"apiVersion": "v1", "kind": "Service", "name": "f"});
+        for uri in ["../admin", "/a/../../b", "/%2e%2e/b", "\\evil", "/a b", "/a#b"] {
+            let why = target(json!({"ref": reference, "uri": uri})).unwrap_err();
+            assert!(why.starts_with("spec.subscriber.uri: "), "{uri}: {why}");
+        }
+        for uri in [
+            "http://u:p@f.default.svc/",
+            "http://f.default.svc@127.0.0.1/",
+            "http://f.default.svc:0/",
+            "http://f.default.svc:99999/",
+            "http://127.0.0.1/",
+            "http://[::1]/",
+            "http://localhost/",
+            "http://a.b.default.svc/",
+            "file:///etc/passwd",
+            "f",
+        ] {
+            let why = target(json!({"uri": uri})).unwrap_err();
+            assert!(why.starts_with("spec.subscriber.uri: "), "{uri}: {why}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::seen::{Name, Seen, Watched, Write};
+use super::services::WRITTEN;
 use super::table::Table;
 use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
 use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Persistence, Scope, Selection, WatchEvent};
@@ -33,37 +34,53 @@ impl Watched {
                 Kind::custom("eventing.kyma-project.io", "v1alpha1", "Subscription", "subscriptions", true, true)
             }
             Self::Namespaces => Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster),
+            Self::Services => Kind::fixed("v1", "Service", "services", Scope::Namespaced),
+            Self::Written => Kind::fixed("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", Scope::Namespaced),
         }
     }
 
     fn selection(self) -> Selection {
         match self {
             Self::Namespaces => Selection::labelled(INJECTION.0, INJECTION.1).metadata_only(),
-            Self::Triggers | Self::Subscriptions | Self::Brokers => Selection::default(),
+            Self::Written => Selection { labels: Some(WRITTEN.to_owned()), ..Selection::default() }.metadata_only(),
+            Self::Triggers | Self::Subscriptions | Self::Brokers | Self::Services => Selection::default(),
         }
     }
 }
 
 /// Keeps `table` as the objects are, and writes, until `stop`.
-pub(super) async fn follow(cluster: Cluster, table: watch::Sender<Option<Arc<Table>>>, stop: CancellationToken) {
+pub(super) async fn follow(
+    cluster: Cluster,
+    seen: Seen,
+    table: watch::Sender<Option<Arc<Table>>>,
+    stop: CancellationToken,
+) {
     let (writes, notify) = (Writes::default(), Notify::new());
     tokio::join!(
-        stop.run_until_cancelled(see(&cluster, &table, &writes, &notify)),
+        stop.run_until_cancelled(see(&cluster, seen, &table, &writes, &notify)),
         stop.run_until_cancelled(write(&cluster, &writes, &notify)),
     );
 }
 
-async fn see(cluster: &Cluster, table: &watch::Sender<Option<Arc<Table>>>, writes: &Writes, notify: &Notify) {
+async fn see(
+    cluster: &Cluster,
+    mut seen: Seen,
+    table: &watch::Sender<Option<Arc<Table>>>,
+    writes: &Writes,
+    notify: &Notify,
+) {
     let of = |watched: Watched| {
         cluster.watch(&Arc::new(watched.kind()), watched.selection()).map(move |event| (watched, event)).boxed()
     };
     let mut events: SelectAll<_> = Watched::ALL.into_iter().map(of).collect();
-    let (mut seen, mut foreign) = (Seen::default(), 0);
+    let mut foreign = 0;
     while let Some((watched, event)) = events.next().await {
         match event {
             WatchEvent::Begin => seen.begin(watched),
             WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
-                seen.see(watched, &live);
+                if !seen.see(watched, &live) {
+                    continue;
+                }
             }
             WatchEvent::Deleted(live) => seen.gone(watched, &live),
             WatchEvent::Synced(_) => seen.synced(watched),

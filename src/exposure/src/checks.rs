@@ -38,12 +38,24 @@ const SHOWN: usize = 3;
 pub(super) struct Failure {
     attribute: String,
     message: String,
+    /// Whether it aims where it may not.
+    is_forbidden: bool,
 }
 
 impl Failure {
     /// What is wrong with an attribute.
     pub(super) fn new(attribute: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { attribute: attribute.into(), message: message.into() }
+        Self { attribute: attribute.into(), message: message.into(), is_forbidden: false }
+    }
+
+    /// An attribute aims at a host, a gateway, a Service or a URL that it may not have.
+    pub(super) fn forbidden(attribute: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { is_forbidden: true, ..Self::new(attribute, message) }
+    }
+
+    /// Whether the attribute aims where it may not.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.is_forbidden
     }
 
     /// The host is served for another APIRule or by somebody else.
@@ -85,16 +97,16 @@ pub(super) fn target(
     let namespace = service.namespace.as_deref().unwrap_or(own);
     if BLOCKED.contains(&(namespace, name)) || namespace == BLOCKED_NAMESPACE {
         let why = format!("Service {name} in namespace {namespace} is blacklisted");
-        failures.push(Failure::new(format!("{attribute}.name"), why));
+        failures.push(Failure::forbidden(format!("{attribute}.name"), why));
         return None;
     }
     if namespace != own {
         // Whoever may write an APIRule here need have no right there.
         let why = format!("only Services of the namespace {own}, which the APIRule is in, can be exposed by it");
-        failures.push(Failure::new(format!("{attribute}.namespace"), why));
+        failures.push(Failure::forbidden(format!("{attribute}.namespace"), why));
         return None;
     }
-    let name = ServiceName::parse(name).map_err(|why| Failure::new(format!("{attribute}.name"), why.to_string()));
+    let name = ServiceName::parse(name).map_err(|why| Failure::forbidden(format!("{attribute}.name"), why.to_string()));
     let namespace =
         DnsLabel::parse(namespace).map_err(|why| Failure::new(format!("{attribute}.namespace"), why.to_string()));
     let port = u16::try_from(service.port).ok().and_then(NonZeroU16::new);
@@ -168,7 +180,7 @@ pub(super) fn check_urls(
 ) {
     let Some(config) = &handler.config else { return };
     let refused = refused(config, &format!("{attribute}.config"), allowed, MOST_URLS);
-    failures.extend(refused.into_iter().map(|(attribute, why)| Failure::new(attribute, why)));
+    failures.extend(refused.into_iter().map(|(attribute, why)| Failure::forbidden(attribute, why)));
 }
 
 /// Whether there is no configuration.

@@ -1,6 +1,7 @@
 //! The task of one APIRule: makes its objects be as they should, and says so in its status.
 //!
-//! Invariant: while an APIRule is not valid, or its host is somebody else's, the last valid version stays as it is.
+//! Invariant: while an APIRule is not valid, or its host is somebody else's, the last valid version stays as it is. After a restart
+//! that version is not known; then what was made for one that aims where it may not is deleted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -132,10 +133,14 @@ impl Task {
             return Some(Attempt::of(Outcome::NoRouteApi));
         };
         let problem = self.resolve(rule, &identity, !children.is_empty());
-        let Some(good) = self.good.clone() else { return problem.map(Attempt::of) };
+        let Some(good) = self.good.clone() else {
+            let (outcome, is_forbidden) = problem?;
+            let left = if is_forbidden { self.objects.prune(&identity, &[]).await } else { Ok(()) };
+            return Some(Attempt { outcome, wait: left.map_or_else(|refused| refused.wait, |()| FAR) });
+        };
         let attempt = self.serve(&good, means, &served).await;
         Some(match problem {
-            Some(outcome) => Attempt { outcome, wait: attempt.wait },
+            Some((outcome, _)) => Attempt { outcome, wait: attempt.wait },
             None => attempt,
         })
     }
@@ -149,8 +154,8 @@ impl Task {
     }
 
     /// Makes this version the one to serve, if it is valid and its host is free. Otherwise, what becomes of it. `is_served`: whether
-    /// another version is.
-    fn resolve(&mut self, rule: &ApiRule, identity: &Identity, is_served: bool) -> Option<Outcome> {
+    /// another version is. The second value: whether it aims where it may not, and no valid version is known.
+    fn resolve(&mut self, rule: &ApiRule, identity: &Identity, is_served: bool) -> Option<(Outcome, bool)> {
         let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
         let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
         let failures = match resolve(rule, &context.settings, is_occupied) {
@@ -161,11 +166,12 @@ impl Task {
             Ok(_) => vec![Failure::occupied(identity.is_newer)],
             Err(failures) => failures,
         };
-        let outcome = not_served(&failures, identity.is_newer, is_served);
+        let is_forbidden = self.good.is_none() && failures.iter().any(Failure::is_forbidden);
+        let outcome = not_served(&failures, identity.is_newer, is_served && !is_forbidden);
         if !matches!(outcome, Outcome::Occupied(..)) {
             context.withdraw(owner);
         }
-        Some(outcome)
+        Some((outcome, is_forbidden))
     }
 
     /// Makes the objects be as they should.

@@ -75,13 +75,13 @@ pub(super) fn resolve(
     let (spec, identity) = (&rule.spec, identity(rule));
     let mut failures = Vec::new();
     let written = spec.host.as_deref().or_else(|| spec.service.as_ref()?.host.as_deref()).unwrap_or_default();
-    let host = settings.host(written).map_err(|why| Failure::new(host_attribute(identity.is_newer), why));
+    let host = settings.host(written).map_err(|why| Failure::forbidden(host_attribute(identity.is_newer), why));
     match &host {
         Err(failure) => failures.push(failure.clone()),
         Ok(host) if is_occupied(host.as_str()) => failures.push(Failure::occupied(identity.is_newer)),
         Ok(_) => {}
     }
-    let gateway = settings.gateway(&spec.gateway).map_err(|why| Failure::new(".spec.gateway", why));
+    let gateway = settings.gateway(&spec.gateway).map_err(|why| Failure::forbidden(".spec.gateway", why));
     failures.extend(gateway.as_ref().err().cloned());
     let main = spec.service.as_ref();
     let main = main.map(|service| target(service, ".spec.service", &identity.namespace, &mut failures));

@@ -42,6 +42,14 @@ struct RunArguments {
     /// reached then
     #[arg(long = "service", value_name = "NS/NAME:PORT=ADDR", value_parser = service)]
     services: Vec<(Service, SocketAddr)>,
+    /// Namespace whose Triggers and Subscriptions receive the events of another one, such as team=shop; * is any namespace, and
+    /// kyma-system stands for events that name none, as on /publish; may be repeated, by default none
+    #[arg(long = "allow-subscriptions", value_name = "SUBSCRIBERS=PUBLISHERS")]
+    grants: Vec<mainstay_eventing::Grant>,
+    /// Namespace, or *, in which the Service of a subscriber may have no selector: its endpoints lead wherever whoever writes them
+    /// says; may be repeated, by default none
+    #[arg(long = "allow-written-endpoints", value_name = "NS")]
+    written_endpoints: Vec<String>,
     /// Name of this process in Events, such as the pod's
     #[arg(long, value_name = "NAME", env = "MAINSTAY_POD", default_value = "mainstay-eventing")]
     instance: String,
@@ -103,6 +111,8 @@ async fn serve(arguments: RunArguments) -> Result<Exit, Error> {
         budget: arguments.budget,
         listener,
         resolve: resolve(arguments.services),
+        grants: arguments.grants,
+        written_endpoints: arguments.written_endpoints,
         instance: arguments.instance,
     };
     mainstay_eventing::run(settings, cluster, stop).await?;

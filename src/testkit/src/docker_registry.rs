@@ -39,24 +39,35 @@ pub struct DockerRegistry {
 impl DockerRegistry {
     pub async fn start(served: Served) -> Self {
         let htpasswd = (served == Served::Safely).then_some(HTPASSWD);
-        Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0)), None).await
+        Self::listening(served, htpasswd, SocketAddr::from(([127, 0, 0, 1], 0)), None, true).await
+    }
+
+    /// Over plain HTTP for everyone; requests delete images if `deletes`.
+    pub async fn deleting(deletes: bool) -> Self {
+        Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), None, deletes).await
     }
 
     /// Over plain HTTP at this address, for those in a file of passwords.
     pub async fn letting_in(htpasswd: &str, address: SocketAddr) -> Self {
-        Self::listening(Served::Plainly, Some(htpasswd), address, None).await
+        Self::listening(Served::Plainly, Some(htpasswd), address, None, true).await
     }
 
     /// Over plain HTTP for everyone, with its images on a file system of so many bytes.
     pub async fn on_volume(bytes: u64) -> Self {
-        Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), Some(bytes)).await
+        Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), Some(bytes), true).await
     }
 
-    async fn listening(served: Served, htpasswd: Option<&str>, address: SocketAddr, volume: Option<u64>) -> Self {
+    async fn listening(
+        served: Served,
+        htpasswd: Option<&str>,
+        address: SocketAddr,
+        volume: Option<u64>,
+        deletes: bool,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let mut configuration = format!(
-            "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\n  delete: {{enabled: true}}\n",
+            "version: 0.1\nlog: {{level: info}}\nstorage:\n  filesystem: {{rootdirectory: {}}}\n  delete: {{enabled: {deletes}}}\n",
             path("images")
         );
         let mut authority = String::new();

@@ -235,3 +235,20 @@ async fn urls_of_handlers_do_not_lead_inside() {
     }
     assert_eq!(made(&world, &[SERVICES, RULES]), BTreeSet::new());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_aim_where_they_may_not_are_deleted_after_a_restart() {
+    let mut world = world_with(&[SERVICES, RULES]).await;
+    world.service(NAMESPACE, "my-function", loopback());
+    world.exposure.allowed_domains = vec![DomainName::parse("example.com").unwrap()];
+    world.start();
+    let [(version, spec), _] = specs("shop.example.com", "kyma-gateway.kyma-system.svc.cluster.local", "my-function");
+    assert!(create(&world, version, "shop", &spec));
+    world.says_of(NAMESPACE, "shop", SERVED.0, SERVED.1).await;
+    world.stop().await;
+    world.exposure.allowed_domains.clear();
+    world.start();
+    world.says_of(NAMESPACE, "shop", INVALID.0, INVALID.1).await;
+    world.until("its objects are gone", |w| made(w, &[SERVICES, RULES]).is_empty()).await;
+    assert!(!world.rule_said(NAMESPACE, "shop").1.contains("still served"));
+}

@@ -16,13 +16,18 @@ use super::store::Files;
 pub(crate) enum Refused {
     #[error("the journal is full: subscribers have not taken what was published before")]
     Full,
+    #[error(
+        "the journal is full for the namespaces of those who would get the event: their subscribers have not taken what was \
+         published before"
+    )]
+    Share,
     #[error("the journal cannot be written")]
     Io(#[source] Arc<io::Error>),
     #[error("it is ending")]
     Ending,
 }
 
-/// Instead of attempts: so many events wait for the subscriber that this one is not delivered, but a dead letter.
+/// Instead of attempts: so many events wait for the subscriber or its namespace that this one is not delivered, but a dead letter.
 pub(crate) const OVER: u32 = u32::MAX;
 
 /// An event that a subscriber has to get.

@@ -256,19 +256,20 @@ mod tests {
     #[tokio::test]
     async fn it_is_full_until_something_is_delivered() {
         let (room, large) = (tempfile::tempdir().unwrap(), "x".repeat(60_000));
+        let who = |number: usize| ["a", "b"][number % 2];
         let mut opened = Opened::at(room.path(), 10 << 20);
         let mut kept = 0;
         let refused = loop {
-            match opened.journal.publish(event(kept, &large, &["a"])).await {
+            match opened.journal.publish(event(kept, &large, &[who(kept)])).await {
                 Ok(()) => kept += 1,
                 Err(refused) => break refused,
             }
         };
-        assert!(matches!(refused, Refused::Full) && (80..95).contains(&kept), "{kept}: {refused}");
+        assert!(matches!(refused, Refused::Share) && (80..95).contains(&kept), "{kept}: {refused}");
         assert_eq!(opened.all().len(), kept);
         // One of each ten stays: what is left of old segments moves, so that they can go.
         for number in (1..=kept as u64).filter(|number| number % 10 != 0) {
-            opened.journal.ended(vec![number], &id("a")).await;
+            opened.journal.ended(vec![number], &id(who(usize::try_from(number).unwrap() - 1))).await;
         }
         let publishing = async {
             while opened.journal.publish(event(kept, &large, &["a"])).await.is_err() {
@@ -300,13 +301,35 @@ mod tests {
         assert_eq!(opened.all(), over);
         // What was refused is new when it comes again, once there is room.
         let refused = opened.journal.publish(event(1002, &large, &["slow"])).await;
-        assert!(matches!(refused, Err(Refused::Full)));
+        assert!(matches!(refused, Err(Refused::Share)));
         opened.journal.ended((1..=kept as u64).collect(), &id("slow")).await;
         opened.journal.publish(event(1002, &large, &["slow"])).await.unwrap();
         assert_eq!(opened.all(), [format!("{} slow 0", kept + 3)]);
         opened.close().await;
         let mut opened = Opened::at(room.path(), 10 << 20);
         assert!(opened.all().contains(&over[1]), "the next process knows it");
+    }
+
+    #[tokio::test]
+    async fn a_namespace_whose_subscribers_take_nothing_leaves_room_for_other_namespaces() {
+        let (room, large) = (tempfile::tempdir().unwrap(), "x".repeat(60_000));
+        let mut opened = Opened::at(room.path(), 10 << 20);
+        let nowhere: Vec<String> = (0..8).map(|number| format!("nowhere-{number}")).collect();
+        let mut kept = 0;
+        for name in &nowhere {
+            while opened.journal.publish(event(kept, &large, &[name])).await.is_ok() {
+                kept += 1;
+            }
+        }
+        let refused = opened.journal.publish(event(kept, &large, &["nowhere-9"])).await;
+        assert!(matches!(refused, Err(Refused::Share)), "a subscriber of the same namespace has no other share");
+        opened.all();
+        let of = |id: &SubscriberId, number| Routed { to: vec![id.clone()], ..event(number, &large, &[]).remove(0) };
+        let other = SubscriberId::new(SubscriberKind::Trigger, "other", "good");
+        for number in 1000..1020 {
+            opened.journal.publish(vec![of(&other, number)]).await.unwrap();
+        }
+        assert_eq!(opened.all().len(), 20);
     }
 
     #[tokio::test]

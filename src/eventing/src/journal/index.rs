@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::super::shares::{Held, has_room};
 use super::super::subscriber::SubscriberId;
 
 /// Where a record is.
@@ -37,8 +38,11 @@ struct Segment {
 pub(super) struct Index {
     entries: BTreeMap<u64, Entry>,
     segments: BTreeMap<u64, Segment>,
-    /// What each subscriber still has to get: events, and their bytes.
-    waiting: HashMap<SubscriberId, (usize, u64)>,
+    /// What each subscriber still has to get.
+    waiting: HashMap<SubscriberId, Held>,
+    /// The same for each namespace, and for all of them.
+    of_namespaces: HashMap<String, Held>,
+    all: Held,
 }
 
 impl Index {
@@ -55,8 +59,12 @@ impl Index {
         let length = entry.place.length as u64;
         self.segments.entry(entry.place.segment).or_default().live += length;
         for (id, _) in &entry.to {
+            let one = Held { events: 1, bytes: length };
+            self.all = self.all + one;
             let waiting = self.waiting.entry(id.clone()).or_default();
-            *waiting = (waiting.0 + 1, waiting.1 + length);
+            *waiting = *waiting + one;
+            let namespace = self.of_namespaces.entry(id.parts().1.to_owned()).or_default();
+            *namespace = *namespace + one;
         }
         self.entries.insert(number, entry);
     }
@@ -75,14 +83,28 @@ impl Index {
     /// A subscriber has an event of so many bytes.
     fn got(&mut self, id: &SubscriberId, length: u64) {
         let Some(waiting) = self.waiting.get_mut(id) else { return };
-        *waiting = (waiting.0.saturating_sub(1), waiting.1.saturating_sub(length));
-        if waiting.0 == 0 {
+        let one = Held { events: 1, bytes: length };
+        self.all = self.all.without(one);
+        *waiting = waiting.without(one);
+        if waiting.events == 0 {
             self.waiting.remove(id);
+        }
+        let namespace = id.parts().1;
+        let Some(held) = self.of_namespaces.get_mut(namespace) else { return };
+        *held = held.without(one);
+        if held.events == 0 {
+            self.of_namespaces.remove(namespace);
         }
     }
 
-    /// What a subscriber still has to get: events, and their bytes.
-    pub(super) fn waiting(&self, id: &SubscriberId) -> (usize, u64) {
+    /// Whether a subscriber has room for another event in a journal of this capacity.
+    pub(super) fn has_room(&self, capacity: Held, id: &SubscriberId) -> bool {
+        let namespace = self.of_namespaces.get(id.parts().1).copied().unwrap_or_default();
+        has_room(capacity, self.waiting(id), namespace, self.all)
+    }
+
+    /// What a subscriber still has to get.
+    fn waiting(&self, id: &SubscriberId) -> Held {
         self.waiting.get(id).copied().unwrap_or_default()
     }
 
@@ -161,6 +183,10 @@ mod tests {
     use super::super::super::subscriber::SubscriberKind;
     use super::*;
 
+    fn held(events: usize, bytes: u64) -> Held {
+        Held { events, bytes }
+    }
+
     fn id(name: &str) -> SubscriberId {
         SubscriberId::new(SubscriberKind::Trigger, "default", name)
     }
@@ -177,14 +203,16 @@ mod tests {
         index.insert(2, entry(1, &["a"]));
         // It moves.
         index.insert(1, entry(2, &["a", "b"]));
-        assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), ((2, 20), (1, 10)));
+        assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), (held(2, 20), held(1, 10)));
+        assert_eq!((index.of_namespaces["default"], index.all), (held(3, 30), held(3, 30)));
         for _ in 0..2 {
             index.end(1, &id("a"));
         }
-        assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), ((1, 10), (1, 10)));
+        assert_eq!((index.waiting(&id("a")), index.waiting(&id("b"))), (held(1, 10), held(1, 10)));
         index.end(1, &id("b"));
         index.end(2, &id("a"));
-        assert_eq!((index.waiting(&id("a")), index.waiting.len()), ((0, 0), 0));
+        assert_eq!((index.waiting(&id("a")), index.waiting.len()), (held(0, 0), 0));
+        assert_eq!((index.of_namespaces.len(), index.all), (0, held(0, 0)));
     }
 
     #[test]

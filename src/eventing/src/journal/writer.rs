@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::super::shares::Held;
 use super::super::subscriber::SubscriberId;
 use super::super::table::Routed;
 use super::command::{Command, OVER, Queued, Refused, Shared};
@@ -20,8 +21,6 @@ use super::store::Store;
 pub(super) const WAITING: usize = 256;
 /// Events that somebody still has to get; each takes about 200 bytes of memory.
 const MOST_EVENTS: usize = 100_000;
-/// What one subscriber may leave of the journal to the others: one part of so many, in events and in bytes.
-const SHARE: usize = 2;
 /// How long what was delivered may be on its way to the disk. If the machine dies within it, it is delivered again.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -117,7 +116,7 @@ impl Writer {
                     // Of those who would get it somebody has to have room.
                     let is_over =
                         !routed.is_empty() && routed.iter().flat_map(|one| &one.to).all(|to| self.is_over(to));
-                    let mut kept = if is_over { Err(Refused::Full) } else { Ok(()) };
+                    let mut kept = if is_over { Err(Refused::Share) } else { Ok(()) };
                     for one in routed {
                         kept = kept
                             .and_then(|()| self.add(one, is_replay, now, (segment, begin), &mut bytes, &mut pending));
@@ -230,11 +229,11 @@ impl Writer {
         }
     }
 
-    /// Whether so much waits for a subscriber that the rest of the journal is for others; what came together with the event
-    /// does not count yet.
+    /// Whether so much waits for a subscriber or its namespace that the rest of the journal is for others; what came together with the
+    /// event does not count yet.
     fn is_over(&self, id: &SubscriberId) -> bool {
-        let (events, bytes) = self.shared.index.lock().waiting(id);
-        events >= MOST_EVENTS / SHARE || bytes >= self.budget / SHARE as u64
+        let capacity = Held { events: MOST_EVENTS, bytes: self.budget };
+        !self.shared.index.lock().has_room(capacity, id)
     }
 
     /// Bytes and events that fit.

@@ -93,6 +93,9 @@ impl Events {
             budget: BUDGET,
             listener: self.listener,
             resolve: Some(Arc::new(resolve)),
+            // One person has all namespaces.
+            grants: vec![mainstay_eventing::Grant::ALL],
+            written_endpoints: vec!["*".to_owned()],
             instance: "mainstay-dev".to_owned(),
         };
         Ok(mainstay_eventing::run(settings, cluster, stop).await?)

@@ -1,0 +1,85 @@
+//! The shares of what waits for subscribers: a namespace that takes nothing fills its own share, and leaves room for others.
+//!
+//! Invariant: whatever one namespace holds, another one has room: a namespace holds less than what is free.
+//! Invariant: whatever one subscriber holds, others of its namespace have room while the namespace is alone.
+//!
+//! Deliberately not here: where events are kept. An event counts for each subscriber that still has to get it.
+
+use std::ops::Add;
+
+/// One subscriber holds at most one part of so many of the whole.
+const PARTS: u8 = 4;
+
+/// Events that wait, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) events: usize,
+    pub(super) bytes: u64,
+}
+
+impl Held {
+    pub(super) fn without(self, other: Self) -> Self {
+        Self { events: self.events.saturating_sub(other.events), bytes: self.bytes.saturating_sub(other.bytes) }
+    }
+}
+
+impl Add for Held {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { events: self.events.saturating_add(other.events), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
+/// Whether a subscriber has room for another event: `capacity` is the whole, `subscriber` and `namespace` are what these hold, and
+/// `all` is what all namespaces hold.
+pub(super) fn has_room(capacity: Held, subscriber: Held, namespace: Held, all: Held) -> bool {
+    let free = capacity.without(all);
+    subscriber.events < capacity.events / usize::from(PARTS)
+        && subscriber.bytes < capacity.bytes / u64::from(PARTS)
+        && namespace.events < free.events
+        && namespace.bytes < free.bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: Held = Held { events: 1000, bytes: 1_000_000 };
+
+    /// What each namespace holds when they fill their shares one after the other, each with so many subscribers.
+    fn filled(namespaces: usize, subscribers: usize) -> Vec<usize> {
+        let one = Held { events: 1, bytes: 1000 };
+        let mut all = Held::default();
+        let fill = |_| {
+            let mut namespace = Held::default();
+            for _ in 0..subscribers {
+                let mut subscriber = Held::default();
+                while has_room(CAPACITY, subscriber, namespace, all) {
+                    (subscriber, namespace, all) = (subscriber + one, namespace + one, all + one);
+                }
+            }
+            namespace.events
+        };
+        (0..namespaces).map(fill).collect()
+    }
+
+    #[test]
+    fn a_namespace_leaves_room_for_the_next_one_however_many_subscribers_it_has() {
+        assert_eq!(filled(4, 1), [250, 250, 250, 125]);
+        assert_eq!(filled(4, 100), [500, 250, 125, 63]);
+        assert!(filled(9, 100).iter().all(|held| *held > 0));
+    }
+
+    #[test]
+    fn a_subscriber_leaves_room_for_others_of_its_namespace() {
+        assert_eq!((filled(1, 1), filled(1, 2), filled(1, 3)), (vec![250], vec![500], vec![500]));
+    }
+
+    #[test]
+    fn few_large_events_count_as_many_small_ones() {
+        let large = Held { events: 1, bytes: 500_000 };
+        assert!(!has_room(CAPACITY, large, large, large));
+        assert!(has_room(CAPACITY, Held::default(), Held::default(), large));
+    }
+}

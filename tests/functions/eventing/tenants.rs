@@ -1,0 +1,174 @@
+//! Tenants who create Triggers and Subscriptions: where these may lead, what they receive, and what they may fill.
+
+use super::*;
+
+const TRIGGERS: (&str, &str, &str) = (KNATIVE, "Trigger", "triggers");
+
+impl Events {
+    /// The process as it is installed: nothing is granted, and it is not told where Services are.
+    async fn as_installed(arguments: &[&str]) -> Self {
+        let mut events = Self::stopped().await;
+        events.arguments = arguments.iter().map(|one| (*one).to_owned()).collect();
+        events.sink.start().await;
+        events.world.create("v1", "namespaces", "", json!({"metadata": {"name": OTHER}}));
+        events
+    }
+
+    fn trigger_in(&self, namespace: &str, name: &str, service: &str) {
+        let subscriber = json!({"ref": {"apiVersion": "v1", "kind": "Service", "name": service}});
+        self.create_in(namespace, TRIGGERS, name, json!({"broker": "default", "subscriber": subscriber}));
+    }
+
+    fn ready_in(&self, namespace: &str, name: &str) -> Value {
+        let object = self.world.server.object(KNATIVE, "triggers", namespace, name).unwrap_or_default();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().find(|one| one["type"] == "Ready").unwrap_or_default()
+    }
+
+    async fn trigger_says(&self, name: &str, status: &str, words: &str) {
+        let says = |_: &World| {
+            let ready = self.ready_in(NAMESPACE, name);
+            ready["status"] == status && ready["message"].as_str().unwrap_or_default().contains(words)
+        };
+        self.world.until(&format!("the Trigger {name} is {status}: {words}"), says).await;
+    }
+
+    async fn publish_in(&self, namespace: &str, id: &str, data: &str) -> u16 {
+        let url = self.url(&format!("/namespaces/{namespace}/publish"));
+        publish(&self.client, &url, id, TYPE, data).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_would_be_an_address_is_no_target() {
+    let mut events = Events::as_installed(&[]).await;
+    events.sink.is_named = false;
+    events.start().await;
+    let name = format!("{}/admin/delete?all=yes&x=", events.sink.address);
+    events.trigger_in(NAMESPACE, "hostile", &name);
+    events.trigger_says("hostile", "False", "spec.subscriber.ref.name: must be").await;
+    events.subscription("user", &format!("http://sink.{NAMESPACE}.svc.cluster.local@{}/", events.sink.address));
+    let refused = events.subscription_is("user", false).await;
+    assert!(refused["message"].as_str().unwrap().contains("it has a user"), "{refused}");
+    assert_eq!(events.publish_in(NAMESPACE, "1", "x").await, 204);
+    assert_eq!((events.sink.count(), events.noted()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_leads_elsewhere_is_no_target_also_when_it_changes() {
+    let mut events = Events::as_installed(&[]).await;
+    events.start().await;
+    let service = |name: &str, spec: Value| {
+        events.create("v1", "Service", "services", name, spec);
+    };
+    let ports = json!([{"port": 80}]);
+    service("sink", json!({"selector": {"app": "sink"}, "ports": ports}));
+    service("external", json!({"type": "ExternalName", "externalName": "kubernetes.default.svc.cluster.local"}));
+    service("written", json!({"ports": ports}));
+    for (trigger, of) in [("good", "sink"), ("external", "external"), ("written", "written")] {
+        events.trigger_in(NAMESPACE, trigger, of);
+    }
+    events.subscription("sub-external", &format!("http://external.{NAMESPACE}.svc.cluster.local"));
+    events.trigger_says("good", "True", "").await;
+    events.trigger_says("external", "False", "is of type ExternalName").await;
+    events.trigger_says("written", "False", "has no selector").await;
+    let refused = events.subscription_is("sub-external", false).await;
+    assert!(refused["message"].as_str().unwrap().contains("is of type ExternalName"), "{refused}");
+    assert_eq!(events.publish_in(NAMESPACE, "1", "x").await, 204);
+    events.seen(1).await;
+
+    let external =
+        json!({"type": "ExternalName", "externalName": "kubernetes.default", "clusterIP": "", "clusterIPs": null});
+    events.world.edit("v1", "services", "sink", json!({"spec": external}));
+    events.trigger_says("good", "False", "is of type ExternalName").await;
+    assert_eq!(events.publish_in(NAMESPACE, "2", "x").await, 204);
+    assert_eq!(events.sink.headers("ce-id"), ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_with_an_endpoint_slice_that_somebody_wrote_is_no_target() {
+    let mut events = Events::as_installed(&[]).await;
+    events.start().await;
+    events.create("v1", "Service", "services", "sink", json!({"selector": {"app": "sink"}, "ports": [{"port": 80}]}));
+    events.trigger_in(NAMESPACE, "mine", "sink");
+    events.trigger_says("mine", "True", "").await;
+    let metadata = json!({"name": "written", "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": "sink"}});
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["100.100.100.200"]}], "ports": [{"port": 80}],
+    });
+    events.world.create("discovery.k8s.io/v1", "endpointslices", NAMESPACE, slice);
+    events.trigger_says("mine", "False", "has the EndpointSlice written").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trigger_receives_events_of_other_namespaces_by_the_operators_word_only() {
+    let mut events = Events::as_installed(&[]).await;
+    events.start().await;
+    events.trigger_in(NAMESPACE, "own", "sink");
+    events.trigger_in(OTHER, "curious", "sink");
+    let other_is_ready = |_: &World| events.ready_in(OTHER, "curious")["status"] == "True";
+    events.trigger_is_ready("own").await;
+    events.world.until("the Trigger of the other namespace is ready", other_is_ready).await;
+    let of_other = |events: &Events| {
+        let host = format!("sink.{OTHER}.svc.cluster.local");
+        events.sink.headers("host").into_iter().filter(|of| *of == host).count()
+    };
+    assert_eq!(events.publish("shared", TYPE, "x").await, 204, "it is for nobody");
+    assert_eq!(events.publish_in(NAMESPACE, "1", "x").await, 204);
+    assert_eq!(events.publish_in(OTHER, "2", "x").await, 204);
+    events.seen(2).await;
+    until("both are noted as delivered", || events.noted() == 2).await;
+    assert_eq!((events.sink.count(), of_other(&events)), (2, 1));
+
+    events.kill();
+    events.arguments = vec![format!("--allow-subscriptions={OTHER}={NAMESPACE}")];
+    events.start().await;
+    assert_eq!(events.publish_in(NAMESPACE, "3", "x").await, 204);
+    events.seen(4).await;
+    assert_eq!(of_other(&events), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn triggers_to_nowhere_fill_the_share_of_their_own_namespace() {
+    let mut events = Events::as_installed(&["--budget=8Mi"]).await;
+    events.start().await;
+    for number in 0..4 {
+        events.trigger_in(OTHER, &format!("nowhere-{number}"), "nowhere");
+    }
+    events.trigger_in(NAMESPACE, "own", "sink");
+    events.trigger_is_ready("own").await;
+    let last_is_ready = |_: &World| events.ready_in(OTHER, "nowhere-3")["status"] == "True";
+    events.world.until("the Triggers to nowhere are ready", last_is_ready).await;
+    let data = "x".repeat(60_000);
+    let mut refused = 0;
+    for number in 0..200 {
+        if events.publish_in(OTHER, &format!("lost-{number}"), &data).await == 507 {
+            refused += 1;
+        }
+    }
+    assert!(refused > 50, "{refused}: the namespace has filled its share");
+    for number in 0..10 {
+        assert_eq!(events.publish_in(NAMESPACE, &format!("good-{number}"), &data).await, 204);
+    }
+    events.seen(10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_with_events_end_after_five_deliveries() {
+    // Two Triggers answer each: twice as many with each delivery of the chain.
+    const ALL: usize = 2 + 4 + 8 + 16 + 32;
+    let mut events = Events::as_installed(&[]).await;
+    events.sink.seen.replies.store(true, Ordering::Relaxed);
+    events.start().await;
+    for name in ["one", "two"] {
+        events.trigger_in(NAMESPACE, name, "sink");
+    }
+    for name in ["one", "two"] {
+        events.trigger_is_ready(name).await;
+    }
+    assert_eq!(events.publish_in(NAMESPACE, "1", "x").await, 204);
+    events.seen(ALL).await;
+    until("all are noted as delivered", || events.noted() == ALL).await;
+    assert_eq!(events.sink.count(), ALL);
+}
