@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use devcluster::{Action, Call, verbs::delete::DeleteOptions};
 use mainstay_cluster::certificate::Lifetimes;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use mainstay_testkit::{
-    admission::NAME,
+    admission::{NAME, WebhookClient},
     functions::{API, CONFIG_MAPS, DEPLOYMENTS, JOBS, SERVICES, inline},
+    tls::{Pair, PrivateCa},
     world::{NAMESPACE, World},
 };
 
@@ -69,6 +69,38 @@ async fn a_function_that_was_invalid_before_can_be_labelled_and_deleted_but_not_
     world.try_as("kubectl", Call::new(API, "functions", NAMESPACE, "old", deletion)).unwrap();
     change(json!({"metadata": {"finalizers": null}})).unwrap();
     world.until("it is gone", |w| w.get(API, "functions", "old").is_none()).await;
+}
+
+/// What an injecting webhook acts on is denied, in the words of the condition, until the operator allows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_steer_webhooks_reach_no_pod_until_the_operator_allows_them() {
+    let mut world = World::with_functions().await;
+    let key = "sidecar.istio.io/userVolume";
+    let mut spec = inline("1");
+    spec["annotations"] = json!({key: r#"[{"name": "node", "hostPath": {"path": "/"}}]"#});
+    let mut stored = function("stored", spec.clone());
+    stored["metadata"]["labels"] = json!({"azure.workload.identity/use": "true", "team": "a"});
+    world.try_create_function(stored).unwrap();
+    world.admit();
+    world.start();
+    world.admitting().await;
+    let words = format!("the operator of this cluster has not allowed the annotation {key} on pods: spec.annotations");
+    let refused = world.try_create_function(function("new", spec)).unwrap_err();
+    assert!(refused.message.contains(&words) && refused.message.contains("MAINSTAY_POD_KEYS="), "{}", refused.message);
+    world.says("stored", "ConfigurationReady", &format!("False SpecInvalid: invalid value: {words}")).await;
+    assert!(world.children("stored", JOBS).is_empty() && world.children("stored", DEPLOYMENTS).is_empty());
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"MAINSTAY_POD_KEYS": "sidecar.istio.io/"},
+        "metadata": {"name": "mainstay-settings", "namespace": NAMESPACE},
+    });
+    world.create("v1", "configmaps", NAMESPACE, map);
+    world.runs("stored").await;
+    let template = |kind| world.child("stored", kind)["spec"]["template"]["metadata"].clone();
+    assert!(template(DEPLOYMENTS)["annotations"][key].is_string());
+    // A label of a Function is on its children, and on no pod.
+    let (job, label) = (template(JOBS)["labels"].clone(), "azure.workload.identity/use");
+    assert_eq!((&job["team"], &job[label]), (&json!("a"), &Value::Null));
+    assert_eq!(world.child("stored", JOBS)["metadata"]["labels"][label], "true");
 }
 
 /// The samples of the validation that Kyma's documentation tells, and what is said of each.
@@ -301,31 +333,9 @@ async fn the_operators_settings_hold_for_the_webhooks() {
     world.until("the preset is the default", is_large).await;
 }
 
-/// Sends something to the webhooks over TLS that nobody has to trust; status and text.
-async fn send(world: &World, method: &str, path: &str, head: &str, body: &[u8]) -> String {
-    use base64::Engine as _;
-    let address = world.admit.as_ref().unwrap().address().unwrap();
-    let all = world.webhook_configurations();
-    let bundle = all[0]["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
-    let pem = base64::prelude::BASE64_STANDARD.decode(bundle).unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    let certificates =
-        <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::pem_slice_iter(&pem);
-    roots.add_parsable_certificates(certificates.map(Result::unwrap));
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
-    let mut stream = connector.connect("127.0.0.1".try_into().unwrap(), stream).await.unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}\r\n");
-    let _ = stream.write_all(request.as_bytes()).await;
-    let _ = stream.write_all(body).await;
-    let _ = stream.flush().await;
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await;
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let code = answer.split(' ').nth(1).unwrap_or_default().to_owned();
-    format!("{code} {}", answer.split_once("\r\n\r\n").map_or("", |(_, text)| text).trim())
+/// A client of the webhooks of a world.
+fn client(world: &World) -> WebhookClient {
+    WebhookClient::new(world, world.admit.as_ref().unwrap().address().unwrap(), None).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -351,18 +361,26 @@ async fn hostile_reviews_are_answered_and_cost_little() {
             "0\r\n\r\n",
             "411 a webhook wants a Content-Length",
         ),
+        // Nobody has configured a conversion: the body is not awaited.
+        ("POST", "/convert", json(24 << 20), "", "404 there is no webhook at this path"),
         ("POST", path, json(5 << 20), "", "413 the review is larger than 4 MiB"),
         ("POST", path, json(2), "{}", "400 could not decode body: it is no AdmissionReview"),
         ("POST", path, json(deep.len()), &deep, "400 could not decode body: it is no AdmissionReview"),
-        ("POST", path, json(many.len()), &many, "400 the object has more values than are looked at"),
+        (
+            "POST",
+            path,
+            json(many.len()),
+            &many,
+            "400 the object has more values, or is nested deeper, than is looked at",
+        ),
     ] {
-        let answer = send(&world, method, path, &head, body.as_bytes()).await;
+        let answer = client(&world).send(method, path, &head, body.as_bytes()).await;
         assert!(answer.starts_with(expected), "{method} {path} {head}: {answer}");
     }
     // What is no Function is not for us to judge: its schema does.
     for object in ["{}", "[]", "7", r#"{"metadata":{},"spec":{"source":7}}"#] {
         let body = review(object);
-        let answer = send(&world, "POST", path, &json(body.len()), body.as_bytes()).await;
+        let answer = client(&world).send("POST", path, &json(body.len()), body.as_bytes()).await;
         assert!(answer.starts_with("200 ") && answer.contains(r#""allowed":true"#), "{object}: {answer}");
     }
     // Clients that send nothing keep nobody out.
@@ -400,15 +418,6 @@ async fn whoever_keeps_changing_a_bundle_is_answered_ever_less_often() {
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
 const DEFINITION: &str = "functions.serverless.kyma-project.io";
 
-/// Makes an address convert Functions, or nobody.
-fn converted_at(world: &World, url: Option<String>) {
-    let conversion = url.map_or(json!({"strategy": "None", "webhook": null}), |url| {
-        json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}})
-    });
-    let action = Action::Patch(devcluster::verbs::patch::Form::Merge, json!({"spec": {"conversion": conversion}}));
-    world.try_as("test", Call::new(DEFINITIONS.0, DEFINITIONS.1, "", DEFINITION, action)).unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_are_converted_for_who_trusts_the_agent() {
     let world = admitting().await;
@@ -417,10 +426,10 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
     let address = world.admit.as_ref().unwrap().address().unwrap();
     let right = world.webhook_configurations()[0]["webhooks"][0]["clientConfig"]["caBundle"].clone();
     // The conversion of another is left alone.
-    converted_at(&world, Some("https://127.0.0.1:1/other".into()));
+    world.convert_at(Some("https://127.0.0.1:1/other".into()));
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(client()["caBundle"], Value::Null);
-    converted_at(&world, Some(format!("https://{address}/convert")));
+    world.convert_at(Some(format!("https://{address}/convert")));
     world.until("the definition trusts the webhook", |_| client()["caBundle"] == right).await;
     assert_eq!(client()["url"], format!("https://{address}/convert"));
     let review = json!({
@@ -428,15 +437,66 @@ async fn functions_are_converted_for_who_trusts_the_agent() {
         "request": {"uid": "u", "desiredAPIVersion": "serverless.kyma-project.io/v1alpha2", "objects": [function("a", inline("1"))]},
     })
     .to_string();
-    let head = |length: usize| format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
-    let answer = send(&world, "POST", "/convert", &head(review.len()), review.as_bytes()).await;
+    let client_of_it = self::client(&world);
+    // The agent is told of it by two watches.
+    let answer = loop {
+        let answer = client_of_it.post("/convert", review.as_bytes()).await;
+        if !answer.starts_with("404") {
+            break answer;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
     let answer: Value = serde_json::from_str(answer.strip_prefix("200 ").unwrap()).unwrap();
     let converted = &answer["response"]["convertedObjects"][0];
     assert_eq!(converted["apiVersion"], "serverless.kyma-project.io/v1alpha2");
     assert_eq!(converted["spec"]["source"]["inline"]["source"], inline("1")["source"]);
-    let answer = send(&world, "POST", "/convert", &head(2), b"{}").await;
+    let answer = client_of_it.post("/convert", b"{}").await;
     assert!(answer.starts_with("400 could not decode body: it is no ConversionReview"), "{answer}");
-    converted_at(&world, None);
+    world.convert_at(None);
+    while !client_of_it.post("/convert", b"{}").await.starts_with("404 there is no webhook at this path") {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// An API server has a certificate for webhooks if its AdmissionConfiguration says so, and none for conversion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_are_judged_only_for_api_servers_that_have_the_certificate() {
+    let mut world = World::with_functions().await;
+    world.admit();
+    let (ours, other) = (PrivateCa::new(), PrivateCa::new());
+    let admit = world.admit.as_mut().unwrap();
+    admit.client_authorities = Some(std::sync::Arc::new(ours.store()));
+    let address = admit.address().unwrap();
+    world.convert_at(Some(format!("https://{address}/convert")));
+    world.start();
+    let client = |pair: Option<&Pair>| WebhookClient::new(&world, address, pair);
+    world.until("the webhooks are trusted", |_| client(None).is_some()).await;
+    let (stranger, forged, server) = (
+        client(None).unwrap(),
+        client(Some(&other.issue("kube-apiserver"))).unwrap(),
+        client(Some(&ours.issue("kube-apiserver"))).unwrap(),
+    );
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {"uid": "u", "operation": "CREATE", "object": function("a", json!({"source": " "}))},
+    });
+    let review = review.to_string();
+    let path = "/validation/function";
+    let denied = async || server.post(path, review.as_bytes()).await.contains("missing field(s): spec.source");
+    while !denied().await {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let refused = stranger.post(path, review.as_bytes()).await;
+    assert_eq!(refused, "401 a webhook wants the client certificate of an API server");
+    assert_eq!(
+        forged.post(path, review.as_bytes()).await.trim(),
+        "",
+        "a certificate of another authority ends the handshake"
+    );
+    while !stranger.post("/convert", b"{}").await.starts_with("400 ") {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    world.convert_at(None);
 }
 
 /// Prints what the webhooks add to a write. It decides nothing about machines that are slow or busy.

@@ -18,9 +18,11 @@ use mutation::Mutator;
 /// A target of `tests/fuzz`.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 18] = [
+const TARGETS: [Target; 20] = [
+    ("admission_review", mainstay_function::admission::fuzz::admission_review),
     ("api_rule", mainstay_exposure::fuzz::api_rule),
     ("cloud_event", mainstay_eventing::fuzz::cloud_event),
+    ("conversion_review", mainstay_function::admission::fuzz::conversion_review),
     ("cron", mainstay_object::fuzz::cron),
     ("docker_config", mainstay_function::registry::fuzz::docker_config),
     ("ignore", mainstay_manifest::fuzz::ignore),

@@ -274,7 +274,7 @@ async fn an_answer_of_very_many_values_is_not_parsed() {
         line.starts_with("PATCH").then(|| Answer::Whole(json, values.clone()))
     });
     world.remote.file("there/b.yaml", config_map("b", "2")).commit("two");
-    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer has more than 200000 values";
+    let many = "False ApplyFailed: 1 of the objects failed: ConfigMap mainstay-tests/b: the answer has more than 500000 values";
     world.condition_is("abroad", "Ready", many).await;
     own_goes_on(&world).await;
 }

@@ -76,7 +76,8 @@ const EMBEDDED: [&str; 4] =
     ["src/devcluster/src", "src/devcluster/apiserver/src", "src/devcluster/controllers/src", "src/devcluster/node/src"];
 
 /// The crates of the product.
-const PRODUCT: [&str; 11] = [
+const PRODUCT: [&str; 12] = [
+    "src/bounded-json/src",
     "src/api/src",
     "src/object/src",
     "src/cluster/src",
@@ -202,6 +203,46 @@ fn objects_are_deleted_in_one_place() {
     let all = all.filter(|path| !path.starts_with("src/mainstay/cli") && !path.ends_with("tests.rs"));
     let all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
     assert_eq!(all, ["src/cluster/src/delete.rs", "src/engine/src/apply/delete.rs"]);
+}
+
+/// Where requests of others are answered.
+const LISTENERS: &[&str] = &[
+    "src/function/src/admission",
+    "src/gitsync/src/receiver",
+    "src/mainstay/agent/health.rs",
+    "src/devcluster/apiserver/src/admission/review.rs",
+    "src/devcluster/apiserver/src/service",
+    "src/devcluster/apiserver/src/verbs/decode.rs",
+    "src/devcluster/node/src/registry/answer.rs",
+    "src/devcluster/node/src/registry/image.rs",
+    "src/devcluster/node/src/registry/manifest.rs",
+];
+/// What reads JSON, or a body, without bounds on its values, its depth or its pieces.
+const UNBOUNDED: &[&str] =
+    &["serde_json::from_slice", "serde_json::from_str", "serde_json::from_reader", "Limited::new", ".collect().await"];
+/// These read an annotation, and what the server itself has answered.
+const READ_NO_REQUEST: &[&str] =
+    &["src/function/src/admission/convert.rs", "src/devcluster/apiserver/src/service/yaml.rs"];
+
+/// A few bytes of JSON may take hundreds in memory: `bounded_json` counts before anything is kept.
+#[test]
+fn listeners_read_what_others_send_within_bounds() {
+    let mut wrong = Vec::new();
+    for path in PRODUCT.into_iter().chain(EMBEDDED).flat_map(sources) {
+        let is_listener = LISTENERS.iter().any(|room| path.starts_with(room));
+        let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "fuzz.rs");
+        if !is_listener || is_test || READ_NO_REQUEST.iter().any(|file| path.ends_with(file)) {
+            continue;
+        }
+        let code = production(&path);
+        wrong.extend(
+            UNBOUNDED.iter().filter(|word| code.contains(**word)).map(|word| format!("{}: `{word}`", path.display())),
+        );
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "use `bounded_json::Bounds` and `mainstay_cluster::body`");
+    for room in LISTENERS.iter().chain(READ_NO_REQUEST) {
+        assert!(Path::new(room).exists(), "{room} is gone");
+    }
 }
 
 /// A Secret that an object names is read by `cluster::secrets`, which withholds it from other purposes than its own. These read

@@ -98,10 +98,10 @@ pub struct FunctionSpec {
     /// the one of the preset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_replicas: Option<i64>,
-    /// Additional labels of the pods.
+    /// Additional labels of the pods. `MAINSTAY_POD_KEYS` of the agent says which prefixes are allowed besides harmless ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Additional annotations of the pods.
+    /// Additional annotations of the pods, for which the same holds as for `labels`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
     /// Deprecated: `labels` and `annotations` by their former names.

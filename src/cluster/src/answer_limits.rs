@@ -3,6 +3,8 @@
 //! Whoever owns another cluster chooses its answers, and the agent's memory is everybody's: a value of two bytes takes up
 //! thirty. The agent's own cluster could harm it in simpler ways.
 
+use bounded_json::Bounds;
+
 use super::error::Cause;
 
 /// What a page counts for in a list: pages may be empty.
@@ -13,7 +15,7 @@ pub(super) const PAGE: usize = 10;
 pub(super) struct AnswerLimits {
     /// Bytes of an answer or an event. The largest objects that servers store have 1.5 MiB.
     pub(super) bytes: usize,
-    /// JSON values of an answer or an event.
+    /// JSON values of an answer or an event, as [`Bounds`] count them.
     values: usize,
     /// Objects of a list, and ten for each of its pages.
     list: usize,
@@ -23,12 +25,13 @@ impl AnswerLimits {
     /// Of the agent's own cluster.
     pub(super) const OWN: Self = Self { bytes: 16 << 20, values: usize::MAX, list: usize::MAX };
     /// Of another cluster.
-    pub(super) const OTHER: Self = Self { bytes: 4 << 20, values: 200_000, list: 100_000 };
+    pub(super) const OTHER: Self = Self { bytes: 4 << 20, values: 500_000, list: 100_000 };
 
     /// Refuses an answer with too many values, before it is parsed.
     pub(super) fn check(self, json: &[u8]) -> Result<(), Cause> {
-        // Every value but one stands behind a comma, a colon or an opening bracket, so most answers need not be looked at.
-        if json.len() <= self.values || values(json) <= self.values {
+        // A byte weighs five at most. The parser judges the depth.
+        let bounds = Bounds { bytes: usize::MAX, values: self.values, depth: usize::MAX };
+        if json.len() <= self.values / 5 || bounds.check(json).is_ok() {
             return Ok(());
         }
         Err(Cause::TooManyValues(self.values))
@@ -40,40 +43,18 @@ impl AnswerLimits {
     }
 }
 
-/// How many values a JSON text has at most, keys included. Nothing that looks like one counts within strings.
-fn values(json: &[u8]) -> usize {
-    let (mut count, mut within, mut escaped) = (1, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if within => escaped = true,
-            b'"' => within = !within,
-            b',' | b':' | b'[' | b'{' if !within => count += 1,
-            _ => {}
-        }
-    }
-    count
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     #[test]
-    fn values_are_counted_and_texts_are_one_value_each() {
-        assert_eq!(values(b"1"), 1);
-        assert_eq!(values(br#"{"a": [1, 2], "b": "x,y:[{\"z\",\\"}"#), 1 + 1 + 1 + 1 + 1 + 1 + 1);
-        assert!(values(b"[[[[[[") >= 6);
-    }
-
-    #[test]
     fn large_texts_of_another_cluster_are_taken_and_many_small_values_are_not() {
         let text = json!({"data": {"key": "1,2,3\n".repeat(200_000)}}).to_string();
         assert!(AnswerLimits::OTHER.check(text.as_bytes()).is_ok());
-        let values = format!("[{}0]", "0,".repeat(200_000));
+        let values = format!("[{}0]", "0,".repeat(500_000));
         let refused = AnswerLimits::OTHER.check(values.as_bytes()).unwrap_err();
-        assert_eq!(refused.to_string(), "the answer has more than 200000 values");
+        assert_eq!(refused.to_string(), "the answer has more than 500000 values");
         assert!(AnswerLimits::OWN.check(values.as_bytes()).is_ok());
     }
 }

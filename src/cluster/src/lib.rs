@@ -24,6 +24,7 @@
 
 mod answer_limits;
 mod apply;
+pub mod body;
 mod capabilities;
 pub mod certificate;
 mod connect;

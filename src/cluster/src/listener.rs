@@ -45,6 +45,15 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// How long a request that has begun may go on after the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// The client has proven its identity with a certificate that the listener trusts.
+#[derive(Clone, Copy, Debug)]
+struct ClientCertificate;
+
+/// Whether the client of a request has proven its identity with a certificate that the listener trusts.
+pub fn has_certificate(head: &http::request::Parts) -> bool {
+    head.extensions.get::<ClientCertificate>().is_some()
+}
+
 /// What clients may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -202,6 +211,13 @@ async fn accepted_connection<F, Answer, B>(
     let Some(tls) = tls else { return connection(TokioIo::new(stream), limits, answer, entry, end, permit).await };
     let shaken = end.run_until_cancelled(timeout(limits.head, tls.accept(stream))).await;
     if let Some(Ok(Ok(stream))) = shaken {
+        let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
+        let answer = |mut request: Request<Incoming>| {
+            if let Some(certificate) = certificate {
+                request.extensions_mut().insert(certificate);
+            }
+            answer(request)
+        };
         connection(TokioIo::new(stream), limits, answer, entry, end, permit).await;
     }
 }

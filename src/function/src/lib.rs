@@ -47,6 +47,7 @@ mod named_secrets;
 pub mod observe;
 #[expect(clippy::disallowed_methods, reason = "failures are retried after a while")]
 mod perform;
+mod pod_keys;
 mod pod_secrets;
 #[expect(clippy::disallowed_methods, reason = "it waits for the next poll")]
 mod polling;
@@ -79,6 +80,7 @@ pub(crate) use defaults::same_input;
 pub use defaults::{authored, complete};
 pub use executor::Builder;
 pub use flavour::Flavour;
+pub use pod_keys::PodKeys;
 pub use reconcile::{functions, run};
 pub use resolve::{BoundSecret, Code, Origin, Replicas, ResolvedFunction, Warning, resolve};
 pub use settings::{MinResources, Retention, Settings};

@@ -4,6 +4,7 @@
 //! Invariant: all violations are found, not only the first.
 //! Invariant: no resolved Function hands a credential of a build, a repository, a Receiver, a ServiceAccount or the agent to its
 //! code.
+//! Invariant: no pod of a Function or of its builds has a label or an annotation that `pod_keys` does not allow.
 //!
 //! Deliberately absent: whether a GitRepository, a Secret or a registry exists. That is observed.
 
@@ -48,6 +49,8 @@ pub struct ResolvedFunction {
     pub generation: Option<i64>,
     /// Labels of every child: the Function's own, and those that identify its children.
     pub labels: BTreeMap<String, String>,
+    /// Labels of the pods of builds: those of every child that pods may have.
+    pub build_labels: BTreeMap<String, String>,
     /// Labels of the serving pods.
     pub pod_labels: BTreeMap<String, String>,
     /// Annotations that the serving pods have beside ours.
@@ -208,16 +211,18 @@ pub fn resolve(
     let env = env::env(spec, (settings, credentials), ours, &mut found);
     let build_resources = sizes::of_build(function, settings, &mut found);
     let internal = internal_labels(&name, &uid);
-    let pod_labels = pods::labels(spec, &internal, &mut found);
-    let pod_annotations = pods::annotations(spec, &mut found);
+    let pod_labels = pods::labels(spec, &internal, &settings.pod_keys, &mut found);
+    let pod_annotations = pods::annotations(spec, &settings.pod_keys, &mut found);
     let secret_mounts = pods::secret_mounts(spec, credentials, &mut found);
     let (Some(runtime), Some(base), Some(code), true) = (runtime, base, code, found.violations.is_empty()) else {
         return Err(found.violations);
     };
+    let labels = labels(function, internal);
     Ok(ResolvedFunction {
+        build_labels: settings.pod_keys.allowed(&labels),
+        labels,
         namespace: function.namespace().unwrap_or_default(),
         generation: function.metadata.generation,
-        labels: labels(function, internal),
         rebuild: function.annotations().get(names::REBUILD).cloned(),
         name,
         uid,

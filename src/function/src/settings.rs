@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::LocalObjectReference;
 use super::base::BaseImage;
 use super::executor::{self, Builder};
 use super::flavour::Flavour;
+use super::pod_keys::PodKeys;
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
 use crate::runtimes;
 use mainstay_api::{Amount, names};
@@ -69,6 +70,8 @@ pub struct Settings {
     pub min_build_resources: MinResources,
     /// Environment variables that Functions must not set.
     pub reserved_env: Vec<String>,
+    /// Labels and annotations that Functions may put on their pods, besides those that steer nothing.
+    pub pod_keys: PodKeys,
     /// Registry Secret that takes precedence in a namespace that has it.
     pub external_registry_secret: String,
     /// Default registry Secret.
@@ -193,6 +196,7 @@ impl Default for Settings {
             reserved_env: ["FUNC_RUNTIME", "FUNC_HANDLER", "FUNC_PORT", "MOD_NAME", "NODE_PATH", "PYTHONPATH"]
                 .map(str::to_owned)
                 .to_vec(),
+            pod_keys: PodKeys::default(),
             external_registry_secret: names::EXTERNAL_REGISTRY_SECRET.into(),
             default_registry_secret: names::DEFAULT_REGISTRY_SECRET.into(),
             package_registry_secret: names::PACKAGE_REGISTRY_SECRET.into(),

@@ -15,6 +15,7 @@ use jiff::tz::TimeZone;
 use serde::de::DeserializeOwned;
 
 use super::executor::{self, Builder};
+use super::pod_keys::{self, PodKeys};
 use super::presets::{Presets, ResourcesPreset};
 use super::quantity::Quantity;
 use super::{BaseImage, Settings};
@@ -92,6 +93,10 @@ pub const VARIABLES: &[(&str, Set)] = &[
         Ok(())
     }),
     ("MAINSTAY_IMAGE_RETENTION_GRACE", |s, v| long_enough(&mut s.retention.grace, v, SHORTEST_GRACE)),
+    (pod_keys::SETTING, |s, v| {
+        s.pod_keys = PodKeys::parse(v)?;
+        Ok(())
+    }),
     ("APP_FUNCTION_IMAGE_REGISTRY_DEFAULT_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.default_registry_secret, v)),
     ("APP_FUNCTION_IMAGE_REGISTRY_EXTERNAL_DOCKER_CONFIG_SECRET_NAME", |s, v| text(&mut s.external_registry_secret, v)),
     ("APP_FUNCTION_PACKAGE_REGISTRY_CONFIG_SECRET_NAME", |s, v| text(&mut s.package_registry_secret, v)),

@@ -18,6 +18,15 @@ pub enum AccessFault {
          (Bitbucket: x-token-auth)"
     )]
     MissingUsername,
+    /// The Secret has a GitHub App for a repository elsewhere, and no address of an API.
+    #[error(
+        "missing field {field}: a GitHub App for a repository that is not at https://github.com/ needs the address of the API in \
+         the Secret, such as https://HOST/api/v3"
+    )]
+    MissingApi {
+        /// Key of the Secret.
+        field: &'static str,
+    },
     /// A value of the Secret cannot be used.
     #[error("{field} of the Secret cannot be used: {why}")]
     UnusableField {

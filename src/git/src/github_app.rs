@@ -29,6 +29,8 @@ const KEY: &str = "githubAppPrivateKey";
 const BASE: &str = "githubAppBaseURL";
 /// All fields of a Secret that are read.
 pub(super) const FIELDS: [&str; 5] = [ID, INSTALLATION, OWNER, KEY, BASE];
+/// The API of `github.com`.
+const PUBLIC_API: &str = "https://api.github.com/";
 /// Maximum bytes of the private key.
 const KEY_BYTES: usize = 16 << 10;
 /// Seconds that the clocks of both sides may differ.
@@ -50,7 +52,7 @@ pub struct GithubApp {
     id: String,
     installation: Installation,
     key: Secret<String>,
-    /// Address of the API, if it is not that of the repository's host.
+    /// Address of the API, if it is not that of `github.com`.
     base: Option<Url>,
 }
 
@@ -81,19 +83,19 @@ impl GithubApp {
         Ok(Some(Self { id, installation, key: Secret::new(key.to_owned()), base }))
     }
 
-    /// The API that gives the token, for a repository at this address.
-    pub(super) fn api(&self, repository: &Url) -> Option<Url> {
-        let mut url = self.base.clone().unwrap_or_else(|| repository.clone());
-        if self.base.is_none() {
-            // Their own host has another name for the API, and servers of others have another path.
-            let is_public = repository.host_str() == Some("github.com");
-            if is_public {
-                url.set_host(Some("api.github.com")).ok()?;
+    /// The API that gives the token, for a repository at this address. What the key signs is worth a token of the App, so it is
+    /// sent to GitHub's own API, or to the one that the Secret names; never to a host that only the repository's address names.
+    ///
+    /// # Errors
+    /// The repository is not on `github.com`, and the Secret names no API.
+    pub(super) fn api(&self, repository: &Url) -> Result<Url, AccessFault> {
+        match &self.base {
+            Some(base) => Ok(base.clone()),
+            None if repository.host_str() == Some("github.com") && repository.port_or_known_default() != Some(80) => {
+                Url::parse(PUBLIC_API).map_err(|_| AccessFault::MissingApi { field: BASE })
             }
-            url.set_path(if is_public { "" } else { "/api/v3" });
-            url.set_scheme("https").ok()?;
+            None => Err(AccessFault::MissingApi { field: BASE }),
         }
-        Some(url)
     }
 
     /// Where the installation of its owner is asked for; `None` if its number is known.
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_the_api_of_the_repositorys_host_for_the_token() {
+    fn asks_the_api_that_the_secret_names_or_that_of_github_for_the_token() {
         let check = |base: Option<&str>, repository: &str, expected: &str| {
             let api = app(base).api(&Url::parse(repository).unwrap()).unwrap();
             let url = app(base).token_url(&api, None);
@@ -217,10 +219,27 @@ mod tests {
             assert_eq!(url.as_str(), format!("{expected}/app/installations/7/access_tokens"));
         };
         check(None, "https://github.com/a/b", "https://api.github.com");
-        check(None, "https://git.corp:8443/a/b", "https://git.corp:8443/api/v3");
-        check(None, "http://git.corp/a/b", "https://git.corp/api/v3");
         check(Some("https://api.corp/"), "https://github.com/a/b", "https://api.corp");
+        check(Some("https://git.corp/api/v3"), "https://git.corp/a/b", "https://git.corp/api/v3");
         assert!(!format!("{:?}", app(None)).contains("hunter2"));
+    }
+
+    #[test]
+    fn sends_a_signed_request_to_no_host_that_only_the_repository_names() {
+        for repository in [
+            "https://git.corp/a/b",
+            "https://github.com.evil.example/a/b",
+            "https://gist.github.com/a",
+            "http://github.com/a/b",
+        ] {
+            let refused = app(None).api(&Url::parse(repository).unwrap()).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                "missing field githubAppBaseURL: a GitHub App for a repository that is not at https://github.com/ needs the address \
+                 of the API in the Secret, such as https://HOST/api/v3",
+                "{repository}"
+            );
+        }
     }
 
     #[test]

@@ -321,7 +321,7 @@ impl Source {
         let given = remote.credentials().clone();
         match (&given, wire) {
             (Credentials::App(app), Wire::Http(http, url)) => {
-                let api = app.api(url).ok_or(Fault::Stopped)?;
+                let api = app.api(url)?;
                 let password = self.inner.tokens.get(app.digest(&api), http.app_token(app, &api)).await?;
                 Ok(Credentials::Basic { username: APP_USER.to_owned(), password })
             }
@@ -332,7 +332,7 @@ impl Source {
     /// The fault of a conversation with these credentials, without anything of them.
     pub(super) fn refused(&self, remote: &Remote, credentials: &Credentials, fault: Fault) -> Fault {
         if let (Credentials::App(app), Fault::Denied { .. }) = (remote.credentials(), &fault)
-            && let Some(api) = remote.url.http().and_then(|url| app.api(url))
+            && let Some(api) = remote.url.http().and_then(|url| app.api(url).ok())
         {
             self.inner.tokens.refused(app.digest(&api));
         }

@@ -6,6 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rustls::RootCertStore;
+
 use super::error::Error;
 use mainstay_api::names::ADMISSION;
 use mainstay_cluster::certificate::Lifetimes;
@@ -43,6 +45,8 @@ pub struct Admit {
     pub listener: Arc<std::net::TcpListener>,
     /// How long its certificates hold.
     pub lifetimes: Lifetimes,
+    /// The authorities of the certificates that API servers show for admission; `None`: these show none.
+    pub client_authorities: Option<Arc<RootCertStore>>,
 }
 
 impl Admit {
@@ -52,7 +56,7 @@ impl Admit {
     /// If the address cannot be listened on.
     pub fn bind(address: SocketAddr) -> Result<Self, Error> {
         let listener = listen(address).map_err(|cause| Error::Admit { address, cause })?;
-        Ok(Self { listener: Arc::new(listener), lifetimes: Lifetimes::default() })
+        Ok(Self { listener: Arc::new(listener), lifetimes: Lifetimes::default(), client_authorities: None })
     }
 
     /// The address that is listened on.

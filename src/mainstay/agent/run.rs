@@ -189,7 +189,7 @@ fn admit(
     let Some(admit) = &settings.admit else { return Ok(None) };
     let failed = |cause| Error::Admit { address: admit.address().unwrap_or(UNSPECIFIED), cause };
     let listener = admit.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
-    let webhooks = Arc::new(Admission::default());
+    let webhooks = Arc::new(Admission::new(admit.client_authorities.clone()));
     let serving = Arc::clone(&webhooks).serve(listener, stop.clone());
     let namespace = settings.namespace.clone();
     let following = admission::follow(Arc::clone(&webhooks), cluster.clone(), namespace.clone(), stop.clone());

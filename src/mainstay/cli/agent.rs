@@ -1,6 +1,16 @@
 //! `mainstay agent`: the agent itself, in a cluster or beside one, until a signal or a failure ends it.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
 
 use super::{Error, Exit, connection::Connection, exposure::Exposure, lease_identity::LeaseIdentity, logs, stop};
 use crate::agent;
@@ -44,6 +54,10 @@ pub(super) struct Arguments {
     /// Answer the API server's admission webhooks over HTTPS here, such as 0.0.0.0:9443; by default nowhere
     #[arg(long, value_name = "ADDR")]
     admit: Option<SocketAddr>,
+    /// PEM file with the authorities of the certificates that API servers show to admission webhooks; a webhook then answers nobody
+    /// else. By default API servers need none
+    #[arg(long, value_name = "FILE", requires = "admit")]
+    admit_client_ca: Option<PathBuf>,
     /// Directory of the Git mirrors; only this process may write there
     #[arg(long, value_name = "DIR", default_value = ".mainstay/agent")]
     data: PathBuf,
@@ -88,7 +102,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     // Invalid variables are reported before anything starts.
     let base = arguments.receiver_url.unwrap_or(BaseUrl::Unknown);
     let receive = arguments.receive.map(|address| agent::Receive::bind(address, base)).transpose()?;
-    let admit = arguments.admit.map(agent::Admit::bind).transpose()?;
+    let mut admit = arguments.admit.map(agent::Admit::bind).transpose()?;
+    if let (Some(admit), Some(file)) = (&mut admit, arguments.admit_client_ca) {
+        admit.client_authorities = Some(authorities(&file)?);
+    }
     let functions = mainstay_function::Settings::from_env(mainstay_function::Settings::default(), variables())
         .map_err(Error::Settings)?;
     let stop = stop::on_signal()?;
@@ -121,6 +138,22 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     };
     agent::run(settings, cluster, Emitter::default(), stop).await?;
     Ok(Exit::Fine)
+}
+
+/// The certificates in a PEM file; at least one.
+fn authorities(file: &Path) -> Result<Arc<RootCertStore>, Error> {
+    let failed = |cause: std::io::Error| Error::ClientAuthorities { path: file.to_owned(), cause };
+    let wrong = |why: String| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, why));
+    let mut authorities = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(file).map_err(|error| wrong(error.to_string()))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        authorities.add(certificate).map_err(|error| wrong(error.to_string()))?;
+    }
+    if authorities.is_empty() {
+        return Err(wrong("it has no certificate".to_owned()));
+    }
+    Ok(Arc::new(authorities))
 }
 
 /// The name of a ServiceAccount.

@@ -19,6 +19,12 @@ pub(super) enum Error {
         "could not serve the socket; agent and renderer share the directory of --shared, and both write to `socket` in it"
     )]
     Renderer(#[source] io::Error),
+    #[error("could not read the certificates of --admit-client-ca from {}", path.display())]
+    ClientAuthorities {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
     #[error("could not listen for signals")]
     Signals(#[source] io::Error),
     #[error(transparent)]

@@ -1,11 +1,24 @@
 //! The agent's admission webhooks, as they are installed, but by address: an API server outside of the cluster reaches no Service.
 
+use std::{net::SocketAddr, sync::Arc};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use mainstay::agent::Admit;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::external::SCAFFOLDING;
 use super::functions::API;
+use super::tls::Pair;
 use super::world::{NAMESPACE, World};
 
 const GROUP: &str = "admissionregistration.k8s.io/v1";
@@ -13,7 +26,7 @@ const GROUP: &str = "admissionregistration.k8s.io/v1";
 pub const NAME: &str = "mainstay-admission";
 
 /// The configurations of `manifests/`, whose webhooks are at this address.
-pub fn configurations(address: std::net::SocketAddr) -> Vec<Value> {
+pub fn configurations(address: SocketAddr) -> Vec<Value> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/webhooks.yaml")).unwrap();
     let all = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
     let mut all: Vec<_> = all.filter(|object| object["apiVersion"] == GROUP).collect();
@@ -28,15 +41,87 @@ fn resource(object: &Value) -> String {
     format!("{}s", object["kind"].as_str().unwrap().to_lowercase())
 }
 
+/// A client of the webhooks, which trusts what API servers are told to trust.
+#[derive(Clone, Debug)]
+pub struct WebhookClient {
+    address: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl WebhookClient {
+    /// With this certificate, if any; `None` as long as the configurations have no authority.
+    pub fn new(world: &World, address: SocketAddr, certificate: Option<&Pair>) -> Option<Self> {
+        let all = world.webhook_configurations();
+        let bundle = all.first()?["webhooks"][0]["clientConfig"]["caBundle"].as_str()?;
+        let pem = BASE64_STANDARD.decode(bundle).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).map(Result::unwrap));
+        // Fails only if a provider is installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = ClientConfig::builder().with_root_certificates(roots);
+        let config = match certificate.map(Pair::der) {
+            None => config.with_no_client_auth(),
+            Some((certificates, key)) => config.with_client_auth_cert(certificates, key).unwrap(),
+        };
+        Some(Self { address, config: Arc::new(config) })
+    }
+
+    /// A connection, if the handshake succeeds.
+    pub async fn connect(&self) -> Option<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(self.address).await.ok()?;
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        connector.connect(self.address.ip().into(), stream).await.ok()
+    }
+
+    /// Sends something; status and text of the answer, which is empty if there is none.
+    pub async fn send(&self, method: &str, path: &str, head: &str, body: &[u8]) -> String {
+        let Some(mut stream) = self.connect().await else { return String::new() };
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}\r\n");
+        let _ = stream.write_all(request.as_bytes()).await;
+        let _ = stream.write_all(body).await;
+        let _ = stream.flush().await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let code = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+        format!("{code} {}", answer.split_once("\r\n\r\n").map_or("", |(_, text)| text).trim())
+    }
+
+    /// Posts JSON.
+    pub async fn post(&self, path: &str, body: &[u8]) -> String {
+        let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+        self.send("POST", path, &head, body).await
+    }
+}
+
 impl World {
     /// Lets the agent that is started next answer the API server.
     pub fn admit(&mut self) {
         let admit = Admit::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        for mut configuration in configurations(admit.address().unwrap()) {
+        self.configure_webhooks(admit.address().unwrap());
+        self.admit = Some(admit);
+    }
+
+    /// Creates the configurations of webhooks at this address.
+    pub fn configure_webhooks(&self, address: SocketAddr) {
+        for mut configuration in configurations(address) {
             configuration["metadata"]["labels"][SCAFFOLDING] = "true".into();
             self.create(GROUP, &resource(&configuration), "", configuration);
         }
-        self.admit = Some(admit);
+    }
+
+    /// Makes the webhook at this address convert Functions, or nobody.
+    pub fn convert_at(&self, url: Option<String>) {
+        let conversion = url.map_or(json!({"strategy": "None", "webhook": null}), |url| {
+            json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}})
+        });
+        let action = devcluster::Action::Patch(
+            devcluster::verbs::patch::Form::Merge,
+            json!({"spec": {"conversion": conversion}}),
+        );
+        let (definitions, name) =
+            (("apiextensions.k8s.io/v1", "customresourcedefinitions"), "functions.serverless.kyma-project.io");
+        self.try_as("test", devcluster::Call::new(definitions.0, definitions.1, "", name, action)).unwrap();
     }
 
     /// The live configurations.

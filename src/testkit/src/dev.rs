@@ -11,12 +11,15 @@ use std::{
 
 use serde_json::Value;
 
+use super::{limited_agent, memory_limit::MemoryLimit};
+
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `mainstay dev --output json` in a directory of its own.
 pub struct Dev {
     child: Child,
+    limit: Option<MemoryLimit>,
     lines: Receiver<String>,
     pub home: PathBuf,
     pub kubeconfig: String,
@@ -51,6 +54,7 @@ impl Dev {
         std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut dev = Self {
             child,
+            limit: None,
             lines,
             home: home.to_owned(),
             kubeconfig: String::new(),
@@ -62,6 +66,22 @@ impl Dev {
         started["gateway"].as_str().unwrap().clone_into(&mut dev.gateway);
         dev.directory = started["directory"].as_str().map(str::to_owned);
         dev
+    }
+
+    /// From now on it has no more memory than this; whether the kernel holds it to that.
+    pub fn limit_memory(&mut self, mib: u64) -> bool {
+        self.limit = MemoryLimit::set(self.child.id(), mib);
+        self.limit.is_some()
+    }
+
+    /// Most memory that was resident at once since it started, in MiB, with the program as it is released.
+    pub fn peak_mib(&self) -> u64 {
+        limited_agent::peak_mib(self.child.id())
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// The next message of this sort; what comes before it is passed over.

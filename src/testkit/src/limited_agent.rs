@@ -34,6 +34,11 @@ pub struct LimitedAgent {
 impl LimitedAgent {
     /// Starts it with the environment of the Deployment. GitSyncs of these namespaces may touch everything.
     pub async fn start(world: &World, trusted: &[&str]) -> Self {
+        Self::start_with(world, trusted, &[]).await
+    }
+
+    /// The same with further arguments.
+    pub async fn start_with(world: &World, trusted: &[&str], arguments: &[String]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = world.server.embedded();
         let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
@@ -46,7 +51,7 @@ impl LimitedAgent {
         // The hostile repositories are on this machine.
         command.arg("--allow-network=127.0.0.0/8");
         command.args(trusted.iter().map(|namespace| format!("--allow-namespace={namespace}")));
-        command.arg("--kubeconfig").arg(directory.path().join("config"));
+        command.args(arguments).arg("--kubeconfig").arg(directory.path().join("config"));
         command.arg("--data").arg(directory.path().join("data")).env_clear();
         command.envs([("MALLOC_ARENA_MAX", "1"), ("MALLOC_TRIM_THRESHOLD_", "131072"), ("RUST_LOG", "info")]);
         let base = format!(r#"{{"*": "registry.example.org/base@sha256:{}"}}"#, "1".repeat(64));
@@ -113,19 +118,24 @@ impl LimitedAgent {
 
     /// Most memory that was resident at once since it started, in MiB, with the program as it is released.
     pub fn peak_mib(&self) -> u64 {
-        self.status("VmHWM:").saturating_sub(self.status("RssFile:")) + PROGRAM_MIB
+        peak_mib(self.child.id())
     }
 
     /// The memory that only swap could take from it now, in MiB.
     pub fn own_mib(&self) -> u64 {
-        self.status("RssAnon:")
+        status(self.child.id(), "RssAnon:")
     }
+}
 
-    fn status(&self, name: &str) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
-        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 10
-    }
+/// Most memory that was resident at once since a process of ours started, in MiB, with the program as it is released.
+pub(super) fn peak_mib(process: u32) -> u64 {
+    status(process, "VmHWM:").saturating_sub(status(process, "RssFile:")) + PROGRAM_MIB
+}
+
+fn status(process: u32, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) >> 10
 }
 
 impl Drop for LimitedAgent {

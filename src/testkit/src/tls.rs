@@ -35,6 +35,13 @@ impl PrivateCa {
         self.certificate.pem()
     }
 
+    /// A store that trusts it.
+    pub fn store(&self) -> RootCertStore {
+        let mut store = RootCertStore::empty();
+        store.add(self.certificate.der().clone()).unwrap();
+        store
+    }
+
     /// A certificate for a name, for a server or a client.
     pub fn issue(&self, name: &str) -> Pair {
         self.issue_with(name, |_| {})
@@ -62,16 +69,14 @@ impl PrivateCa {
 
     /// A server that lets in only clients with a certificate of this CA.
     pub fn server_for_clients(&self, name: &str) -> ServerConfig {
-        let mut trusted = RootCertStore::empty();
-        trusted.add(self.certificate.der().clone()).unwrap();
-        let verifier = WebPkiClientVerifier::builder(Arc::new(trusted)).build().unwrap();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(self.store())).build().unwrap();
         let (certificates, key) = self.issue(name).der();
         ServerConfig::builder().with_client_cert_verifier(verifier).with_single_cert(certificates, key).unwrap()
     }
 }
 
 impl Pair {
-    fn der(&self) -> (Vec<rustls::pki_types::CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    pub(crate) fn der(&self) -> (Vec<rustls::pki_types::CertificateDer<'static>>, PrivateKeyDer<'static>) {
         use rustls::pki_types::pem::PemObject as _;
         let certificates = rustls::pki_types::CertificateDer::pem_slice_iter(self.certificate.as_bytes());
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();

@@ -9,6 +9,7 @@
 
 mod inputs;
 mod lease;
+mod listeners;
 mod packs;
 
 use std::{

@@ -19,13 +19,18 @@ use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::watch,
+    sync::{Semaphore, watch},
     task::JoinHandle,
     time::timeout,
 };
 
 /// How long a connection may take until it has said what it is.
 const OPENING: Duration = Duration::from_secs(30);
+
+/// Maximum size of a request's head, and of a piece of a body.
+const HEAD_BYTES: usize = 64 << 10;
+/// Connections at the same time, most of them watches; others wait.
+const CONNECTIONS: usize = 512;
 
 /// A cluster that is being served; dropping it ends the listening and all connections.
 #[derive(Debug)]
@@ -167,10 +172,17 @@ fn kubeconfig(cluster: &str, token: Option<&str>) -> String {
 }
 
 async fn accept(server: Server, listener: TcpListener, guard: Arc<Guard>, stopped: watch::Receiver<bool>) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
+        // It is never closed.
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(open(server.clone(), stream, guard.clone(), stopped.clone()));
+                let opened = open(server.clone(), stream, guard.clone(), stopped.clone());
+                tokio::spawn(async move {
+                    opened.await;
+                    drop(permit);
+                });
             }
             // Out of file descriptors, or a connection that was gone at once: neither is the listener's end.
             Err(error) => {
@@ -214,6 +226,7 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .max_buf_size(HEAD_BYTES)
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();

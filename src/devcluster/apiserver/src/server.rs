@@ -15,6 +15,7 @@ use crate::{
     kinds::table::{Converter, Kind, Table},
     kubelet::{self, Kubelet},
     requests::Requests,
+    service::request::Room,
     store::Store,
 };
 use jiff::Timestamp;
@@ -96,6 +97,7 @@ struct Inner {
     tokens: RwLock<Vec<String>>,
     routes: RwLock<HashMap<(String, String, u16), SocketAddr>>,
     webhooks: admission::Kept,
+    room: Room,
     requests: Arc<Requests>,
     options: Options,
 }
@@ -114,9 +116,15 @@ impl Server {
             tokens: RwLock::default(),
             routes: RwLock::default(),
             webhooks: admission::Kept::default(),
+            room: Room::default(),
             requests: Arc::default(),
             options,
         }))
+    }
+
+    /// The room for the bodies of requests.
+    pub(crate) fn room(&self) -> &Room {
+        &self.0.room
     }
 
     /// The objects.

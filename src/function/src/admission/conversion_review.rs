@@ -2,19 +2,57 @@
 //!
 //! Invariant: the answer depends on nothing but the request: what can be read can also be converted, at any time.
 //! Invariant: metadata are answered as they came, but for labels and annotations, of which the API server takes changes.
-//! Invariant: one object at a time is more than text, so that a list of many takes about twice its size in memory.
+//! Invariant: one object at a time is more than text, and the answer grows no further than the memory that was set aside for it:
+//! a list of many takes little more than twice its size.
 
+use std::fmt;
+use std::io::{self, Write};
+
+use bounded_json::{Bounds, Unreadable as OutOfBounds};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::convert::{Version, convert};
-use super::review::{MAX_UID, values};
+use super::review::MAX_UID;
 use mainstay_object::printable;
 
-/// Maximum number of values in one object; each may take much more memory than it has bytes.
-const MAX_VALUES: usize = 100_000;
+/// Maximum size of a list: API servers ask about a whole page at once, of 500 objects for kubectl.
+pub(super) const MAX_LIST: usize = 24 << 20;
+/// Bounds of a review, whose objects stay text.
+const REVIEW: Bounds = Bounds::new(MAX_LIST, MAX_LIST / 2);
+/// Bounds of one object.
+const OBJECT: Bounds = Bounds::new(MAX_LIST, 200_000);
+/// Maximum number of objects: each is known by where it is in the text.
+const MAX_OBJECTS: usize = 20_000;
+/// By how many bytes an object may grow, besides an eighth of the list.
+const GROWTH: usize = 256;
+/// Bytes around the objects of an answer.
+const AROUND: usize = 4 << 10;
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
+const TOO_MANY: &str = "the list has more than 20000 objects";
+
+/// Why a body is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoReview {
+    /// It is no ConversionReview of a version that we know.
+    NotAReview,
+    /// It has more objects than are converted at once.
+    TooMany,
+}
+
+impl NoReview {
+    /// What a client is told.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::NotAReview => "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1",
+            Self::TooMany => {
+                "the list has more than 20000 objects, or too many values: ask for less at a time (kubectl --chunk-size)"
+            }
+        }
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,58 +69,110 @@ struct Request<'a> {
     #[serde(rename = "desiredAPIVersion")]
     desired: String,
     #[serde(borrow, default)]
-    objects: Vec<&'a RawValue>,
+    objects: Objects<'a>,
 }
 
-/// The answer as JSON, and whether the objects were converted; `None` if the body is no review.
-pub(super) fn answer(body: &[u8]) -> Option<(bool, Vec<u8>)> {
-    let wire: Wire<'_> = serde_json::from_slice(body).ok()?;
-    let request = wire.request.filter(|request| request.uid.len() <= MAX_UID)?;
-    if wire.api_version != API_VERSION || wire.kind != "ConversionReview" {
-        return None;
+/// The objects as text, of which there are at most [`MAX_OBJECTS`].
+#[derive(Default)]
+struct Objects<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Objects<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Vec<&'de RawValue>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some(object) = list.next_element()? {
+                    if all.len() == MAX_OBJECTS {
+                        return Err(A::Error::custom(TOO_MANY));
+                    }
+                    all.push(object);
+                }
+                Ok(all)
+            }
+        }
+        deserializer.deserialize_seq(All).map(Self)
     }
-    let converted = objects(&request, body.len());
-    let is_done = converted.is_ok();
-    let (objects, result) = match converted {
-        Ok(objects) => (objects, json!({"status": "Success"})),
-        Err(why) => (b"[]".to_vec(), json!({"status": "Failure", "message": why})),
-    };
-    let uid = Value::from(request.uid);
-    let mut answer = objects;
-    // In front of the objects, without a copy of them.
-    let head = format!(
-        r#"{{"apiVersion":"{API_VERSION}","kind":"ConversionReview","response":{{"uid":{uid},"result":{result},"convertedObjects":"#
-    );
-    answer.splice(..0, head.into_bytes());
-    answer.extend_from_slice(b"}}");
-    Some((is_done, answer))
 }
 
-/// The converted objects as a JSON array.
-fn objects(request: &Request<'_>, size: usize) -> Result<Vec<u8>, String> {
+/// An answer, which never takes more memory than it began with.
+struct Answer(Vec<u8>);
+
+impl Write for Answer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.0.capacity() - self.0.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The answer as JSON, and whether the objects were converted.
+pub(super) fn answer(body: &[u8]) -> Result<(bool, Vec<u8>), NoReview> {
+    let wire: Wire<'_> = REVIEW.read(body).map_err(|unreadable| match unreadable {
+        OutOfBounds::Malformed(error) if !error.to_string().starts_with(TOO_MANY) => NoReview::NotAReview,
+        OutOfBounds::TooDeep(_) => NoReview::NotAReview,
+        _ => NoReview::TooMany,
+    })?;
+    let request = wire.request.filter(|request| request.uid.len() <= MAX_UID).ok_or(NoReview::NotAReview)?;
+    if wire.api_version != API_VERSION || wire.kind != "ConversionReview" {
+        return Err(NoReview::NotAReview);
+    }
+    let head = |result: Value| {
+        let uid = Value::from(&*request.uid);
+        format!(
+            r#"{{"apiVersion":"{API_VERSION}","kind":"ConversionReview","response":{{"uid":{uid},"result":{result},"convertedObjects":["#
+        )
+    };
+    let room = body.len() + body.len() / 8 + GROWTH * request.objects.0.len() + AROUND;
+    let mut all = Answer(Vec::with_capacity(room));
+    all.0.extend_from_slice(head(json!({"status": "Success"})).as_bytes());
+    let converted = objects(&request, &mut all);
+    let is_done = converted.is_ok();
+    let Answer(mut answer) = all;
+    if let Err(why) = converted {
+        answer.clear();
+        answer.extend_from_slice(head(json!({"status": "Failure", "message": why})).as_bytes());
+    }
+    answer.extend_from_slice(b"]}}");
+    Ok((is_done, answer))
+}
+
+/// Writes the converted objects, with commas between them.
+fn objects(request: &Request<'_>, answer: &mut Answer) -> Result<(), String> {
     let short = |text: &str| printable(mainstay_api::conditions::cut(text, 100)).into_owned();
     let known = "Functions are converted between serverless.kyma-project.io/v1alpha1 and v1alpha2";
     let to = Version::of(&request.desired).ok_or_else(|| format!("{known}, not to {}", short(&request.desired)))?;
-    let mut all = Vec::with_capacity(size + size / 8);
-    all.push(b'[');
-    for (number, object) in request.objects.iter().enumerate() {
-        if values(object.get()) > MAX_VALUES {
-            return Err(format!("object {} of the list has more than {MAX_VALUES} values", number + 1));
-        }
-        let mut object: Value =
-            serde_json::from_str(object.get()).map_err(|_| "an object cannot be read".to_owned())?;
+    for (number, object) in request.objects.0.iter().enumerate() {
+        let mut object: Value = OBJECT.read(object.get().as_bytes()).map_err(|unreadable| match unreadable {
+            OutOfBounds::TooManyValues(most) => {
+                format!("object {} of the list has more than {most} values", number + 1)
+            }
+            _ => format!("object {} of the list cannot be read", number + 1),
+        })?;
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         if text("kind") != "Function" || Version::of(text("apiVersion")).is_none() {
             return Err(format!("{known}, not {} of {}", short(text("kind")), short(text("apiVersion"))));
         }
         convert(&mut object, to);
-        if number > 0 {
-            all.push(b',');
+        let separator: &[u8] = if number > 0 { b"," } else { b"" };
+        let written = answer.write_all(separator).is_ok() && serde_json::to_writer(&mut *answer, &object).is_ok();
+        if !written {
+            return Err(format!("object {} of the list is much larger once it is converted", number + 1));
         }
-        serde_json::to_writer(&mut all, &object).map_err(|_| "an object cannot be written".to_owned())?;
     }
-    all.push(b']');
-    Ok(all)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -119,7 +209,7 @@ mod tests {
     fn what_is_not_known_is_told() {
         let function = json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function"});
         let many = json!([
-            json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "spec": vec![0; MAX_VALUES]})
+            json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "spec": vec![0; OBJECT.values]})
         ]);
         for (desired, objects, words) in [
             ("v1\u{7}", json!([function]), "not to v1"),
@@ -130,7 +220,7 @@ mod tests {
                 "not Secret of v1",
             ),
             ("serverless.kyma-project.io/v1alpha2", json!([5]), "not  of "),
-            ("serverless.kyma-project.io/v1alpha2", many, "more than 100000 values"),
+            ("serverless.kyma-project.io/v1alpha2", many, "more than 200000 values"),
         ] {
             let (is_done, response) = answered(&review(desired, &objects));
             let message = response["result"]["message"].as_str().unwrap();
@@ -149,7 +239,32 @@ mod tests {
             good.to_string().replace("ConversionReview", "AdmissionReview"),
             good.to_string().replace("\"u\"", &format!("\"{}\"", "u".repeat(200))),
         ] {
-            assert!(answer(text.as_bytes()).is_none(), "{text}");
+            assert_eq!(answer(text.as_bytes()).unwrap_err(), NoReview::NotAReview, "{text}");
         }
+    }
+
+    #[test]
+    fn a_list_of_very_many_objects_is_not_kept() {
+        let most = format!("[{}0]", "0,".repeat(MAX_OBJECTS));
+        let body = review("v", &json!("OBJECTS")).to_string();
+        let refused = |objects: &str| answer(body.replace("\"OBJECTS\"", objects).as_bytes()).unwrap_err();
+        assert_eq!(refused(&most), NoReview::TooMany);
+        assert!(answer(body.replace("\"OBJECTS\"", &most.replacen("0,", "", 1)).as_bytes()).is_ok());
+        assert!(NoReview::TooMany.text().contains(TOO_MANY));
+    }
+
+    /// `1e15` is written with 18 bytes.
+    #[test]
+    fn objects_that_grow_take_no_more_memory_than_was_set_aside() {
+        let numbers = format!("[{}1]", "1e15,".repeat(10_000));
+        let function =
+            format!(r#"{{"apiVersion":"serverless.kyma-project.io/v1alpha1","kind":"Function","x":{numbers}}}"#);
+        let objects = format!("[{}]", [function.as_str(); 10].join(","));
+        let body = review("serverless.kyma-project.io/v1alpha2", &json!("OBJECTS")).to_string();
+        let body = body.replace("\"OBJECTS\"", &objects);
+        let (is_done, answer) = answer(body.as_bytes()).unwrap();
+        let text = String::from_utf8(answer.clone()).unwrap();
+        assert!(!is_done && text.contains("of the list is much larger once it is converted"), "{text}");
+        assert!(answer.capacity() <= body.len() + body.len() / 8 + 10 * GROWTH + AROUND);
     }
 }

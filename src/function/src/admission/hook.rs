@@ -1,5 +1,9 @@
 //! The webhooks: their names, their paths, and who decides.
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use super::registry_secret::{self, RegistrySecret};
 use super::review::{Review, Unreadable, Verdict};
 use super::{default, validate};
@@ -10,7 +14,7 @@ use mainstay_api::{Function, GitRepository};
 pub(super) const CONVERT: &str = "/convert";
 
 /// A webhook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hook {
     /// Completes Functions.
     DefaultFunction,
@@ -33,10 +37,31 @@ impl Hook {
         (Self::ConvertFunction, CONVERT, "convert-function"),
     ];
 
+    /// Those that judge a write.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(super) fn of_writes() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().map(|(hook, ..)| hook).filter(|hook| *hook != Self::ConvertFunction)
+    }
+
     /// The one at a path, and its name for metrics.
     pub(super) fn at(path: &str) -> Option<(Self, &'static str)> {
         let found = Self::ALL.into_iter().find(|(_, of, _)| *of == path);
         found.map(|(hook, _, label)| (hook, label))
+    }
+
+    /// Those that a configuration of webhooks, or the definition of Function, leads to.
+    pub(super) fn configured(live: &Value) -> BTreeSet<Self> {
+        let webhooks = live["webhooks"].as_array().into_iter().flatten().map(|webhook| &webhook["clientConfig"]);
+        let webhooks = webhooks.filter_map(Self::led_to).filter(|hook| *hook != Self::ConvertFunction);
+        let conversion = &live["spec"]["conversion"];
+        let conversion = Some(&conversion["webhook"]["clientConfig"]).filter(|_| conversion["strategy"] == "Webhook");
+        webhooks.chain(conversion.and_then(Self::led_to).filter(|hook| *hook == Self::ConvertFunction)).collect()
+    }
+
+    /// The one at the path of a `clientConfig`. What leads to us by a URL may be reached below another path there.
+    fn led_to(client: &Value) -> Option<Self> {
+        let path = client["service"]["path"].as_str().or_else(|| client["url"].as_str())?;
+        Self::ALL.into_iter().find(|(_, of, _)| path.ends_with(of)).map(|(hook, ..)| hook)
     }
 
     /// The decision. What is not of the kind that the webhook is for is let through: its schema judges it.
@@ -57,5 +82,25 @@ impl Hook {
                 .map(|new| validate::repository(&new, review.old_object::<GitRepository>().as_ref())),
         };
         Ok(decided.unwrap_or(Verdict::Allowed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn hooks_are_those_that_a_configuration_leads_to() {
+        let at = |path: &str| json!({"clientConfig": {"service": {"name": "mainstay-admission", "path": path}}});
+        let webhooks = json!({"webhooks": [at("/validation/function"), at("/convert"), at("/other"), {}]});
+        assert_eq!(Hook::configured(&webhooks), [Hook::ValidateFunction].into());
+        let url = json!({"clientConfig": {"url": "https://h:1/mainstay/defaulting/functions"}});
+        assert_eq!(Hook::configured(&json!({"webhooks": [url]})), [Hook::DefaultFunction].into());
+        let definition =
+            |strategy: &str| json!({"spec": {"conversion": {"strategy": strategy, "webhook": at("/convert")}}});
+        assert_eq!(Hook::configured(&definition("Webhook")), [Hook::ConvertFunction].into());
+        assert_eq!(Hook::configured(&definition("None")), BTreeSet::new());
+        assert_eq!(Hook::configured(&json!({"webhooks": "x", "spec": []})), BTreeSet::new());
     }
 }

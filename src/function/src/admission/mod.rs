@@ -11,6 +11,8 @@
 mod conversion_review;
 mod convert;
 mod default;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod hook;
 #[expect(clippy::disallowed_methods, reason = "certificates end at a time")]
 mod registration;

@@ -1,6 +1,6 @@
 //! Keeps the certificates in their Secret, and tells API servers whom to trust.
 //!
-//! [`follow`] is for every replica: it serves what the Secret holds. [`lead`] is for the leader: it makes and replaces
+//! [`follow`] is for every replica: it serves what the Secret holds, at the paths that are configured. [`lead`] is for the leader: it makes and replaces
 //! certificates, and writes their authorities into `caBundle` of the webhook configurations.
 //!
 //! Invariant: a certificate is served only after its authority has been in `caBundle` of all configurations for
@@ -12,7 +12,7 @@
 //! Invariant: only `caBundle` of a configuration is written, and no configuration is created: whoever deletes one switches its
 //! webhooks off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::hook::CONVERT;
+use super::hook::{CONVERT, Hook};
 use super::server::Admission;
 use mainstay_api::names::{ADMISSION, ADMISSION_MANAGER, FUNCTION_DEFINITION};
 use mainstay_cluster::certificate::{self, Certificates, Lifetimes, Step, certified};
@@ -66,26 +66,47 @@ fn readers() -> [(Arc<Kind>, &'static str); 3] {
     ]
 }
 
-/// Serves the certificate of the Secret until `stop`. While the Secret cannot be read, the last known one is served.
+/// Serves the certificate of the Secret, and the webhooks that are configured, until `stop`. While something cannot be read, what
+/// was known last holds.
 pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: String, stop: CancellationToken) {
-    let mut events = cluster.watch(&secrets(), Selection::named(Some(&namespace), ADMISSION));
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        if let WatchEvent::Initial(secret) | WatchEvent::Applied(secret) = event {
-            let certificates = Certificates::read(&data_of(&secret));
-            let current = certificates.current.as_ref();
-            admission.served.set(current.and_then(|pair| certified(&pair.certificate, &pair.key)));
+    let mut events = watches(&cluster, &namespace);
+    let (mut is_there, mut configured) = ([false; 3], <[BTreeSet<Hook>; 3]>::default());
+    while let Some(Some((at, event))) = stop.run_until_cancelled(events.next()).await {
+        match (at, event) {
+            (None, WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) => {
+                let certificates = Certificates::read(&data_of(&secret));
+                let current = certificates.current.as_ref();
+                admission.served.set(current.and_then(|pair| certified(&pair.certificate, &pair.key)));
+                continue;
+            }
+            (Some(at), WatchEvent::Begin) => {
+                is_there[at] = false;
+                continue;
+            }
+            (Some(at), WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
+                (is_there[at], configured[at]) = (true, Hook::configured(&live));
+            }
+            (Some(at), WatchEvent::Synced(_)) if !is_there[at] => configured[at].clear(),
+            (Some(at), WatchEvent::Deleted(_)) => configured[at].clear(),
+            _ => continue,
         }
+        admission.set_configured(configured.iter().flatten().copied().collect());
     }
+}
+
+/// Watches the Secret, and what API servers read authorities from, by its place in [`readers`].
+fn watches(cluster: &Cluster, namespace: &str) -> impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin + use<> {
+    let secret = Selection::named(Some(namespace), ADMISSION);
+    let secret = cluster.watch(&secrets(), secret).map(|event| (None, event)).boxed();
+    let readers = readers().into_iter().enumerate().map(|(at, (kind, name))| {
+        cluster.watch(&kind, Selection::named(None, name)).map(move |event| (Some(at), event)).boxed()
+    });
+    select_all(readers.chain([secret]))
 }
 
 /// Makes certificates and announces their authorities until `stop`.
 pub async fn lead(registration: Registration, cluster: Cluster, stop: CancellationToken) {
-    let namespace = Some(&*registration.namespace);
-    let secret = cluster.watch(&secrets(), Selection::named(namespace, ADMISSION)).map(|event| (None, event)).boxed();
-    let readers = readers().into_iter().enumerate().map(|(at, (kind, name))| {
-        cluster.watch(&kind, Selection::named(None, name)).map(move |event| (Some(at), event)).boxed()
-    });
-    let mut events = select_all(readers.chain([secret]));
+    let mut events = watches(&cluster, &registration.namespace);
     let mut leader = Leader {
         registration: &registration,
         cluster: &cluster,

@@ -1,9 +1,10 @@
 //! An AdmissionReview: what is read of a request, and the answer to it.
 //!
 //! Invariant: whatever the bytes are, reading them takes memory in proportion to their number: objects stay text until somebody
-//! asks for a type, and one with more than [`MAX_VALUES`] values has none.
+//! asks for a type, and one that is not within [`OBJECT`] has none.
 //! Invariant: an answer repeats nothing of the request but its uid and version, and what a decision says.
 
+use bounded_json::{Bounds, Unreadable as OutOfBounds};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -11,8 +12,10 @@ use serde_json::{Value, json};
 
 use mainstay_api::conditions::cut;
 
-/// Maximum number of values in an object; each may take much more memory than it has bytes.
-const MAX_VALUES: usize = 20_000;
+/// Bounds of a review, whose objects stay text.
+const REVIEW: Bounds = Bounds::new(usize::MAX, 2 << 20);
+/// Bounds of an object.
+const OBJECT: Bounds = Bounds::new(usize::MAX, 60_000);
 /// Maximum bytes of a uid; the API server's have 36.
 pub(super) const MAX_UID: usize = 128;
 /// Maximum bytes of the text of a denial.
@@ -38,7 +41,7 @@ pub(super) enum Unreadable {
     NotAReview,
     /// It has no object that could be judged.
     NoObject,
-    /// It has more values than are looked at.
+    /// It has more values, or is nested deeper, than is looked at.
     TooManyValues,
 }
 
@@ -48,7 +51,7 @@ impl Unreadable {
         match self {
             Self::NotAReview => "could not decode body: it is no AdmissionReview of admission.k8s.io/v1 or v1beta1",
             Self::NoObject => "could not decode body: request.object is missing",
-            Self::TooManyValues => "the object has more values than are looked at",
+            Self::TooManyValues => "the object has more values, or is nested deeper, than is looked at",
         }
     }
 }
@@ -101,7 +104,7 @@ struct SentAs {
 impl<'a> Review<'a> {
     /// Reads a body.
     pub(super) fn read(body: &'a [u8]) -> Result<Self, Unreadable> {
-        let wire: Wire<'a> = serde_json::from_slice(body).map_err(|_| Unreadable::NotAReview)?;
+        let wire: Wire<'a> = REVIEW.read(body).map_err(|_| Unreadable::NotAReview)?;
         let api_version = match wire.api_version.as_str() {
             "admission.k8s.io/v1" => "admission.k8s.io/v1",
             "admission.k8s.io/v1beta1" => "admission.k8s.io/v1beta1",
@@ -122,16 +125,17 @@ impl<'a> Review<'a> {
     /// The object; `None` if it is not one of this type, which its schema refuses.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<Option<T>, Unreadable> {
         let object = self.object.ok_or(Unreadable::NoObject)?;
-        if values(object.get()) > MAX_VALUES {
-            return Err(Unreadable::TooManyValues);
+        match OBJECT.read(object.get().as_bytes()) {
+            Ok(object) => Ok(Some(object)),
+            Err(OutOfBounds::Malformed(_)) => Ok(None),
+            Err(_) => Err(Unreadable::TooManyValues),
         }
-        Ok(serde_json::from_str(object.get()).ok())
     }
 
     /// The object as it was before an update, if it can be read.
     pub(super) fn old_object<T: DeserializeOwned>(&self) -> Option<T> {
-        let object = self.old_object.filter(|object| self.is_update && values(object.get()) <= MAX_VALUES)?;
-        serde_json::from_str(object.get()).ok()
+        let object = self.old_object.filter(|_| self.is_update)?;
+        OBJECT.read(object.get().as_bytes()).ok()
     }
 
     /// The answer.
@@ -157,21 +161,6 @@ impl<'a> Review<'a> {
         }
         json!({"apiVersion": self.api_version, "kind": "AdmissionReview", "response": response})
     }
-}
-
-/// About how many values a JSON text has: what opens or separates them, outside of strings.
-pub(super) fn values(text: &str) -> usize {
-    let (mut count, mut in_string, mut escaped) = (1, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b',' | b'{' | b'[' if !in_string => count += 1,
-            _ => {}
-        }
-    }
-    count
 }
 
 #[cfg(test)]
@@ -213,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_object_of_many_values_is_not_read_and_one_with_much_text_is() {
-        let many = body(&format!("[{}0]", "0,".repeat(MAX_VALUES)));
+        let many = body(&format!("[{}0]", "0,".repeat(OBJECT.values)));
         assert_eq!(Review::read(many.as_bytes()).unwrap().object::<Value>().unwrap_err(), Unreadable::TooManyValues);
         let code = json!("{[,]}\\\"".repeat(100_000)).to_string();
         let long = body(&code);

@@ -5,36 +5,37 @@
 //! question is judged at a time. Who finds no room within [`PATIENCE`] is told so. The API server lets a write through that was not judged (`failurePolicy: Ignore`), and what it let
 //! through is judged when the Function is reconciled.
 //! Invariant: nothing of a request is logged.
+//! Invariant: a path that no configuration in the cluster leads to is answered as one that does not exist, before any of its body
+//! is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use parking_lot::{Mutex, RwLock};
+use rustls::RootCertStore;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::conversion_review;
+use super::conversion_review::{self, MAX_LIST};
 use super::hook::Hook;
 use super::review::{Review, Verdict};
 use super::tls::Served;
 use crate::Settings;
+use mainstay_cluster::body;
 use mainstay_cluster::listener::{self, Limits};
 use mainstay_object::failure::caught_now;
 
 /// Maximum size of a body: two objects of the size that etcd takes, with room for escapes.
 const MAX_BODY: usize = 4 << 20;
-/// Maximum size of a list that is converted: API servers ask about a whole page at once, of 500 objects for kubectl. In memory
-/// it takes twice as much.
-const MAX_LIST: usize = 24 << 20;
 /// What all other bodies may take at the same time.
 const ROOM: usize = 8 << 20;
 /// Room is counted in these.
@@ -55,6 +56,10 @@ pub struct Admission {
     /// Those of the operator, once they are known.
     settings: RwLock<Option<Arc<Settings>>>,
     pub(super) served: Arc<Served>,
+    /// The authorities of API servers, if these have certificates.
+    authorities: Option<Arc<RootCertStore>>,
+    /// Those that the cluster has configured.
+    configured: RwLock<BTreeSet<Hook>>,
     room: Semaphore,
     list: Semaphore,
     judging: Semaphore,
@@ -76,21 +81,27 @@ pub struct Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Failed(StatusCode, &'static str);
 
-impl Default for Admission {
-    /// Without a certificate and without settings, it answers nothing.
-    fn default() -> Self {
+impl Admission {
+    /// Without a certificate, without settings and before it is configured, it answers nothing. With authorities, only API
+    /// servers with a certificate of theirs have writes judged.
+    pub fn new(authorities: Option<Arc<RootCertStore>>) -> Self {
         Self {
             settings: RwLock::default(),
             served: Arc::default(),
+            authorities,
+            configured: RwLock::default(),
             room: Semaphore::new(ROOM / UNIT),
             list: Semaphore::new(1),
             judging: Semaphore::new(1),
             counts: Mutex::default(),
         }
     }
-}
 
-impl Admission {
+    /// From now on, these are answered.
+    pub(super) fn set_configured(&self, configured: BTreeSet<Hook>) {
+        *self.configured.write() = configured;
+    }
+
     /// From now on, writes are judged by these settings.
     pub fn set_settings(&self, settings: Settings) {
         *self.settings.write() = Some(Arc::new(settings));
@@ -104,7 +115,7 @@ impl Admission {
 
     /// Answers until `stop`.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let Some(config) = Arc::clone(&self.served).config() else {
+        let Some(config) = Arc::clone(&self.served).config(self.authorities.clone()) else {
             tracing::error!("TLS cannot be set up: Functions are validated only when they are reconciled");
             return stop.cancelled().await;
         };
@@ -114,7 +125,7 @@ impl Admission {
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let hook = Hook::at(head.uri.path());
+        let hook = Hook::at(head.uri.path()).filter(|(hook, _)| self.configured.read().contains(hook));
         let answered = match hook {
             None => Err(Failed(StatusCode::NOT_FOUND, "there is no webhook at this path")),
             Some((hook, _)) => self.judge(hook, &head, body).await,
@@ -129,7 +140,12 @@ impl Admission {
         response
     }
 
-    async fn judge(&self, hook: Hook, head: &Parts, body: Incoming) -> Result<(&'static str, Bytes), Failed> {
+    async fn judge(&self, hook: Hook, head: &Parts, mut body: Incoming) -> Result<(&'static str, Bytes), Failed> {
+        // API servers have a certificate for admission only, not for conversion.
+        let is_open = self.authorities.is_none() || hook == Hook::ConvertFunction;
+        if !is_open && !listener::has_certificate(head) {
+            return Err(Failed(StatusCode::UNAUTHORIZED, "a webhook wants the client certificate of an API server"));
+        }
         if head.method != Method::POST {
             return Err(Failed(StatusCode::METHOD_NOT_ALLOWED, "a webhook takes POST only"));
         }
@@ -156,8 +172,8 @@ impl Admission {
         let room = timeout(PATIENCE, room.acquire_many(units)).await;
         let _room = room.map_err(|_| busy)?.map_err(|_| busy)?;
         let slow = Failed(StatusCode::REQUEST_TIMEOUT, "the review did not come in time");
-        let read = timeout(PATIENCE, Limited::new(body, most).collect()).await.map_err(|_| slow)?;
-        let body = read.map_err(|_| slow)?.to_bytes();
+        let read = timeout(PATIENCE, body::read(&mut body, most, |_| true)).await.map_err(|_| slow)?;
+        let body = read.map_err(|_| slow)?;
         let judging = timeout(PATIENCE, self.judging.acquire()).await;
         let _judging = judging.map_err(|_| busy)?.map_err(|_| busy)?;
         // A defect of ours is this request's only, and is not answered with a denial.
@@ -170,8 +186,7 @@ impl Admission {
 
     fn verdict(&self, hook: Hook, body: &[u8]) -> Result<(&'static str, Bytes), Failed> {
         if hook == Hook::ConvertFunction {
-            let why = "could not decode body: it is no ConversionReview of apiextensions.k8s.io/v1";
-            let answer = conversion_review::answer(body).ok_or(Failed(StatusCode::BAD_REQUEST, why))?;
+            let answer = conversion_review::answer(body).map_err(|why| Failed(StatusCode::BAD_REQUEST, why.text()))?;
             return Ok((if answer.0 { "converted" } else { "failed" }, answer.1.into()));
         }
         let unreadable = |why: super::review::Unreadable| Failed(StatusCode::BAD_REQUEST, why.text());

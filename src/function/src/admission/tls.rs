@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustls::ServerConfig;
 use rustls::crypto::ring;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
 
 /// The certificate that is served, if there is one.
 #[derive(Default)]
@@ -34,11 +34,19 @@ impl Served {
         *self.0.write() = certified.map(Arc::new);
     }
 
-    /// How connections are accepted.
-    pub(super) fn config(self: Arc<Self>) -> Option<ServerConfig> {
-        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    /// How connections are accepted. A client may show a certificate of these authorities, if there are any, and none of others.
+    pub(super) fn config(self: Arc<Self>, authorities: Option<Arc<RootCertStore>>) -> Option<ServerConfig> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().ok()?;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(self);
+        let builder = match authorities {
+            None => builder.with_no_client_auth(),
+            Some(authorities) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(authorities, provider);
+                builder.with_client_cert_verifier(verifier.allow_unauthenticated().build().ok()?)
+            }
+        };
+        let mut config = builder.with_cert_resolver(self);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Some(config)
     }

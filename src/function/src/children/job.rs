@@ -115,7 +115,7 @@ pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &
             "template": {
                 "metadata": {
                     "annotations": { "sidecar.istio.io/inject": "false" },
-                    "labels": function.labels
+                    "labels": function.build_labels
                 },
                 "spec": pod
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::findings::Findings;
 use crate::credentials::Credentials;
+use crate::pod_keys::PodKeys;
 use crate::runtimes;
 use crate::violation::{Violation, shown};
 use mainstay_api::function::{FunctionSpec, PodTemplate, SecretMount};
@@ -39,11 +40,27 @@ fn both<'a>(
     own.map(move |(key, value)| (key, value, path)).chain(before.map(move |(key, value)| (key, value, former)))
 }
 
+/// Reports those that pods may not have, for each of the two paths.
+fn steering<'a, All: Iterator<Item = (&'a String, &'a String, &'static str)>>(
+    what: &str,
+    paths: [&'static str; 2],
+    given: impl Fn() -> All,
+    allowed: &PodKeys,
+    found: &mut Findings,
+) {
+    for path in paths {
+        let of_path = given().filter(|(key, _, at)| *at == path && !is_ours(key)).map(|(key, value, _)| (key, value));
+        found.violations.extend(allowed.violation(what, path, of_path));
+    }
+}
+
 /// All labels; `internal` are those that identify the children.
-pub(super) fn labels(spec: &FunctionSpec, internal: &Texts, found: &mut Findings) -> Texts {
+pub(super) fn labels(spec: &FunctionSpec, internal: &Texts, allowed: &PodKeys, found: &mut Findings) -> Texts {
     let mut labels = BTreeMap::new();
-    let given = both(spec, spec.labels.as_ref(), |t| t.labels.as_ref(), "spec.labels", "spec.template.labels");
-    for (key, value, path) in given {
+    let (own, former) = ("spec.labels", "spec.template.labels");
+    let given = || both(spec, spec.labels.as_ref(), |t| t.labels.as_ref(), own, former);
+    steering("label", [own, former], given, allowed, found);
+    for (key, value, path) in given() {
         for words in syntax::label(key, value) {
             found.wrong(Violation::invalid(format!("{path}: {words}"), path));
         }
@@ -60,11 +77,12 @@ pub(super) fn labels(spec: &FunctionSpec, internal: &Texts, found: &mut Findings
 }
 
 /// The annotations of the spec.
-pub(super) fn annotations(spec: &FunctionSpec, found: &mut Findings) -> Texts {
+pub(super) fn annotations(spec: &FunctionSpec, allowed: &PodKeys, found: &mut Findings) -> Texts {
     let (path, former) = ("spec.annotations", "spec.template.annotations");
-    let given = both(spec, spec.annotations.as_ref(), |t| t.annotations.as_ref(), path, former);
+    let given = || both(spec, spec.annotations.as_ref(), |t| t.annotations.as_ref(), path, former);
+    steering("annotation", [path, former], given, allowed, found);
     let mut annotations = BTreeMap::new();
-    for (key, value, path) in given {
+    for (key, value, path) in given() {
         // Annotation keys have the syntax of label keys, whatever their case.
         for words in syntax::label(&key.to_lowercase(), "") {
             found.wrong(Violation::invalid(format!("{path}: {words}"), path));

@@ -28,5 +28,6 @@ mod signature;
 mod status;
 
 pub use context::{BaseUrl, Context};
+pub use payload::MAX_BODY;
 pub use reconcile::{Input, receivers, run};
-pub use server::{Count, Deliveries, MAX_BODY};
+pub use server::{Count, Deliveries};

@@ -5,11 +5,17 @@
 //! the beginning is kept.
 //! Deliberately not here: whether the body is authentic, and what the addresses mean.
 
+use bounded_json::{Bounds, Unreadable};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::bounded::Bounded;
 use mainstay_api::ReceiverType;
+
+/// Maximum size of a body.
+pub const MAX_BODY: usize = 3 << 20;
+/// Payloads of hosts have a value for every twenty bytes.
+const BOUNDS: Bounds = Bounds::new(MAX_BODY, MAX_BODY / 2);
 
 /// What a delivery says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,14 +51,20 @@ pub(super) enum Malformed {
         /// Column.
         column: usize,
     },
+    /// It has more values, or is nested deeper, than what a host sends.
+    #[error("the body has more values, or is nested deeper, than the payload of any host")]
+    TooMuch,
     /// A form without the field `payload`.
     #[error("the form has no field `payload`; let the host send JSON")]
     Form,
 }
 
-impl From<serde_json::Error> for Malformed {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Json { line: error.line(), column: error.column() }
+impl From<Unreadable> for Malformed {
+    fn from(unreadable: Unreadable) -> Self {
+        match unreadable {
+            Unreadable::Malformed(error) => Self::Json { line: error.line(), column: error.column() },
+            Unreadable::TooLong(_) | Unreadable::TooManyValues(_) | Unreadable::TooDeep(_) => Self::TooMuch,
+        }
     }
 }
 
@@ -75,7 +87,7 @@ pub(super) fn of_form(form: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Malformed> {
-    Ok(serde_json::from_slice(body)?)
+    Ok(BOUNDS.read(body)?)
 }
 
 /// GitHub, Gitea and Forgejo.
@@ -272,7 +284,7 @@ fn generic(body: &[u8]) -> Option<Push> {
         repository: String,
         r#ref: Option<String>,
     }
-    let Body { repository, r#ref } = serde_json::from_slice(body).ok()?;
+    let Body { repository, r#ref } = BOUNDS.read(body).ok()?;
     let moved = match r#ref {
         Some(name) if name.starts_with("refs/") => Moved::Named(vec![name]),
         Some(name) => Moved::Named(vec![branch(&name), tag(&name)]),

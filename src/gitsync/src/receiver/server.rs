@@ -23,16 +23,14 @@ use tokio_util::sync::CancellationToken;
 use super::context::{Context, Served};
 use super::delivery::{Delivery, judge};
 use super::outcome::Outcome;
+use super::payload::MAX_BODY;
 use super::room::{Held, Room};
 use mainstay_api::ReceiverType;
+use mainstay_cluster::body::{self, BodyFault};
 use mainstay_cluster::listener::{self, Limits};
 
-/// Maximum size of a body.
-pub const MAX_BODY: usize = 3 << 20;
 /// Until a body is there.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// By how much the room of a body grows whose length the client does not say.
-const STEP: usize = 256 << 10;
 
 /// How much of a body is read that nobody needs, and for how long; and the same if there is no room, or the path is nobody's.
 const DRAINED: (usize, Duration) = (8 << 20, Duration::from_secs(1));
@@ -138,36 +136,12 @@ async fn receive(context: &Context, served: &Served, head: &Parts, body: &mut In
 
 /// A body, for all bytes of which there is room.
 async fn read<B: Body<Data = Bytes> + Unpin>(held: &mut Held, body: &mut B) -> Result<Vec<u8>, Outcome> {
-    let size = body.size_hint();
-    if size.lower() > MAX_BODY as u64 {
-        return Err(Outcome::TooLarge);
-    }
-    let mut bytes = Vec::new();
-    // A length that is said has its room before the first byte, so that bodies that come together do not keep each other
-    // from coming to their ends.
-    let said = size.exact().and_then(|size| usize::try_from(size).ok()).unwrap_or_default();
-    reserve(held, &mut bytes, said)?;
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Outcome::Broken)?.into_data() else { continue };
-        let length = bytes.len() + data.len();
-        if length > MAX_BODY {
-            return Err(Outcome::TooLarge);
-        }
-        if length > held.bytes() {
-            reserve(held, &mut bytes, length.next_multiple_of(STEP))?;
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes)
-}
-
-/// Room for this many bytes of a body.
-fn reserve(held: &mut Held, bytes: &mut Vec<u8>, length: usize) -> Result<(), Outcome> {
-    if !held.grow(length.saturating_sub(held.bytes())) {
-        return Err(Outcome::NoRoom);
-    }
-    bytes.reserve_exact(length - bytes.len());
-    Ok(())
+    let read = body::read(body, MAX_BODY, |length| held.grow(length.saturating_sub(held.bytes()))).await;
+    read.map_err(|fault| match fault {
+        BodyFault::TooLarge => Outcome::TooLarge,
+        BodyFault::NoRoom => Outcome::NoRoom,
+        BodyFault::Broken => Outcome::Broken,
+    })
 }
 
 /// Reads the rest of a body and drops it: a client that is still sending when the connection ends misses the answer.

@@ -7,9 +7,10 @@ use super::{
 use crate::{
     kinds::table::Kind,
     status::Status,
-    verbs::{Settings, text},
+    verbs::{Settings, decode::BOUNDS, text},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bounded_json::Unreadable;
 use serde_json::{Map, Value, json};
 
 /// The AdmissionReview of a write, without its uid.
@@ -74,8 +75,11 @@ fn options(settings: &Settings, write: &Write<'_>) -> Value {
 
 /// Reads an answer. Fails in the words of a real server.
 pub(super) fn read(body: &[u8], review: &Value, mutating: bool) -> Result<Response, String> {
-    let answer: Value = serde_json::from_slice(body).map_err(|error| {
-        let what = error.to_string();
+    let answer: Value = BOUNDS.read(body).map_err(|error| {
+        let what = match error {
+            Unreadable::Malformed(error) => error.to_string(),
+            other => other.to_string(),
+        };
         let what = what.split(" at line").next().unwrap_or_default();
         format!("failed to call webhook: couldn't get version/kind; json parse error: {what}")
     })?;
@@ -122,8 +126,8 @@ pub(super) fn read(body: &[u8], review: &Value, mutating: bool) -> Result<Respon
 
 fn decode(patch: &str) -> Result<Value, String> {
     let bytes = STANDARD.decode(patch).map_err(|_| "failed to call webhook: illegal base64 data in response.patch")?;
-    let patch: Value = serde_json::from_slice(&bytes)
-        .map_err(|_| "received undecodable patch in webhook response: it is not JSON".to_owned())?;
+    let patch: Value =
+        BOUNDS.read(&bytes).map_err(|_| "received undecodable patch in webhook response: it is not JSON".to_owned())?;
     if patch.is_array() {
         Ok(patch)
     } else {

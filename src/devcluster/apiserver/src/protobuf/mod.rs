@@ -9,6 +9,8 @@
 
 mod tables;
 
+use std::cell::Cell;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 use tables::{Field, Message};
@@ -17,6 +19,8 @@ use tables::{Field, Message};
 const MAGIC: &[u8] = b"k8s\0";
 /// Messages inside messages at most.
 const MAX_DEPTH: usize = 32;
+/// A message takes as much memory as so many values.
+const MESSAGE: usize = 10;
 
 /// Why a body was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +28,9 @@ pub enum Error {
     /// The bytes are no protobuf message, or end in the middle.
     #[error("the body is no protobuf message")]
     Malformed,
+    /// It has too many values.
+    #[error("the body has too many values")]
+    TooManyValues,
     /// The kind has no table.
     #[error("protobuf bodies of kind {0} are not decoded here")]
     Kind(String),
@@ -37,8 +44,8 @@ pub enum Error {
     },
 }
 
-/// Decodes a body.
-pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
+/// Decodes a body with at most so many values, of which a message counts as ten.
+pub fn decode(bytes: &[u8], most: usize) -> Result<Value, Error> {
     let envelope = bytes.strip_prefix(MAGIC).ok_or(Error::Malformed)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     let mut reader = Reader(envelope);
@@ -59,7 +66,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Error> {
         }
     }
     let message = tables::of(&api_version, &kind).ok_or_else(|| Error::Kind(kind.clone()))?;
-    let mut object = read(message, &kind, raw, 0)?;
+    let mut object = read(message, &kind, raw, &Nested { depth: 0, left: &Cell::new(most) })?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(object))
@@ -141,10 +148,26 @@ fn text(bytes: &[u8]) -> Result<String, Error> {
     String::from_utf8(bytes.to_vec()).map_err(|_| Error::Malformed)
 }
 
-fn read(message: Message, name: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value>, Error> {
-    if depth > MAX_DEPTH {
-        return Err(Error::Malformed);
+/// How deep a message is, and how many values may follow.
+struct Nested<'a> {
+    depth: usize,
+    left: &'a Cell<usize>,
+}
+
+impl Nested<'_> {
+    fn deeper(&self) -> Result<Self, Error> {
+        self.spend(MESSAGE)?;
+        let depth = self.depth + 1;
+        if depth > MAX_DEPTH { Err(Error::Malformed) } else { Ok(Nested { depth, left: self.left }) }
     }
+
+    fn spend(&self, values: usize) -> Result<(), Error> {
+        self.left.set(self.left.get().checked_sub(values).ok_or(Error::TooManyValues)?);
+        Ok(())
+    }
+}
+
+fn read(message: Message, name: &str, bytes: &[u8], at: &Nested<'_>) -> Result<Map<String, Value>, Error> {
     let mut object = Map::new();
     let mut reader = Reader(bytes);
     while let Some((number, wire)) = reader.field()? {
@@ -154,27 +177,34 @@ fn read(message: Message, name: &str, bytes: &[u8], depth: usize) -> Result<Map<
             }
             return Err(Error::Unknown { message: name.to_owned(), number });
         };
-        insert(&mut object, field, *form, wire, depth)?;
+        at.spend(1)?;
+        insert(&mut object, field, *form, wire, at)?;
     }
     Ok(object)
 }
 
-fn insert(object: &mut Map<String, Value>, name: &str, form: Field, wire: Wire<'_>, depth: usize) -> Result<(), Error> {
+fn insert(
+    object: &mut Map<String, Value>,
+    name: &str,
+    form: Field,
+    wire: Wire<'_>,
+    at: &Nested<'_>,
+) -> Result<(), Error> {
     match form {
         Field::List(inner) => {
-            let item = value(*inner, name, wire, depth)?;
+            let item = value(*inner, name, wire, at)?;
             if let Value::Array(list) = object.entry(name).or_insert_with(|| Value::Array(Vec::new())) {
                 list.push(item);
             }
         }
         Field::Map(inner) => {
             let Wire::Bytes(entry) = wire else { return Err(Error::Malformed) };
-            let (mut key, mut item) = (String::new(), value(*inner, name, Wire::Bytes(&[]), depth)?);
+            let (mut key, mut item) = (String::new(), value(*inner, name, Wire::Bytes(&[]), at)?);
             let mut reader = Reader(entry);
             while let Some((number, wire)) = reader.field()? {
                 match (number, wire) {
                     (1, Wire::Bytes(bytes)) => key = text(bytes)?,
-                    (2, wire) => item = value(*inner, name, wire, depth)?,
+                    (2, wire) => item = value(*inner, name, wire, at)?,
                     _ => return Err(Error::Malformed),
                 }
             }
@@ -183,32 +213,32 @@ fn insert(object: &mut Map<String, Value>, name: &str, form: Field, wire: Wire<'
             }
         }
         Field::Message(_) if name.is_empty() => {
-            if let Value::Object(inner) = value(form, name, wire, depth)? {
+            if let Value::Object(inner) = value(form, name, wire, at)? {
                 object.extend(inner);
             }
         }
         Field::Text | Field::Count | Field::Flag if wire.is_zero() => {}
         _ => {
-            object.insert(name.to_owned(), value(form, name, wire, depth)?);
+            object.insert(name.to_owned(), value(form, name, wire, at)?);
         }
     }
     Ok(())
 }
 
-fn value(form: Field, name: &str, wire: Wire<'_>, depth: usize) -> Result<Value, Error> {
+fn value(form: Field, name: &str, wire: Wire<'_>, at: &Nested<'_>) -> Result<Value, Error> {
     Ok(match (form, wire) {
         (Field::Text, Wire::Bytes(bytes)) => Value::String(text(bytes)?),
         (Field::Bytes, Wire::Bytes(bytes)) => Value::String(STANDARD.encode(bytes)),
         (Field::Number | Field::Count, Wire::Number(number)) => Value::from(number.cast_signed()),
         (Field::Bool | Field::Flag, Wire::Number(number)) => Value::Bool(number != 0),
-        (Field::Message(message), Wire::Bytes(bytes)) => Value::Object(read(message, name, bytes, depth + 1)?),
+        (Field::Message(message), Wire::Bytes(bytes)) => Value::Object(read(message, name, bytes, &at.deeper()?)?),
         (Field::Quantity, Wire::Bytes(bytes)) => {
-            let inner = read(&[(1, "string", Field::Text)], name, bytes, depth + 1)?;
+            let inner = read(&[(1, "string", Field::Text)], name, bytes, &at.deeper()?)?;
             inner.get("string").cloned().unwrap_or_else(|| "0".into())
         }
         (Field::IntOrText, Wire::Bytes(bytes)) => {
             let table: Message = &[(1, "type", Field::Number), (2, "number", Field::Number), (3, "text", Field::Text)];
-            let mut inner = read(table, name, bytes, depth + 1)?;
+            let mut inner = read(table, name, bytes, &at.deeper()?)?;
             let part = if inner.get("type").and_then(Value::as_i64) == Some(1) { "text" } else { "number" };
             inner.remove(part).unwrap_or_else(|| 0.into())
         }
@@ -220,6 +250,10 @@ fn value(form: Field, name: &str, wire: Wire<'_>, depth: usize) -> Result<Value,
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn decode_all(bytes: &[u8]) -> Result<Value, Error> {
+        decode(bytes, 1000)
+    }
 
     /// A length-delimited field.
     fn field(number: u8, inner: &[u8]) -> Vec<u8> {
@@ -236,12 +270,12 @@ mod tests {
         let metadata = [field(1, b"a"), field(2, b""), vec![7 << 3, 0], field(8, b"")].concat();
         let entry = [field(1, b"k"), field(2, b"v")].concat();
         let raw = [field(1, &metadata), field(2, &entry)].concat();
-        let decoded = decode(&body("v1", "ConfigMap", &raw)).unwrap();
+        let decoded = decode_all(&body("v1", "ConfigMap", &raw)).unwrap();
         assert_eq!(
             decoded,
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}})
         );
-        let secret = decode(&body("v1", "Secret", &field(2, &entry))).unwrap();
+        let secret = decode_all(&body("v1", "Secret", &field(2, &entry))).unwrap();
         assert_eq!(secret["data"]["k"], "dg==");
     }
 
@@ -249,7 +283,7 @@ mod tests {
     fn embedded_messages_are_their_parents() {
         let path = field(1, &field(1, b"/a"));
         let rule = [field(1, b"h"), field(2, &field(1, &path))].concat();
-        let ingress = decode(&body("networking.k8s.io/v1", "Ingress", &field(2, &field(3, &rule)))).unwrap();
+        let ingress = decode_all(&body("networking.k8s.io/v1", "Ingress", &field(2, &field(3, &rule)))).unwrap();
         assert_eq!(ingress["spec"], json!({"rules": [{"host": "h", "http": {"paths": [{"path": "/a"}]}}]}));
     }
 
@@ -257,7 +291,7 @@ mod tests {
     fn decodes_the_options_of_a_deletion_in_each_group() {
         let raw = [vec![1 << 3, 0], field(2, &field(1, b"u")), field(4, b"Background")].concat();
         for group in ["v1", "apps/v1"] {
-            let decoded = decode(&body(group, "DeleteOptions", &raw)).unwrap();
+            let decoded = decode_all(&body(group, "DeleteOptions", &raw)).unwrap();
             let options =
                 json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}, "propagationPolicy": "Background"});
             assert!(options.as_object().unwrap().iter().all(|(name, value)| decoded[name] == *value), "{decoded}");
@@ -266,12 +300,19 @@ mod tests {
 
     #[test]
     fn refuses_what_it_does_not_know() {
-        assert_eq!(decode(b"{}"), Err(Error::Malformed));
-        assert_eq!(decode(&body("v1", "Nothing", b"")), Err(Error::Kind("Nothing".to_owned())));
-        let odd = decode(&body("v1", "ConfigMap", &field(15, b"x")));
+        assert_eq!(decode_all(b"{}"), Err(Error::Malformed));
+        assert_eq!(decode_all(&body("v1", "Nothing", b"")), Err(Error::Kind("Nothing".to_owned())));
+        let odd = decode_all(&body("v1", "ConfigMap", &field(15, b"x")));
         assert_eq!(odd, Err(Error::Unknown { message: "ConfigMap".to_owned(), number: 15 }));
         let mut cut = body("v1", "ConfigMap", &field(1, b"abc"));
         cut.truncate(cut.len() - 1);
-        assert_eq!(decode(&cut), Err(Error::Malformed));
+        assert_eq!(decode_all(&cut), Err(Error::Malformed));
+    }
+    #[test]
+    fn many_small_messages_are_not_kept() {
+        let rules = |count: usize| field(2, &field(3, b"").repeat(count));
+        let ingress = |count: usize| decode(&body("networking.k8s.io/v1", "Ingress", &rules(count)), 500);
+        assert!(ingress(20).is_ok());
+        assert_eq!(ingress(50), Err(Error::TooManyValues));
     }
 }

@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::{
     fault_injection::{Fault, Simulation},
     server::Server,
-    status::Status,
+    verbs::decode,
 };
 use http::{Method, Response};
 use serde::Deserialize;
@@ -45,22 +45,18 @@ pub(super) fn answer(server: &Server, name: &str, asked: &Asked) -> Response<Bod
             server.store().end_watches((!resource.is_empty()).then_some(resource));
             Ok(json!({}))
         }
-        (&Method::POST, "fail-next") => serde_json::from_slice::<Fault>(&asked.body)
-            .map(|fault| {
-                server.faults().fail_next(fault);
-                json!({})
-            })
-            .map_err(|e| Status::bad_request(format!("reading the fault: {e}"))),
+        (&Method::POST, "fail-next") => decode::typed::<Fault>("fault", &asked.body).map(|fault| {
+            server.faults().fail_next(fault);
+            json!({})
+        }),
         (&Method::DELETE, "fail-next") => {
             server.faults().clear_faults();
             Ok(json!({}))
         }
-        (&Method::POST, "simulate") => serde_json::from_slice::<Simulated>(&asked.body)
-            .map(|request| {
-                server.faults().simulate(&request.image.clone(), &request.container.clone(), request.simulation());
-                json!({})
-            })
-            .map_err(|e| Status::bad_request(format!("reading the simulation: {e}"))),
+        (&Method::POST, "simulate") => decode::typed::<Simulated>("simulation", &asked.body).map(|request| {
+            server.faults().simulate(&request.image.clone(), &request.container.clone(), request.simulation());
+            json!({})
+        }),
         (&Method::DELETE, "simulate") => {
             server.faults().clear_simulations();
             Ok(json!({}))

@@ -14,7 +14,8 @@ mod health;
 mod log;
 #[expect(clippy::disallowed_methods, reason = "it connects to pods")]
 mod proxy;
-mod request;
+#[expect(clippy::disallowed_methods, reason = "bodies have deadlines")]
+pub(crate) mod request;
 #[expect(clippy::disallowed_methods, reason = "requests have deadlines")]
 mod resource;
 pub mod respond;
@@ -94,7 +95,7 @@ where
     if let Some(extension) = server.extension(parts.uri.path()) {
         return extension.answer(server.faults(), parts, sent(body)).await;
     }
-    let body = match read(&parts, body).await {
+    let body = match read(server.room(), &parts, body).await {
         Ok(body) => body,
         Err(status) => return respond::status(&status),
     };

@@ -1,13 +1,45 @@
 //! Requests as they are answered: with their body read, or with one that an extension reads.
 
 use crate::{access::User, extension::Sent, route::Query, status::Status};
-use bytes::{Buf as _, Bytes};
+use bytes::{Buf as _, BufMut as _, Bytes};
 use http::{Method, header, request::Parts};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use std::io;
+use http_body_util::BodyExt as _;
+use std::{io, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 /// Largest accepted body, in bytes.
 const MAX_BODY: usize = 3 << 20;
+/// Bytes of a body that needs no room.
+const SMALL: usize = 64 << 10;
+/// Bytes of all larger bodies that are held at the same time.
+const ROOM: usize = 12 << 20;
+/// Until there is room, and until a body is there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The room for bodies.
+#[derive(Clone, Debug)]
+pub(crate) struct Room(Arc<Semaphore>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ROOM)))
+    }
+}
+
+/// The bytes of a body, and the room that they have while anybody holds them.
+struct Body {
+    bytes: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Body {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A request whose body has been read.
 pub(super) struct Asked {
@@ -27,8 +59,8 @@ impl Asked {
     }
 }
 
-/// Reads the body of a request; 413 when it is too large.
-pub(super) async fn read<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
+/// Reads the body of a request; 413 when it is too large, 429 when there is no room for it.
+pub(super) async fn read<B>(room: &Room, parts: &Parts, body: B) -> Result<Bytes, Status>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
@@ -37,13 +69,43 @@ where
     if matches!(parts.method, Method::GET | Method::HEAD) {
         return Ok(Bytes::new());
     }
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}")))
-        }
-        Err(_) => Err(Status::bad_request("the body of the request could not be read")),
+    let too_large =
+        || Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {MAX_BODY}"));
+    let size = body.size_hint();
+    let said = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    if said(size.lower()) > MAX_BODY {
+        return Err(too_large());
     }
+    let length = size.exact().map_or(MAX_BODY, said);
+    let held = if length > SMALL {
+        let busy = || Status::new(429, "TooManyRequests", "too many large requests, please try again later");
+        let units = u32::try_from(length).map_err(|_| too_large())?;
+        let held = timeout(PATIENCE, Arc::clone(&room.0).acquire_many_owned(units)).await;
+        Some(held.map_err(|_| busy())?.map_err(|_| busy())?)
+    } else {
+        None
+    };
+    let slow = |_| Status::new(408, "Timeout", "the body of the request did not come in time");
+    let body = timeout(PATIENCE, whole(body, size.exact().map_or(0, said))).await.map_err(slow)?;
+    let bytes = body?.ok_or_else(too_large)?;
+    Ok(Bytes::from_owner(Body { bytes, _room: held }))
+}
+
+/// A whole body, in memory of its own; `None` if it is too large.
+async fn whole<B>(body: B, length: usize) -> Result<Option<Vec<u8>>, Status>
+where
+    B: http_body::Body,
+{
+    let (mut body, mut bytes) = (pin!(body), Vec::with_capacity(length));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Status::bad_request("the body of the request could not be read"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if data.remaining() > MAX_BODY - bytes.len() {
+            return Ok(None);
+        }
+        bytes.put(data);
+    }
+    Ok(Some(bytes))
 }
 
 /// A body as extensions read it.

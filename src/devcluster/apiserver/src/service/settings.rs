@@ -7,7 +7,7 @@ use crate::{
     admission::{consult, drive::admitted, hooks::Write},
     server::{Server, stamp},
     status::{Cause, Status},
-    verbs::{FieldValidation, Settings, Target, decode, duplicate_fields, patch},
+    verbs::{FieldValidation, Settings, Target, decode, patch},
 };
 use http::{Response, header};
 use serde_json::{Value, json};
@@ -39,8 +39,7 @@ pub(super) fn body_of(kind: &str, asked: &Asked, form: Option<patch::Form>) -> R
         None => decode::body(asked.header(header::CONTENT_TYPE), &asked.body)
             .map_err(|status| decode::unrecognized(status, kind, &asked.body)),
         Some(patch::Form::Apply) => Ok((decode::yaml(&asked.body)?, Vec::new())),
-        Some(_) => duplicate_fields::parse(&asked.body)
-            .map_err(|error| Status::bad_request(format!("error decoding patch: {}", decode::syntax(&error)))),
+        Some(_) => decode::patch(&asked.body),
     }
 }
 

@@ -12,9 +12,13 @@ use crate::{
     protobuf, schema,
     status::{Cause, Status},
 };
+use bounded_json::{Bounds, Unreadable};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// Bounds of the JSON of a request. The largest definitions of kinds have a third of these values; the parser judges the depth.
+pub(crate) const BOUNDS: Bounds = Bounds { bytes: usize::MAX, values: 300_000, depth: usize::MAX };
 /// Media types of whole objects.
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
@@ -22,11 +26,11 @@ const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kube
 pub fn body(content_type: &str, bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     let media = content_type.split(';').next().unwrap_or_default().trim();
     if matches!(media, "" | "application/json") {
-        return duplicate_fields::parse(bytes).map_err(|error| unreadable(&error));
+        return duplicate_fields::parse(bytes, BOUNDS).map_err(|error| unreadable(&error));
     }
     let value = match media {
         "application/yaml" | "application/apply-patch+yaml" => yaml(bytes),
-        PROTOBUF => protobuf::decode(bytes).map_err(|error| {
+        PROTOBUF => protobuf::decode(bytes, BOUNDS.values).map_err(|error| {
             let mut status = unsupported(ACCEPTED);
             status.message = format!("{}: {error}; use kubectl create -f or kubectl apply instead", status.message);
             status
@@ -38,10 +42,31 @@ pub fn body(content_type: &str, bytes: &[u8]) -> Result<(Value, Vec<String>), St
 
 /// Parses JSON; 400 otherwise.
 pub fn json(bytes: &[u8]) -> Result<Value, Status> {
-    serde_json::from_slice(bytes).map_err(|error| unreadable(&error))
+    BOUNDS.read(bytes).map_err(|error| unreadable(&error))
 }
 
-fn unreadable(error: &serde_json::Error) -> Status {
+/// Parses JSON that a test sends, of a type; 400 otherwise, with what it is.
+pub(crate) fn typed<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Status> {
+    BOUNDS.read(bytes).map_err(|error| match error {
+        Unreadable::Malformed(error) => Status::bad_request(format!("reading the {what}: {error}")),
+        other => too_large(&other),
+    })
+}
+
+/// Parses a patch with the fields that it has twice; 400 otherwise.
+pub(crate) fn patch(bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
+    duplicate_fields::parse(bytes, BOUNDS).map_err(|error| match &error {
+        Unreadable::Malformed(error) => Status::bad_request(format!("error decoding patch: {}", syntax(error))),
+        other => too_large(other),
+    })
+}
+
+fn too_large(error: &Unreadable) -> Status {
+    Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}"))
+}
+
+fn unreadable(error: &Unreadable) -> Status {
+    let Unreadable::Malformed(error) = error else { return too_large(error) };
     let what =
         if error.is_eof() { "unexpected end of JSON input".to_owned() } else { without_place(&error.to_string()) };
     Status::bad_request(format!("couldn't get version/kind; json parse error: {what}"))
@@ -69,10 +94,16 @@ pub fn unrecognized(mut status: Status, kind: &str, body: &[u8]) -> Status {
 
 /// Parses YAML or JSON; 400 otherwise.
 pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
-    if bytes.first() == Some(&b'{')
-        && let Ok(value) = serde_json::from_slice(bytes)
-    {
-        return Ok(value);
+    if bytes.first() == Some(&b'{') {
+        match BOUNDS.read(bytes) {
+            Ok(value) => return Ok(value),
+            Err(Unreadable::Malformed(_)) => {}
+            Err(other) => return Err(too_large(&other)),
+        }
+    }
+    if bytes.iter().filter(|byte| b"\n,:-[{".contains(byte)).count() > MAX_PIECES {
+        let most = format!("Request entity too large: the YAML has more than {MAX_PIECES} values");
+        return Err(Status::new(413, "RequestEntityTooLarge", most));
     }
     if opened(bytes) > MAX_OPENED {
         return Err(Status::bad_request("error decoding YAML: the body nests too deep"));
@@ -85,6 +116,8 @@ pub fn yaml(bytes: &[u8]) -> Result<Value, Status> {
     })
 }
 
+/// Characters of YAML that begin or separate values, at most; those in texts count as well, which the limit leaves room for.
+const MAX_PIECES: usize = 200_000;
 /// Brackets that are open at once, at most; those in texts count as well, which the limit leaves room for. The parser's
 /// time grows with the square of this.
 const MAX_OPENED: usize = 4_096;

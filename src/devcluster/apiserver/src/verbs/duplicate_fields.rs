@@ -2,16 +2,18 @@
 //!
 //! Deliberately absent: YAML, in which a duplicate key is an error of the document.
 
+use bounded_json::{Bounds, Unreadable};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Parses JSON; answers the value and the paths of fields that occur twice, such as `data.a`.
-pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
+/// Parses JSON within bounds; answers the value and the paths of fields that occur twice, such as `data.a`.
+pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<(Value, Vec<String>), Unreadable> {
+    bounds.check(bytes)?;
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Node { path: &Path::Root, found: &mut found }.deserialize(&mut reader)?;
-    reader.end()?;
+    let read = Node { path: &Path::Root, found: &mut found }.deserialize(&mut reader);
+    let value = read.and_then(|value| reader.end().map(|()| value)).map_err(Unreadable::Malformed)?;
     Ok((value, found))
 }
 
@@ -111,10 +113,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    const BOUNDS: Bounds = Bounds::new(1000, 1000);
+
     #[test]
     fn notices_duplicate_fields_at_any_depth() {
         let text = br#"{"a":1,"b":{"c":"x","c":"y"},"d":[{"e":null,"e":true}],"a":-2.5}"#;
-        let (value, found) = parse(text).unwrap();
+        let (value, found) = parse(text, BOUNDS).unwrap();
         assert_eq!(value, json!({"a": -2.5, "b": {"c": "y"}, "d": [{"e": true}]}));
         assert_eq!(found, ["b.c", "d[0].e", "a"]);
     }
@@ -123,7 +127,7 @@ mod tests {
     fn reads_json_as_the_plain_parser_does() {
         for text in ["{}", "[1,\"\\u00e9\",18446744073709551615,-1]", "{\"a\":{\"b\":[]}}", "{\"a\":}", "{} x", ""] {
             let plain = serde_json::from_str::<Value>(text).ok();
-            assert_eq!(parse(text.as_bytes()).ok().map(|(value, _)| value), plain, "{text}");
+            assert_eq!(parse(text.as_bytes(), BOUNDS).ok().map(|(value, _)| value), plain, "{text}");
         }
     }
 }

@@ -19,15 +19,20 @@ use devcluster_apiserver::{
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Method, Response, header, request::Parts};
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::{Value, json};
-use std::{convert::Infallible, io::SeekFrom, net::SocketAddr};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+use std::{convert::Infallible, io::SeekFrom, net::SocketAddr, time::Duration};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncSeekExt as _},
+    time::timeout,
+};
 
 /// Header with the digest of what was asked for.
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 /// Bytes that are read of a blob at a time.
 const PIECE: usize = 64 << 10;
+/// Until there is room for a manifest, and until it is there.
+const MANIFEST_WITHIN: Duration = Duration::from_secs(10);
 /// Names in one page of a list, unless fewer are asked for.
 const MAX_PAGE: usize = 1000;
 
@@ -128,13 +133,11 @@ async fn served(registry: &Registry, place: Place, parts: &Parts, body: Sent) ->
             Ok(whole(&entry.media_type, &entry.digest, length, Full::new(full).boxed_unsync()))
         }
         (&Method::PUT, Place::Manifest(name, reference)) => {
-            let bytes = match Limited::new(body, usize::try_from(MAX_MANIFEST).unwrap_or(usize::MAX)).collect().await {
-                Ok(collected) => collected.to_bytes(),
-                Err(error) if error.is::<LengthLimitError>() => {
-                    return Err(Refusal::too_large(MAX_MANIFEST));
-                }
-                Err(_) => return Err(Refusal::manifest_invalid("the body could not be read")),
-            };
+            let slow = |_| Refusal::manifest_invalid("the body did not come in time");
+            let busy = || Refusal::new(429, "TOOMANYREQUESTS", "too many manifests are received at the same time");
+            let room = timeout(MANIFEST_WITHIN, registry.manifests.acquire()).await;
+            let _room = room.map_err(|_| busy())?.map_err(|_| busy())?;
+            let bytes = timeout(MANIFEST_WITHIN, manifest_of(body)).await.map_err(slow)??;
             let content_type = header(header::CONTENT_TYPE).unwrap_or_default();
             let digest = registry.put_manifest(&name, &reference, content_type, &bytes).await?;
             let place = format!("/v2/{}/manifests/{}", name.as_str(), digest.as_str());
@@ -146,6 +149,20 @@ async fn served(registry: &Registry, place: Place, parts: &Parts, body: Sent) ->
         }
         _ => Err(Refusal::unsupported()),
     }
+}
+
+/// The bytes of a manifest, in memory of their own.
+async fn manifest_of(mut body: Sent) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Refusal::manifest_invalid("the body could not be read"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (bytes.len() + data.len()) as u64 > MAX_MANIFEST {
+            return Err(Refusal::too_large(MAX_MANIFEST));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
 }
 
 /// `POST …/blobs/uploads/`: a mount, a blob in one piece, or the beginning of an upload.

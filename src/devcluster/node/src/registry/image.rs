@@ -74,10 +74,11 @@ impl Registry {
     async fn complete(&self, host: &str, repository: &Repository, wanted: &Reference) -> Result<Image, Refusal> {
         let (mut entry, mut bytes) = self.manifest(repository, wanted).await?;
         if manifest::is_index(&entry.media_type) {
-            let chosen = manifest::chosen(&parsed(&bytes)?, architecture()).ok_or_else(Refusal::manifest_unknown)?;
+            let chosen =
+                manifest::chosen(&manifest::read(&bytes)?, architecture()).ok_or_else(Refusal::manifest_unknown)?;
             (entry, bytes) = self.manifest(repository, &Reference::Digest(chosen)).await?;
         }
-        let manifest = parsed(&bytes)?;
+        let manifest = manifest::read(&bytes)?;
         let missing = |digest: &str| Refusal::new(404, "BLOB_UNKNOWN", format!("its part {digest} is missing"));
         let part = |descriptor: &Value| {
             let digest = descriptor["digest"].as_str().and_then(Digest::parse);
@@ -86,7 +87,7 @@ impl Registry {
         let config_digest = part(&manifest["config"])?;
         let config = bounded(&self.blob_path(repository, &config_digest), MAX_CONFIG).await?;
         let config = config.filter(|bytes| Digest::of(bytes) == config_digest);
-        let config = parsed(&config.ok_or_else(|| missing(config_digest.as_str()))?)?;
+        let config = manifest::read(&config.ok_or_else(|| missing(config_digest.as_str()))?)?;
         let mut layers = Vec::new();
         for descriptor in manifest["layers"].as_array().into_iter().flatten() {
             let digest = part(descriptor)?;
@@ -98,10 +99,6 @@ impl Registry {
         let id = format!("{host}/{}@{}", repository.as_str(), entry.digest);
         Ok(Image { id, digest: entry.digest, manifest, config, layers })
     }
-}
-
-fn parsed(bytes: &[u8]) -> Result<Value, Refusal> {
-    serde_json::from_slice(bytes).map_err(|_| Refusal::manifest_invalid("a document of it is not JSON"))
 }
 
 /// This machine's architecture in the words of images.

@@ -4,12 +4,15 @@ use super::{
     error::Refusal,
     name::{Digest, Reference},
 };
+use bounded_json::{Bounds, Unreadable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Largest manifest, in bytes, as the distribution specification recommends.
 pub(super) const MAX_MANIFEST: u64 = 4 << 20;
+/// Bounds of a manifest, and of the other documents of an image.
+const BOUNDS: Bounds = Bounds::new(4 << 20, 100_000);
 /// Annotation that holds the tag of an entry.
 const TAG: &str = "org.opencontainers.image.ref.name";
 
@@ -113,9 +116,17 @@ pub(super) struct Needs {
     pub(super) manifests: Vec<Digest>,
 }
 
+/// Reads a document of an image.
+pub(super) fn read(bytes: &[u8]) -> Result<Value, Refusal> {
+    BOUNDS.read(bytes).map_err(|unreadable| match unreadable {
+        Unreadable::Malformed(_) => Refusal::manifest_invalid("it is not JSON"),
+        other => Refusal::manifest_invalid(other.to_string()),
+    })
+}
+
 /// Reads a manifest that is pushed with a content type.
 pub(super) fn needs(content_type: &str, bytes: &[u8]) -> Result<Needs, Refusal> {
-    let manifest: Value = serde_json::from_slice(bytes).map_err(|_| Refusal::manifest_invalid("it is not JSON"))?;
+    let manifest: Value = read(bytes)?;
     if manifest["schemaVersion"] != 2 {
         return Err(Refusal::manifest_invalid("schemaVersion is not 2"));
     }
@@ -193,6 +204,8 @@ mod tests {
         for wrong in ["", "[]", "{}", r#"{"schemaVersion":2}"#, r#"{"schemaVersion":2,"layers":[{}],"config":{}}"#] {
             assert_eq!(needs(IMAGES[0], wrong.as_bytes()).unwrap_err().code, "MANIFEST_INVALID", "{wrong}");
         }
+        let many = format!(r#"{{"schemaVersion":2,"x":[{}0]}}"#, "0,".repeat(200_000));
+        assert!(needs(IMAGES[0], many.as_bytes()).unwrap_err().message.contains("more than 100000 values"));
         let other = format!(r#"{{"schemaVersion":2,"mediaType":"{}","manifests":[]}}"#, INDEXES[0]);
         assert_eq!(needs(IMAGES[0], other.as_bytes()).unwrap_err().code, "MANIFEST_INVALID");
     }

@@ -21,6 +21,8 @@ use tokio::fs;
 
 /// Largest `index.json`, in bytes: some sixty thousand tags.
 const MAX_INDEX: u64 = 16 << 20;
+/// Manifests that are received at the same time.
+const MANIFESTS: usize = 4;
 /// Repositories at most.
 const MAX_REPOSITORIES: usize = 20_000;
 
@@ -32,6 +34,8 @@ pub struct Registry {
     /// Held while an index is changed.
     changing: tokio::sync::Mutex<()>,
     served_at: Mutex<BTreeSet<SocketAddr>>,
+    /// Held while a manifest is received.
+    pub(super) manifests: tokio::sync::Semaphore,
 }
 
 impl Registry {
@@ -39,7 +43,13 @@ impl Registry {
     pub fn new(options: RegistryOptions) -> Self {
         let uploads = Uploads::new(options.directory.join(".uploads"));
         let directory = options.directory;
-        Self { directory, uploads, changing: tokio::sync::Mutex::default(), served_at: Mutex::default() }
+        Self {
+            directory,
+            uploads,
+            changing: tokio::sync::Mutex::default(),
+            served_at: Mutex::default(),
+            manifests: tokio::sync::Semaphore::new(MANIFESTS),
+        }
     }
 
     /// Where images are kept.

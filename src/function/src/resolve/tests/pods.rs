@@ -1,6 +1,7 @@
 //! Labels, annotations and Secrets of the pods, and presets that the spec names.
 
 use super::*;
+use crate::PodKeys;
 
 #[test]
 fn a_profile_comes_before_the_label() {
@@ -25,10 +26,10 @@ fn the_former_names_count_after_the_others() {
     let found = ok(&format!(
         "{NODE}labels: {{a: '1'}}
 annotations: {{b: '1', mainstay.dev/x: y}}
-template: {{labels: {{a: '2', c: '2'}}, annotations: {{b: '2', Example.com/D: any text}}}}"
+template: {{labels: {{a: '2', c: '2'}}, annotations: {{b: '2', Note: any text}}}}"
     ));
     assert_eq!((&*found.pod_labels["a"], &*found.pod_labels["c"]), ("1", "2"));
-    let annotations = [("Example.com/D", "any text"), ("b", "1")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let annotations = [("Note", "any text"), ("b", "1")].map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(found.pod_annotations, annotations.into());
     assert_eq!(warnings(&found), ["AnnotationIgnored"]);
     assert_eq!(
@@ -67,4 +68,35 @@ fn mounts_secrets_at_places_of_their_own() {
     }
     let many = (0..33).map(|n| format!("{{secretName: s{n}, mountPath: /m{n}}}")).collect::<Vec<_>>().join(", ");
     assert!(refused(&format!("{NODE}secretMounts: [{many}]")).contains("33 Secrets are mounted, more than 32"));
+}
+
+#[test]
+fn no_pod_has_a_key_that_the_operator_has_not_allowed() {
+    let key = "sidecar.istio.io/userVolume";
+    let message = format!("the operator of this cluster has not allowed the KIND {key} on pods: PATH\n");
+    for (field, kind, path) in [
+        (format!("labels: {{{key}: a}}"), "label", "spec.labels"),
+        (format!("template: {{labels: {{{key}: a}}}}"), "label", "spec.template.labels"),
+        (format!("annotations: {{{key}: a}}"), "annotation", "spec.annotations"),
+        (format!("template: {{annotations: {{{key}: a}}}}"), "annotation", "spec.template.annotations"),
+    ] {
+        let text = refused(&format!("{NODE}{field}"));
+        let expected = message.replace("KIND", kind).replace("PATH", path);
+        assert!(text.contains(&expected) && text.contains("MAINSTAY_POD_KEYS=sidecar.istio.io/ in"), "{field}: {text}");
+        let allowed = Settings { pod_keys: PodKeys::parse("*.istio.io/").unwrap(), ..settings() };
+        let function = function(&format!("{NODE}{field}"), &[]);
+        let found = resolve(&function, &allowed, &Credentials::new(&allowed, [])).unwrap();
+        assert!(found.pod_labels.contains_key(key) || found.pod_annotations.contains_key(key), "{field}");
+    }
+}
+
+/// Labels of a Function are on all of its children; it names none for pods.
+#[test]
+fn pods_of_builds_have_only_the_labels_that_the_operator_allows() {
+    let found =
+        ok_with(NODE, &[("azure.workload.identity/use", "true"), ("team", "a"), ("app.kubernetes.io/name", "x")]);
+    assert_eq!(found.labels["azure.workload.identity/use"], "true");
+    let keys: Vec<_> = found.build_labels.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["app.kubernetes.io/name", names::FUNCTION_NAME, names::MANAGED_BY, names::FUNCTION_UID, "team"]);
+    assert!(!found.pod_labels.contains_key("azure.workload.identity/use"));
 }

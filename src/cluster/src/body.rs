@@ -1,0 +1,94 @@
+//! Reads the body of a request: to a number of bytes, for which there is room.
+//!
+//! Invariant: what holding a body costs beside its bytes does not depend on the pieces in which it comes.
+//!
+//! Deliberately absent: deadlines, which the caller sets around this.
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+
+/// By how much the room of a body grows whose length the client does not say.
+const STEP: usize = 256 << 10;
+
+/// Why a body was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFault {
+    /// It is larger than allowed.
+    TooLarge,
+    /// There is no room for it.
+    NoRoom,
+    /// The client went away.
+    Broken,
+}
+
+/// Reads a body of at most `most` bytes. `room` says whether there is room for so many bytes of it, before they are held.
+///
+/// # Errors
+/// If it is too large, there is no room, or the client goes away.
+pub async fn read<B: Body<Data = Bytes> + Unpin>(
+    body: &mut B,
+    most: usize,
+    mut room: impl FnMut(usize) -> bool,
+) -> Result<Vec<u8>, BodyFault> {
+    let size = body.size_hint();
+    let bytes_of = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    if bytes_of(size.lower()) > most {
+        return Err(BodyFault::TooLarge);
+    }
+    let mut bytes = Vec::new();
+    let mut reserve = |bytes: &mut Vec<u8>, length: usize| {
+        if !room(length) {
+            return Err(BodyFault::NoRoom);
+        }
+        bytes.reserve_exact(length - bytes.len());
+        Ok(())
+    };
+    // A length that is said has its room before the first byte, so that bodies that come together do not keep each other
+    // from coming to their ends.
+    reserve(&mut bytes, size.exact().map(bytes_of).unwrap_or_default())?;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| BodyFault::Broken)?.into_data() else { continue };
+        let length = bytes.len() + data.len();
+        if length > most {
+            return Err(BodyFault::TooLarge);
+        }
+        if length > bytes.capacity() {
+            reserve(&mut bytes, length.next_multiple_of(STEP).min(most))?;
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_in_single_bytes_takes_no_more_room_than_one_in_large_pieces() {
+        const MOST: usize = 1 << 20;
+        for piece in [1, 16 << 10] {
+            let pieces = |length: usize| {
+                let all = (0..length / piece).map(move |_| Ok::<_, Infallible>(Frame::data(vec![b'x'; piece].into())));
+                StreamBody::new(stream::iter(all))
+            };
+            let mut held = 0;
+            let room = |length| {
+                held = length;
+                true
+            };
+            let body = read(&mut pieces(MOST), MOST, room).await.unwrap();
+            assert_eq!((body.len(), held), (MOST, MOST), "in pieces of {piece}");
+            assert!(body.capacity() <= MOST, "{} bytes in pieces of {piece}", body.capacity());
+            assert_eq!(read(&mut pieces(MOST + piece), MOST, |_| true).await, Err(BodyFault::TooLarge));
+            assert_eq!(read(&mut pieces(MOST), MOST, |length| length <= STEP).await, Err(BodyFault::NoRoom));
+        }
+    }
+}
