@@ -5,6 +5,7 @@
 
 mod addresses;
 mod circles;
+mod security;
 
 use std::{
     collections::BTreeSet,
