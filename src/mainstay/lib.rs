@@ -104,3 +104,6 @@
 pub mod agent;
 #[expect(clippy::disallowed_methods, reason = "commands have arguments, an environment and a console")]
 pub mod cli;
+mod components;
+
+pub use components::{Component, Components};

@@ -25,6 +25,9 @@ const VALUES: &str = "git.url=git@git.example.com:team/shop.git,v1alpha2=true";
 /// Values that no flag stands for.
 const WITHOUT_FLAG: [&str; 2] = ["createNamespace", "global"];
 
+/// Flags that no value stands for: which rights they give depends on what the flags name.
+const WITHOUT_VALUE: [&str; 4] = ["--profile", "--kinds", "--namespaces", "--service-account"];
+
 /// A choice as flags of `mainstay install`, and as flags of `helm template`.
 type Choice = (&'static [&'static str], &'static [&'static str]);
 
@@ -72,6 +75,19 @@ const CHOICES: &[Choice] = &[
         ],
     ),
     (&["--receiver-url=https://hooks.example.com/a/"], &["--set=receiverURL=https://hooks.example.com/a/"]),
+    (&["--components=sync"], &["--set=components={sync}"]),
+    (&["--components=sync,functions"], &["--set=components={sync,functions}"]),
+    (
+        &["--components=sync,exposure,eventing", "--image-pull-secret=harbor"],
+        &["--set=components={sync,exposure,eventing}", "--set=imagePullSecret=harbor"],
+    ),
+    (&["--components=sync,exposure,eventing", "--no-crds"], &["--set=components={sync,exposure,eventing},crds=false"]),
+    (&["--egress-policy"], &["--set=egressPolicy=true"]),
+    (
+        &["--egress-policy", "--git-url=ssh://git@git.corp:2222/shop", "--known-hosts=KEYS"],
+        &["--set=egressPolicy=true,git.url=ssh://git@git.corp:2222/shop", "--set-file=git.knownHosts=KEYS"],
+    ),
+    (&["--egress-policy", "--git-url=http://git.corp/shop"], &["--set=egressPolicy=true,git.url=http://git.corp/shop"]),
     (&["--no-crds"], &["--set=crds=false"]),
     (&["--v1alpha2"], &["--set=v1alpha2=true"]),
     (&["--git-user=Ada"], &[]),
@@ -184,8 +200,11 @@ fn every_flag_has_a_value_and_every_value_a_flag() {
     let help = printed(&help);
     let options = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let mut flags: BTreeSet<&str> =
-        options.map(|line| line.split_whitespace().find(|word| word.starts_with("--")).unwrap()).collect();
+        options.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--"))).collect();
     flags.remove("--help");
+    for flag in WITHOUT_VALUE {
+        assert!(flags.remove(flag), "{flag} is no flag");
+    }
     let words = CHOICES.iter().flat_map(|(flags, _)| flags.iter()).filter(|word| word.starts_with("--"));
     let chosen: BTreeSet<&str> = words.map(|word| word.split('=').next().unwrap()).collect();
     assert_eq!(chosen, flags, "each flag needs a value of the chart, and a line in CHOICES");
@@ -252,6 +271,16 @@ fn refuses_wrong_values_by_name() {
         (&["--set=registry=ghcr"], "does not match pattern"),
         (&["--set=registry=me@ghcr.io/team"], "does not match pattern"),
         (&["--set=crds=false,v1alpha2=true"], "v1alpha2 needs crds"),
+        (&["--set=components={functions}"], "components: name sync as well"),
+        (&["--set=components={sync,builds}"], "value must be one of"),
+        (&["--set=components={sync},v1alpha2=true"], "v1alpha2 needs the component functions"),
+        (&["--set=components={sync},registry=ghcr.io/team"], "registry needs the component functions"),
+        (
+            &[
+                "--set=components={sync},baseImages.nodejs24=r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000",
+            ],
+            "baseImages needs the component functions",
+        ),
         (&["--set=git.url=https://me:hunter2@h/x"], "would be stored in the open"),
         (&["--set=git.url=ssh://me:hunter2@h/x"], "would be stored in the open"),
         (&["--set=git.url=/srv/shop"], "git.url: an address has the form"),
@@ -332,11 +361,68 @@ const fn template(manifest: &'static str, name: &'static str) -> Template {
     Template { manifest, name, condition: None, replacements: &[] }
 }
 
-const TEMPLATES: [Template; 8] = [
+/// Conditions of components that are installed where they are named only.
+const EXPOSURE: Option<&str> = Some("has \"exposure\" .Values.components");
+const EVENTING: Option<&str> = Some("has \"eventing\" .Values.components");
+const PULL_SECRETS_OF_EVENTING: (&str, &str) = (
+    "      serviceAccountName: mainstay-eventing\n",
+    "      serviceAccountName: mainstay-eventing\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
+);
+
+const KEPT_EVENTS: (&str, &str) = (
+    "kind: PersistentVolumeClaim\nmetadata:\n",
+    "kind: PersistentVolumeClaim\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
+);
+
+const TEMPLATES: [Template; 16] = [
     template("rbac.yaml", "rbac.yaml"),
     template("network-policy.yaml", "network-policy.yaml"),
     template("disruption-budget.yaml", "disruption-budget.yaml"),
-    template("webhooks.yaml", "webhooks.yaml"),
+    Template {
+        replacements: &[
+            (
+                "  - name: validation.webhook.serverless.kyma-project.io\n",
+                "{{- if include \"mainstay.has\" (list . \"functions\") }}\n  - name: \
+                 validation.webhook.serverless.kyma-project.io\n",
+            ),
+            (
+                "  - name: gitrepository.validation.webhook.serverless.kyma-project.io\n",
+                "{{- end }}\n  - name: gitrepository.validation.webhook.serverless.kyma-project.io\n",
+            ),
+        ],
+        ..template("webhooks.yaml", "webhooks.yaml")
+    },
+    Template {
+        condition: Some(".Values.egressPolicy"),
+        replacements: &[(
+            "        - port: 6443\n          protocol: TCP\n",
+            "        - port: 6443\n          protocol: TCP\n{{- include \"mainstay.egressPort\" . }}\n",
+        )],
+        ..template("egress/network-policy.yaml", "egress.yaml")
+    },
+    Template {
+        condition: Some("and (has \"exposure\" .Values.components) .Values.crds"),
+        replacements: &[("\nmetadata:\n", "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n")],
+        ..template("exposure/crd.yaml", "exposure-crd.yaml")
+    },
+    Template { condition: EXPOSURE, ..template("exposure/rbac.yaml", "exposure-rbac.yaml") },
+    Template {
+        condition: Some("and (has \"eventing\" .Values.components) .Values.crds"),
+        replacements: &[("\nmetadata:\n", "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n")],
+        ..template("eventing/crd.yaml", "eventing-crd.yaml")
+    },
+    Template {
+        condition: Some("and (has \"eventing\" .Values.components) (ne .Release.Namespace \"kyma-system\")"),
+        replacements: &[("\nmetadata:\n", "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n")],
+        ..template("eventing/namespace.yaml", "eventing-namespace.yaml")
+    },
+    Template { condition: EVENTING, ..template("eventing/rbac.yaml", "eventing-rbac.yaml") },
+    Template {
+        condition: EVENTING,
+        replacements: &[PULL_SECRETS_OF_EVENTING, KEPT_EVENTS],
+        ..template("eventing/deployment.yaml", "eventing-deployment.yaml")
+    },
+    Template { condition: EVENTING, ..template("eventing/network-policy.yaml", "eventing-network-policy.yaml") },
     Template { condition: Some(".Values.v1alpha2"), ..template("v1alpha2/rbac.yaml", "v1alpha2.yaml") },
     Template {
         replacements: &[
@@ -350,15 +436,21 @@ const TEMPLATES: [Template; 8] = [
                 "      serviceAccountName: mainstay\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
             ),
             (
-                "            - name: MAINSTAY_BUILDER_IMAGE\n              value: {{ .Values.image | quote }}\n",
-                "            - name: MAINSTAY_BUILDER_IMAGE\n              value: {{ .Values.image | quote }}\n\
-                 {{- include \"mainstay.environment\" . }}\n",
+                "            # The same image: builds of Functions run `mainstay build` in it.\n            - name: \
+                 MAINSTAY_BUILDER_IMAGE\n              value: {{ .Values.image | quote }}\n",
+                "{{- if include \"mainstay.has\" (list . \"functions\") }}\n            # The same image: builds of Functions run \
+                 `mainstay build` in it.\n            - name: MAINSTAY_BUILDER_IMAGE\n              value: \
+                 {{ .Values.image | quote }}\n{{- end }}\n{{- include \"mainstay.environment\" . }}\n",
+            ),
+            (
+                "            - --log-format=json\n          env:\n",
+                "            - --log-format=json\n{{- include \"mainstay.arguments\" . }}\n          env:\n",
             ),
         ],
         ..template("deployment.yaml", "deployment.yaml")
     },
     Template {
-        condition: Some("eq .Values.registry \"internal\""),
+        condition: Some("eq (include \"mainstay.registry\" .) \"internal\""),
         replacements: &[
             ("  annotations:\n", "  annotations:\n    helm.sh/resource-policy: keep\n"),
             (
@@ -378,6 +470,12 @@ const TEMPLATES: [Template; 8] = [
             ("\nmetadata:\n", "\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n"),
             ("    served: false\n", "    served: {{ .Values.v1alpha2 }}\n"),
             (
+                FUNCTIONS_BEGIN,
+                "{{- if include \"mainstay.has\" (list . \"functions\") }}\n---\napiVersion: apiextensions.k8s.io/v1\nkind: \
+                 CustomResourceDefinition\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n  name: \
+                 functions.serverless.kyma-project.io\n",
+            ),
+            (
                 "spec:\n  group: serverless.kyma-project.io\n  names:\n    kind: Function\n",
                 "spec:\n{{- include \"mainstay.conversion\" . }}\n  group: serverless.kyma-project.io\n  names:\n    \
                  kind: Function\n",
@@ -386,6 +484,26 @@ const TEMPLATES: [Template; 8] = [
         ..template("crds.yaml", "crds.yaml")
     },
 ];
+
+/// The head of the definition of Functions, the last one, once all definitions are kept.
+const FUNCTIONS_BEGIN: &str = "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  annotations:\n    \
+                               helm.sh/resource-policy: keep\n  name: functions.serverless.kyma-project.io\n";
+
+/// The text with a condition around each document that has the label of a component.
+fn with_conditions(text: &str) -> String {
+    let mut documents = Vec::new();
+    for document in text.split_inclusive("---\n") {
+        let label = document.split_once("    mainstay.dev/component: ").map(|(_, rest)| rest.lines().next().unwrap());
+        let condition = label.map(|label| format!("{{{{- if include \"mainstay.has\" (list . \"{label}\") }}}}\n"));
+        documents.push(match (condition, document.strip_suffix("---\n")) {
+            (None, _) => document.to_owned(),
+            // The separator stays where the next document begins.
+            (Some(condition), Some(body)) => format!("{condition}{body}{{{{- end }}}}\n---\n"),
+            (Some(condition), None) => format!("{condition}{document}{{{{- end }}}}\n"),
+        });
+    }
+    documents.concat()
+}
 
 #[test]
 fn templates_are_generated_from_the_manifests() {
@@ -401,9 +519,14 @@ fn templates_are_generated_from_the_manifests() {
         for (from, to) in EVERYWHERE {
             text = text.replace(from, to);
         }
+        text = with_conditions(&text);
         for (from, to) in replacements {
             assert!(text.contains(from), "manifests/{manifest} has no {from:?} any more");
             text = text.replace(from, to);
+        }
+        if manifest == "crds.yaml" {
+            // That of Functions is the last one.
+            text.push_str("{{- end }}\n");
         }
         if let Some(condition) = condition {
             text = format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n");

@@ -14,6 +14,7 @@ mod function_run;
 mod manifests;
 mod onboarding;
 mod output_formats;
+mod rights;
 mod see_before;
 mod status_command;
 mod sync_command;

@@ -6,6 +6,35 @@
 {{- end }}
 {{- end }}
 
+{{- /* Whether a component is installed: of a list of the context and its name. */}}
+{{- define "mainstay.has" -}}
+{{- $components := (index . 0).Values.components -}}
+{{- if or (not $components) (has (index . 1) $components) -}}true{{- end -}}
+{{- end }}
+
+{{- /* The registry for the images of Functions, where there are Functions. */}}
+{{- define "mainstay.registry" -}}
+{{- if include "mainstay.has" (list . "functions") }}{{ .Values.registry }}{{ else }}none{{ end -}}
+{{- end }}
+
+{{- /* Arguments of the agent that depend on values. */}}
+{{- define "mainstay.arguments" }}
+{{- with .Values.components }}
+            - --components={{ join "," . }}
+{{- end }}
+{{- end }}
+
+{{- /* The port of the repository, for the egress policy. */}}
+{{- define "mainstay.egressPort" }}
+{{- if .Values.git.url }}
+{{- $address := include "mainstay.address" . | fromYaml }}
+{{- if not (has $address.port (list "22" "443" "6443")) }}
+        - port: {{ $address.port }}
+          protocol: TCP
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Environment of the agent that depends on values. */}}
 {{- define "mainstay.environment" }}
 {{- with .Values.receiverURL }}
@@ -38,7 +67,7 @@
 {{- end }}
 
 {{- /*
-The parts of git.url as YAML: scheme (https, http, ssh or git), host, knownHostsName (of SSH only) and path.
+The parts of git.url as YAML: scheme (https, http, ssh or git), host, port, knownHostsName (of SSH only) and path.
 */}}
 {{- define "mainstay.address" }}
 {{- $url := .Values.git.url }}
@@ -74,6 +103,7 @@ The parts of git.url as YAML: scheme (https, http, ssh or git), host, knownHosts
 scheme: {{ $scheme }}
 host: {{ $host | quote }}
 path: {{ $path | quote }}
+port: {{ $port | default (get (dict "ssh" "22" "http" "80" "https" "443" "git" "9418") $scheme) | quote }}
 {{- if eq $scheme "ssh" }}
 knownHostsName: {{ ternary $host (printf "[%s]:%s" $host $port) (has $port (list "" "22")) | quote }}
 {{- end }}

@@ -68,6 +68,8 @@ pub const DELETE_OBJECTS: &str = "prune";
 pub const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
 /// Label on everything that is installed with the agent: [`INSTALLED_AS`].
 pub const INSTALLED: &str = "app.kubernetes.io/name";
+/// Label of installed objects that are left out with a component, with its name.
+pub const COMPONENT: &str = "mainstay.dev/component";
 /// Value of [`INSTALLED`].
 pub const INSTALLED_AS: &str = "mainstay";
 /// Name of the definition of GitSync.

@@ -9,8 +9,8 @@
 //! Deliberately absent: the headers of a request, and so in whose name it is made.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Uri;
@@ -81,6 +81,8 @@ pub(super) struct Inner {
     /// For pages of lists that are read.
     pub(super) pages: Semaphore,
     pub(super) limits: AnswerLimits,
+    /// The namespaces that lists and watches are limited to, if they are.
+    pub(super) scope: OnceLock<Arc<[String]>>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -123,6 +125,7 @@ impl Cluster {
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(pages),
             limits,
+            scope: OnceLock::new(),
         };
         Self(Arc::new(inner), None)
     }

@@ -51,6 +51,7 @@ mod relist;
 mod remote;
 mod request;
 mod resolver;
+mod scope;
 pub mod secrets;
 mod selection;
 mod served;

@@ -137,6 +137,12 @@ impl Cluster {
     }
 
     fn list_raw(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
+        let (cluster, kind) = (self.clone(), Arc::clone(kind));
+        let selections = self.scoped(&kind, selection);
+        stream::iter(selections).flat_map(move |selection| cluster.list_one(&kind, selection)).boxed()
+    }
+
+    fn list_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
         let limit = if selection.content == Content::Metadata { METADATA_PAGE } else { WHOLE_PAGE };
         let page = Page { items: VecDeque::new(), next: Some(String::new()), version: String::new(), limit };
         let start = (self.clone(), Arc::clone(kind), selection, page, 0);

@@ -61,7 +61,9 @@ impl ServiceAccount {
         // From 1.36 on a server names the narrower `impersonate-on:serviceaccount:…`, which it looks for first.
         if said.contains(" cannot impersonate") {
             return format!(
-                "the agent may not act as {self}: it needs the ClusterRole mainstay-impersonates of manifests/rbac.yaml"
+                "the agent may not act as {self}: it needs the ClusterRole mainstay-impersonates of manifests/rbac.yaml, or the \
+                 verb impersonate on this one in namespace {}",
+                self.namespace()
             );
         }
         let named = said.split_once(" cannot ").and_then(|(_, rest)| rest.split_once(" resource "));

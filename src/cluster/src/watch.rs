@@ -78,6 +78,16 @@ impl Cluster {
     /// Watches a selection of a kind until the stream is dropped. With [`Content::Metadata`] the objects are
     /// `PartialObjectMetadata`. No request is sent before the stream is polled.
     pub fn watch(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
+        match <[Selection; 1]>::try_from(self.scoped(kind, selection)) {
+            Ok([selection]) => self.watch_one(kind, selection),
+            Err(selections) => {
+                let (cluster, kind) = (self.clone(), Arc::clone(kind));
+                Self::merged(selections.len(), move |at| cluster.watch_one(&kind, selections[at].clone()))
+            }
+        }
+    }
+
+    fn watch_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
         let watcher = Watcher {
             cluster: self.clone(),
             kind: Arc::clone(kind),

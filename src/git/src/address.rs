@@ -88,7 +88,7 @@ impl RemoteUrl {
     }
 
     /// What is spoken with the server.
-    pub(super) fn scheme(&self) -> &str {
+    pub fn scheme(&self) -> &str {
         match &self.0.place {
             Place::Http(url) => url.scheme(),
             Place::Ssh(_) => "ssh",

@@ -81,7 +81,8 @@ impl Attempt<'_> {
             Found::Missing if !applied_before => Inventory::default(),
             Found::Missing | Found::Damaged => {
                 self.state.rebuilt = true;
-                labelled(cluster, self.label).await?
+                labelled(cluster, self.label, self.context.rights.requires_account && !self.context.is_elsewhere())
+                    .await?
             }
         };
         let bytes = inventory.memory();
@@ -383,8 +384,9 @@ pub(super) async fn delete(
 
 /// What carries our label and our entry in its `managedFields`, in all kinds that can be listed: an inventory for want of
 /// the real one. Objects without that entry only copied the label (Endpoints from their Service, a Secret from another
-/// namespace), and so did those that a controller owns. No UID is noted: none was answered to an apply of ours.
-async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
+/// namespace), and so did those that a controller owns. No UID is noted: none was answered to an apply of ours. An agent with
+/// `is_restricted` rights may not list the kinds that it may not apply, and passes over them.
+async fn labelled(cluster: &Cluster, label: &str, is_restricted: bool) -> Result<Inventory, Error> {
     let kinds = cluster.kinds().await?.into_iter().filter(|kind| kind.listable && kind.patchable);
     let lists = stream::iter(kinds).map(|kind| async move {
         let list = cluster.list_metadata(&kind, Selection::labelled(SYNC_LABEL, label));
@@ -395,7 +397,10 @@ async fn labelled(cluster: &Cluster, label: &str) -> Result<Inventory, Error> {
     let mut lists = lists.buffer_unordered(AT_ONCE);
     let mut inventory = Inventory::default();
     while let Some(entries) = lists.next().await {
-        inventory.0.extend(entries?);
+        match entries {
+            Err(error) if is_restricted && error.is_forbidden() => {}
+            entries => inventory.0.extend(entries?),
+        }
     }
     Ok(inventory)
 }

@@ -33,18 +33,38 @@ pub fn label(namespace: &str, name: &str) -> Arc<str> {
 pub type Served = BTreeMap<(Arc<str>, Arc<str>), Option<Arc<Kind>>>;
 
 /// What a GitSync may touch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Everything: it lives in the agent's own namespace, or in one that was allowed.
     Cluster,
     /// Its own namespace, and no cluster-scoped kind.
     OwnNamespace,
+    /// These namespaces, which are all that the agent sees, and cluster-scoped kinds.
+    Namespaces(Arc<[String]>),
 }
 
 impl Reach {
     /// Whether a GitSync of this namespace may touch the object.
-    pub fn covers(self, own_namespace: &str, key: &Key) -> bool {
-        self == Self::Cluster || key.namespace.as_deref() == Some(own_namespace)
+    pub fn covers(&self, own_namespace: &str, key: &Key) -> bool {
+        match (self, key.namespace.as_deref()) {
+            (Self::Cluster, _) | (Self::Namespaces(_), None) => true,
+            (Self::OwnNamespace, namespace) => namespace == Some(own_namespace),
+            (Self::Namespaces(all), Some(namespace)) => all.iter().any(|one| one == namespace),
+        }
+    }
+
+    /// What is said of an object that it does not cover, and what to do.
+    fn refusal(&self, own_namespace: &str, key: &Key) -> (String, &'static str) {
+        if let (Self::Namespaces(all), Some(namespace)) = (self, key.namespace.as_deref()) {
+            return (
+                format!("the agent is limited to the namespaces {}, and {namespace} is not among them", all.join(", ")),
+                "install again with this namespace in --namespaces, or move the object",
+            );
+        }
+        (
+            format!("a GitSync in namespace {own_namespace} may touch objects of that namespace only"),
+            "name a ServiceAccount that may touch it in spec.serviceAccountName, or move the GitSync to the agent's namespace",
+        )
     }
 }
 
@@ -102,11 +122,8 @@ pub fn place(objects: &[Arc<Object>], served: &Served, placing: &Placing<'_>) ->
             .then(|| object.key.namespace.clone().unwrap_or_else(|| Arc::from(placing.target_namespace)));
         let key = object.key.in_namespace(namespace);
         if !placing.reach.covers(placing.own_namespace, &key) {
-            problems.push(problem(
-                object,
-                format!("a GitSync in namespace {} may touch objects of that namespace only", placing.own_namespace),
-                "name a ServiceAccount that may touch it in spec.serviceAccountName, or move the GitSync to the agent's namespace",
-            ));
+            let (what, hint) = placing.reach.refusal(placing.own_namespace, &key);
+            problems.push(problem(object, what, hint));
             continue;
         }
         if let Some(other) = first.insert(key.clone(), object) {

@@ -72,7 +72,7 @@ mod tests {
             "spec": whole,
         });
         let sync: GitSync = serde_json::from_value(sync).unwrap();
-        let rights = Rights { trusted: vec!["mainstay-system".to_owned()], default_service_account: None };
+        let rights = Rights { trusted: vec!["mainstay-system".to_owned()], ..Rights::default() };
         let mut inventory = Inventory::default();
         for (place, uid) in
             [(Some("shop"), Some([1; 16])), (Some("db"), Some([2; 16])), (Some("none"), None), (None, Some([3; 16]))]

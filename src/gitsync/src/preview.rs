@@ -147,7 +147,7 @@ impl Preview {
         // Where the agent is is not known here; who syncs it is mostly beside it.
         writer.set_installation(Installation::in_namespace(&namespace));
         // What the flags of the agent confine is not known here.
-        let rights = Rights { trusted: vec![namespace.clone()], default_service_account: None };
+        let rights = Rights { trusted: vec![namespace.clone()], ..Rights::default() };
         let context = Context::new(
             writer,
             source,

@@ -6,6 +6,8 @@
 //! Deliberately absent: what a ServiceAccount may do. That is the API server's to say, request by request; what the agent keeps
 //! for itself (inventories, statuses, Events, watches) it does by its own rights.
 
+use std::sync::Arc;
+
 use super::outcome::Refused;
 use super::placement::Reach;
 use mainstay_api::GitSync;
@@ -19,6 +21,10 @@ pub struct Rights {
     pub trusted: Vec<String>,
     /// Name of the ServiceAccount of GitSyncs of other namespaces that name none.
     pub default_service_account: Option<String>,
+    /// Every GitSync acts as a ServiceAccount: the agent has no right of its own to apply anything.
+    pub requires_account: bool,
+    /// Namespaces that the agent sees objects in; `None`: in all.
+    pub namespaces: Option<Arc<[String]>>,
 }
 
 impl Rights {
@@ -37,9 +43,11 @@ impl Rights {
     /// The ServiceAccount that a GitSync acts as; `None`: it acts with the agent's rights.
     ///
     /// # Errors
-    /// No ServiceAccount can have the name.
+    /// No ServiceAccount can have the name, or one is required.
     pub(super) fn account(&self, sync: &GitSync) -> Result<Option<ServiceAccount>, Refused> {
-        let Some(name) = self.account_name(sync) else { return Ok(None) };
+        let Some(name) = self.account_name(sync) else {
+            return if self.requires_account { Err(lacks_account(sync)) } else { Ok(None) };
+        };
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
         let account = ServiceAccount::new(namespace, name);
         let wrong = || {
@@ -52,12 +60,21 @@ impl Rights {
     /// What a GitSync may touch as far as the agent says; of one that acts as a ServiceAccount the API server says the rest.
     pub(super) fn reach(&self, sync: &GitSync) -> Reach {
         let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
-        if self.account_name(sync).is_some() || self.is_trusted(namespace) {
-            Reach::Cluster
-        } else {
-            Reach::OwnNamespace
+        if self.account_name(sync).is_none() && !self.is_trusted(namespace) {
+            return Reach::OwnNamespace;
         }
+        self.namespaces.clone().map_or(Reach::Cluster, Reach::Namespaces)
     }
+}
+
+/// Refuses a GitSync that names no ServiceAccount where one is required.
+fn lacks_account(sync: &GitSync) -> Refused {
+    let namespace = sync.metadata.namespace.as_deref().unwrap_or_default();
+    let message = format!(
+        "spec.serviceAccountName is required: this agent was installed with `--profile restricted` and applies nothing with rights \
+         of its own; name a ServiceAccount of namespace {namespace} that the agent may impersonate"
+    );
+    Refused::invalid(Reason::SpecInvalid, message)
 }
 
 #[cfg(test)]
@@ -66,8 +83,11 @@ mod tests {
     use serde_json::json;
 
     fn check(namespace: &str, named: Option<&str>, default: Option<&str>, account: Option<&str>, reach: Reach) {
-        let rights =
-            Rights { trusted: vec!["mainstay-system".to_owned()], default_service_account: default.map(str::to_owned) };
+        let rights = Rights {
+            trusted: vec!["mainstay-system".to_owned()],
+            default_service_account: default.map(str::to_owned),
+            ..Rights::default()
+        };
         let sync = json!({
             "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync", "metadata": {"namespace": namespace, "name": "x"},
             "spec": {"gitRepository": "x", "serviceAccountName": named},
@@ -90,8 +110,30 @@ mod tests {
 
     #[test]
     fn a_name_that_no_account_can_have_is_refused_and_not_left_out() {
-        let rights = Rights { trusted: Vec::new(), default_service_account: Some("a:b".to_owned()) };
+        let rights = Rights { default_service_account: Some("a:b".to_owned()), ..Rights::default() };
         let sync = GitSync::new("x", serde_json::from_value(json!({"gitRepository": "x"})).unwrap());
         assert!(rights.account(&sync).unwrap_err().message.contains("\"a:b\" is no name of a ServiceAccount"));
+    }
+
+    #[test]
+    fn a_git_sync_without_an_account_is_refused_where_the_agent_has_no_rights_of_its_own() {
+        let namespaces: Arc<[String]> = ["flux".to_owned(), "shop".to_owned()].into();
+        let rights = Rights {
+            trusted: vec!["flux".to_owned()],
+            requires_account: true,
+            namespaces: Some(Arc::clone(&namespaces)),
+            ..Rights::default()
+        };
+        let sync = |named: Option<&str>| -> GitSync {
+            let spec = json!({"gitRepository": "x", "serviceAccountName": named});
+            let mut sync = GitSync::new("x", serde_json::from_value(spec).unwrap());
+            sync.metadata.namespace = Some("flux".to_owned());
+            sync
+        };
+        let refused = rights.account(&sync(None)).unwrap_err().message;
+        assert!(refused.starts_with("spec.serviceAccountName is required: ") && refused.contains("namespace flux"));
+        let named = sync(Some("applier"));
+        assert!(rights.account(&named).unwrap().is_some());
+        assert_eq!(rights.reach(&named), Reach::Namespaces(namespaces));
     }
 }

@@ -27,6 +27,12 @@ const DEFINITION: &str = "functions.serverless.kyma-project.io";
 /// Memory of a Function with its task and what is known of its children.
 const EACH: usize = 16 << 10;
 
+/// There are no Functions, and nothing waits for them.
+pub(super) fn are_absent(context: &Context) {
+    context.source.all_registered(ConsumerKind::Function);
+    context.secrets.set_listed(Namer::Function);
+}
+
 /// Watches Functions until `stop`, or until a task panics, and runs a task for each.
 pub(super) async fn follow(
     context: Arc<Context>,
@@ -38,11 +44,7 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) -> Result<(), JoinError> {
     // Without the definition there are no Functions.
-    let absent = || {
-        context.source.all_registered(ConsumerKind::Function);
-        context.secrets.set_listed(Namer::Function);
-    };
-    if !is_defined(DEFINITION, &cluster, absent, &stop).await {
+    if !is_defined(DEFINITION, &cluster, || are_absent(&context), &stop).await {
         return Ok(());
     }
     // Every Function follows from the operator's settings, which are known together with this.

@@ -28,6 +28,7 @@ mod rereads;
 mod retention;
 mod retention_metrics;
 mod run;
+mod serverless;
 mod serverless_metrics;
 mod shown;
 mod ssh_keys;
@@ -35,4 +36,4 @@ mod tasks;
 
 pub use error::Error;
 pub use listening::{Admit, Receive};
-pub use run::{AUDIT, Nudge, Settings, run};
+pub use run::{AUDIT, Nudge, Profile, Settings, run};

@@ -1,5 +1,6 @@
 //! Wires the components together and runs them.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -16,11 +17,13 @@ use super::error::Error;
 use super::listening::{Admit, Receive};
 use super::metrics::Metrics;
 use super::notify::Notifier;
+use super::serverless::Serverless;
 use super::shown::{Shown, gauges};
 use super::{
-    api_rules, bootstrap, copies, functions, health, host_keys, inputs, installation, leader_label, operator_settings,
-    pins, receivers, registry_login, repositories, retention, ssh_keys,
+    api_rules, bootstrap, functions, health, host_keys, inputs, installation, leader_label, operator_settings, pins,
+    receivers, repositories, ssh_keys,
 };
+use crate::{Component, Components};
 use mainstay_api::names::LEASE;
 use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness::Liveness;
@@ -31,7 +34,7 @@ use mainstay_engine::drift::Drift;
 use mainstay_engine::notification::Emitter;
 use mainstay_engine::prevention;
 use mainstay_function::admission::{self, Admission, Registration};
-use mainstay_function::bindings::{self, Bindings};
+use mainstay_function::bindings::Bindings;
 use mainstay_git::{Pushes, Repositories, SharedHostKeys, Source};
 use mainstay_gitsync::receiver::{self, Deliveries};
 use mainstay_gitsync::{Begun, Context, Rights};
@@ -67,6 +70,12 @@ pub struct Settings {
     pub source: mainstay_git::Settings,
     /// Functions.
     pub functions: mainstay_function::Settings,
+    /// The parts that it runs.
+    pub components: Components,
+    /// Whether it has rights of its own to apply objects.
+    pub profile: Profile,
+    /// Namespaces besides its own that it sees objects in; none: it sees all namespaces.
+    pub namespaces: Vec<String>,
     /// The hosts of APIRules.
     pub exposure: mainstay_exposure::Settings,
     /// Whether the agent must hold the Lease to act.
@@ -82,6 +91,16 @@ pub struct Settings {
     pub audit: Duration,
     /// The directory that is shared with the container in which kustomizations and charts are rendered; `None` renders them here.
     pub renderer: Option<PathBuf>,
+}
+
+/// The rights that an agent is installed with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Profile {
+    /// It may apply everything, and act as any ServiceAccount.
+    #[default]
+    Full,
+    /// It may apply nothing by itself: each GitSync names a ServiceAccount, and the agent may act as few of them.
+    Restricted,
 }
 
 /// In which time each managed object is audited once, by default.
@@ -106,6 +125,14 @@ const PANICKED_LATELY: Duration = Duration::from_secs(600);
 /// An address that is not known.
 const UNSPECIFIED: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
+impl Settings {
+    /// The namespaces that the agent sees objects in; `None`: in all.
+    fn scope(&self) -> Option<Arc<[String]>> {
+        let all: BTreeSet<String> = std::iter::once(&self.namespace).chain(&self.namespaces).cloned().collect();
+        (!self.namespaces.is_empty()).then(|| all.into_iter().collect())
+    }
+}
+
 /// How Git is read: whoever may write a repository's address in a confined namespace has the agent connect to it.
 fn confined(settings: &Settings) -> mainstay_git::Settings {
     let mut source = settings.source.clone();
@@ -116,6 +143,9 @@ fn confined(settings: &Settings) -> mainstay_git::Settings {
 
 /// Runs the agent until `stop`, or until a component fails.
 pub async fn run(settings: Settings, cluster: Cluster, emitter: Emitter, stop: CancellationToken) -> Result<(), Error> {
+    if let Some(namespaces) = settings.scope() {
+        cluster.limit_to(namespaces);
+    }
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
     let (notifier, writer) = Notifier::new(emitter.clone(), &cluster, &settings.identity);
     let farewell = stop.clone();
@@ -189,15 +219,25 @@ fn admit(
     let Some(admit) = &settings.admit else { return Ok(None) };
     let failed = |cause| Error::Admit { address: admit.address().unwrap_or(UNSPECIFIED), cause };
     let listener = admit.listener.try_clone().and_then(TcpListener::from_std).map_err(failed)?;
+    let with_functions = settings.components.has(Component::Functions);
     let webhooks = Arc::new(Admission::new(admit.client_authorities.clone()));
     let serving = Arc::clone(&webhooks).serve(listener, stop.clone());
     let namespace = settings.namespace.clone();
-    let following = admission::follow(Arc::clone(&webhooks), cluster.clone(), namespace.clone(), stop.clone());
+    let following =
+        admission::follow(Arc::clone(&webhooks), cluster.clone(), namespace.clone(), with_functions, stop.clone());
     let (judging, base) = (Arc::clone(&webhooks), settings.functions.clone());
     let set = move |settings| judging.set_settings(settings);
-    let setting = operator_settings::follow_for_webhooks(base, set, cluster.clone(), namespace, stop.clone());
+    if with_functions {
+        let setting = operator_settings::follow_for_webhooks(base, set, cluster.clone(), namespace, stop.clone());
+        tasks.spawn(async move {
+            setting.await;
+            Ok(())
+        });
+    } else {
+        set(base);
+    }
     tasks.spawn(async move {
-        tokio::join!(serving, following, setting);
+        tokio::join!(serving, following);
         Ok(())
     });
     Ok(Some(webhooks))
@@ -314,12 +354,20 @@ async fn lead(
     writer.set_installation(installed);
     let drift = Drift::new(writer.clone());
     let trusted = std::iter::once(&settings.namespace).chain(&settings.allow_namespaces).cloned().collect();
-    let rights = Rights { trusted, default_service_account: settings.default_service_account.clone() };
+    let rights = Rights {
+        trusted,
+        default_service_account: settings.default_service_account.clone(),
+        requires_account: settings.profile == Profile::Restricted,
+        namespaces: settings.scope(),
+    };
+    let with_functions = settings.components.has(Component::Functions);
     let source = Source::new(confined(settings));
     source.set_host_keys(SharedHostKeys::Unknown(None));
     let repositories = Arc::new(Repositories::default());
     let secrets = Arc::new(Secrets::default());
-    secrets.set_everywhere(settings.functions.purposes());
+    if with_functions {
+        secrets.set_everywhere(settings.functions.purposes());
+    }
     let pushes = Arc::new(Pushes::default());
     let context = Arc::new(Context::new(
         writer.clone(),
@@ -379,64 +427,32 @@ async fn lead(
     );
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
     let bound = Arc::new(Bindings::new(liveness.component("reconciling ServiceBindingUsages")));
-    let watching = bindings::watch(Arc::clone(&bound), cluster.clone(), stop.clone());
-    let reporting = bindings::run(Arc::clone(&bound), cluster.clone(), stop.clone());
-    let component = liveness.component("the watch of ServiceBindingUsages");
-    tasks.spawn(async move {
-        component.track_loop(async { tokio::join!(watching, reporting) }).await;
-        Ok(())
-    });
     let functions = Arc::new(mainstay_function::Context::new(
         context.writer.clone(),
         context.source.clone(),
         Arc::clone(&context.repositories),
         Arc::clone(&secrets),
-        bound,
+        Arc::clone(&bound),
         Arc::clone(&pushes),
         settings.functions.clone(),
         liveness.component("reconciling Functions"),
         notify(notifier),
     ));
-    let (settings_set, excluded) = watch::channel(None);
-    let following = operator_settings::follow(
-        Arc::clone(&functions),
-        settings_set,
-        notifier.clone(),
-        cluster.clone(),
-        settings.namespace.clone(),
-        stop.clone(),
-    );
-    let home = settings.namespace.clone();
-    let copying = copies::propagate(home, excluded.clone(), context.writer.clone(), notifier.clone(), stop.clone());
-    tasks.spawn(async move {
-        tokio::join!(following, copying);
-        Ok(())
-    });
-    let keeping = retention::keep(
-        Arc::clone(&functions),
-        excluded.clone(),
-        notifier.clone(),
-        Arc::clone(&shown.retention),
-        cluster.clone(),
-        settings.namespace.clone(),
-        stop.clone(),
-    );
-    tasks.spawn(async move {
-        keeping.await;
-        Ok(())
-    });
     shown.set(Some((Arc::clone(&context), Arc::clone(&functions))));
-    let component = liveness.component("the watch of Functions");
-    let following = functions::follow(
-        Arc::clone(&functions),
-        drift,
-        notifier.clone(),
-        cluster.clone(),
-        repositories_of_functions,
-        excluded,
-        stop.clone(),
-    );
-    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    if with_functions {
+        let serverless = Serverless {
+            namespace: &settings.namespace,
+            cluster,
+            notifier,
+            shown,
+            liveness,
+            functions: &functions,
+            writer: &context.writer,
+        };
+        serverless.spawn(bound, drift, repositories_of_functions, &mut tasks, &stop);
+    } else {
+        functions::are_absent(&functions);
+    }
     let emit = notify(notifier);
     let hooks = Arc::new(receiver::Context::new(
         cluster.clone(),
@@ -463,16 +479,18 @@ async fn lead(
     let component = liveness.component("the watch of Receivers");
     let following = receivers::follow(hooks, context.writer.clone(), notifier.clone(), cluster.clone(), stop.clone());
     tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
-    let emit = notify(notifier);
-    let exposed = mainstay_exposure::Context::new(
-        context.writer.clone(),
-        settings.exposure.clone(),
-        liveness.component("reconciling APIRules"),
-        move |owner, message| emit(&Announcement { owner, object: None, message }),
-    );
-    let component = liveness.component("the watch of APIRules");
-    let following = api_rules::follow(Arc::new(exposed), notifier.clone(), cluster.clone(), stop.clone());
-    tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    if settings.components.has(Component::Exposure) {
+        let emit = notify(notifier);
+        let exposed = mainstay_exposure::Context::new(
+            context.writer.clone(),
+            settings.exposure.clone(),
+            liveness.component("reconciling APIRules"),
+            move |owner, message| emit(&Announcement { owner, object: None, message }),
+        );
+        let component = liveness.component("the watch of APIRules");
+        let following = api_rules::follow(Arc::new(exposed), notifier.clone(), cluster.clone(), stop.clone());
+        tasks.spawn(async move { component.track_loop(following).await.map_err(Error::Task) });
+    }
     let (nudges, looks) = (settings.nudge.0.subscribe(), [context.look_now.clone(), functions.poll_now.clone()]);
     tasks.spawn(pass_on(nudges, looks, stop.clone()));
     tasks.spawn(sweep(context.source.clone(), stop.clone()));
@@ -481,6 +499,7 @@ async fn lead(
             namespace: settings.namespace.clone(),
             names: admit.names(&settings.namespace),
             lifetimes: admit.lifetimes,
+            with_functions,
         };
         let leading = admission::lead(registration, cluster.clone(), stop.clone());
         tasks.spawn(async move {
@@ -489,10 +508,9 @@ async fn lead(
         });
     }
     let keys = ssh_keys::make(cluster.clone(), settings.namespace.clone(), stop.clone());
-    let login = registry_login::make(cluster.clone(), settings.namespace.clone(), stop.clone());
     let installed = bootstrap::create(cluster.clone(), settings.namespace.clone(), stop.clone());
     tasks.spawn(async move {
-        tokio::join!(keys, login, installed);
+        tokio::join!(keys, installed);
         Ok(())
     });
     let mut announced = false;

@@ -13,7 +13,7 @@ use rustls::{
 };
 
 use super::{Error, Exit, connection::Connection, exposure::Exposure, lease_identity::LeaseIdentity, logs, stop};
-use crate::agent;
+use crate::{Component, Components, agent};
 use mainstay_api::Span;
 use mainstay_cluster::ServiceAccount;
 use mainstay_cluster::listener::Limits;
@@ -42,6 +42,17 @@ pub(super) struct Arguments {
     /// repeated, by default none
     #[arg(long = "allow-network", value_name = "CIDR")]
     allow_networks: Vec<mainstay_object::egress::Network>,
+    /// Parts to run, of sync, functions, eventing and exposure; several are separated by commas. By default all of them, each as soon
+    /// as its definitions are there. `eventing` is a process of its own, `mainstay eventing run`
+    #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
+    components: Vec<Component>,
+    /// `restricted`: a GitSync must name a ServiceAccount, because the agent has no right of its own to apply anything
+    #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
+    profile: agent::Profile,
+    /// Namespaces besides the agent's own to which it is limited: it lists and watches nothing in others; several are separated by
+    /// commas. By default it sees all
+    #[arg(long, value_name = "NS", value_delimiter = ',')]
+    namespaces: Vec<String>,
     /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
@@ -108,6 +119,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     }
     let functions = mainstay_function::Settings::from_env(mainstay_function::Settings::default(), variables())
         .map_err(Error::Settings)?;
+    let components = components(&arguments.components)?;
     let stop = stop::on_signal()?;
     let cluster = arguments.connection.connect().await?;
     let identity = arguments.identity.map_or_else(|| LeaseIdentity::of(&arguments.data), LeaseIdentity::given);
@@ -128,6 +140,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         limits: Limits::default(),
         source,
         functions,
+        components,
+        profile: arguments.profile,
+        namespaces: arguments.namespaces,
         exposure: arguments.exposure.settings(arguments.default_domain),
         elect: true,
         stuck_after: liveness::STUCK_AFTER,
@@ -138,6 +153,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     };
     agent::run(settings, cluster, Emitter::default(), stop).await?;
     Ok(Exit::Fine)
+}
+
+/// The chosen parts; all of them if none is named.
+pub(super) fn components(chosen: &[Component]) -> Result<Components, Error> {
+    if chosen.is_empty() {
+        return Ok(Components::default());
+    }
+    Components::of(chosen).map_err(Error::Components)
 }
 
 /// The certificates in a PEM file; at least one.

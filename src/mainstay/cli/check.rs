@@ -142,7 +142,11 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let kinds = cluster.kinds().await?;
     report.add(Ok(format!("the cluster answers and serves {} kinds", kinds.len())))?;
     let mut is_defined = true;
+    let installed = Installed::find(&cluster, namespace).await?;
     for definition in mainstay_api::definitions() {
+        if !installed.functions && definition.metadata.name.as_deref() == Some(names::FUNCTION_DEFINITION) {
+            continue;
+        }
         let (group, kind) = (&definition.spec.group, &definition.spec.names.kind);
         let served = cluster.kind(&format!("{group}/v1alpha1"), kind).await?;
         is_defined &= served.is_some();
@@ -154,7 +158,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
             ),
         })?;
     }
-    report.add(permissions(&cluster, namespace).await?)?;
+    report.add(permissions(&cluster, namespace, installed).await?)?;
     for finding in settings(&cluster, namespace).await? {
         report.add(finding)?;
     }
@@ -206,8 +210,30 @@ async fn agent(cluster: &Cluster, namespace: &str) -> Result<Finding, Error> {
     })
 }
 
+/// How much was installed, by the arguments of the agent.
+#[derive(Clone, Copy, Debug)]
+struct Installed {
+    functions: bool,
+    restricted: bool,
+}
+
+impl Installed {
+    /// As its Deployment says; as usual, without one.
+    async fn find(cluster: &Cluster, namespace: &str) -> Result<Self, Error> {
+        let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
+        let found = cluster.get(&deployments, Some(namespace), ACCOUNT).await?.unwrap_or_default();
+        let arguments = found["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
+        let mut arguments = arguments.into_iter().flatten().filter_map(Value::as_str);
+        let components = arguments.clone().find_map(|argument| argument.strip_prefix("--components="));
+        Ok(Self {
+            functions: components.is_none_or(|names| names.split(',').any(|name| name == "functions")),
+            restricted: arguments.any(|argument| argument == "--profile=restricted"),
+        })
+    }
+}
+
 /// Whether the agent's ServiceAccount may do what its roles in `manifests/` say.
-async fn permissions(cluster: &Cluster, namespace: &str) -> Result<Finding, Error> {
+async fn permissions(cluster: &Cluster, namespace: &str, installed: Installed) -> Result<Finding, Error> {
     let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
     if cluster.get_metadata(&accounts, Some(namespace), ACCOUNT).await?.is_none() {
         let what = format!("there is no ServiceAccount {namespace}/{ACCOUNT}");
@@ -216,7 +242,7 @@ async fn permissions(cluster: &Cluster, namespace: &str) -> Result<Finding, Erro
     let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
     let reviews = Kind::fixed("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", Scope::Cluster);
-    let needed = needed(namespace)?;
+    let needed = needed(namespace, installed)?;
     let count = needed.len();
     let asked = stream::iter(needed).map(|(what, attributes)| {
         let review = json!({
@@ -252,13 +278,15 @@ async fn permissions(cluster: &Cluster, namespace: &str) -> Result<Finding, Erro
 }
 
 /// What the agent's roles allow, as words and as attributes of a review.
-fn needed(namespace: &str) -> Result<Vec<(String, Value)>, Error> {
+fn needed(namespace: &str, installed: Installed) -> Result<Vec<(String, Value)>, Error> {
     let mut needed = Vec::new();
     for document in serde_yaml::Deserializer::from_str(ROLES) {
         let role = Value::deserialize(document).map_err(Error::WriteYaml)?;
         let (kind, name) = (role["kind"].as_str(), role["metadata"]["name"].as_str());
         let within = match (kind, name) {
-            (Some("ClusterRole"), Some("mainstay-agent")) => None,
+            // With `--profile restricted`, it depends on the flags of the installation what it needs in other namespaces.
+            (Some("ClusterRole"), Some("mainstay-agent")) if !installed.restricted => None,
+            (Some("ClusterRole"), Some("mainstay-functions")) if installed.functions => None,
             (Some("Role"), _) => Some(namespace),
             _ => continue,
         };
@@ -296,7 +324,7 @@ mod tests {
 
     #[test]
     fn asks_for_each_verb_of_the_roles_within_the_namespace_where_the_role_is_of_one() {
-        let needed = needed("flux").unwrap();
+        let needed = needed("flux", Installed { functions: true, restricted: false }).unwrap();
         let find =
             |what: &str| needed.iter().find(|(known, _)| known == what).map(|(_, attributes)| attributes.clone());
         let patch = find("patch gitsyncs/status").unwrap();

@@ -51,6 +51,8 @@ pub(super) enum Error {
     Settings(Vec<mainstay_function::InvalidVariable>),
     #[error("these flags cannot be used:\n{}", .0.iter().map(|wrong| format!("  {wrong}")).collect::<Vec<_>>().join("\n"))]
     Install(Vec<String>),
+    #[error("--components: {0}")]
+    Components(&'static str),
     #[error("could not read {}", path.display())]
     ReadFile {
         path: PathBuf,

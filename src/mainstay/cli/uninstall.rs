@@ -11,6 +11,7 @@
 mod conversion;
 mod namespace;
 mod registry;
+mod restricted;
 
 use std::{
     collections::BTreeSet,
@@ -42,13 +43,20 @@ const CLUSTER_OBJECTS: &[(&str, &str, &str, &str)] = &[
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-agent"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-applies"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-converts"),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-exposes"),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-functions"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-impersonates"),
     (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-propagates"),
+    (RBAC, "ClusterRoleBinding", "clusterrolebindings", "mainstay-restricted"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-agent"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-converts"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-exposes"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-functions"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-impersonates"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-propagates"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-restricted"),
     (RBAC, "ClusterRole", "clusterroles", "mainstay-view"),
+    (RBAC, "ClusterRole", "clusterroles", "mainstay-view-functions"),
 ];
 const WEBHOOKS: &str = "admissionregistration.k8s.io/v1";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -61,6 +69,7 @@ const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
     ("v1", "Service", "services", names::ADMISSION),
     ("v1", "Secret", "secrets", names::ADMISSION),
     ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", "mainstay"),
+    ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", "mainstay-egress"),
     ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "mainstay"),
     ("v1", "ConfigMap", "configmaps", names::BOOTSTRAP),
     ("v1", "ConfigMap", "configmaps", names::KNOWN_HOSTS),
@@ -167,6 +176,7 @@ impl Uninstall<'_> {
             let may_go = |meta: &ObjectMeta| is_ours(meta) || *name == names::LEASE;
             self.delete(&kind, Some(self.namespace), name, may_go).await?;
         }
+        self.delete_restricted().await?;
         for (api_version, kind, plural, name) in CLUSTER_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Cluster);
             self.delete(&kind, None, name, is_ours).await?;

@@ -83,6 +83,8 @@ pub struct World {
     pub functions: mainstay_function::Settings,
     /// The hosts of APIRules.
     pub exposure: mainstay_exposure::Settings,
+    /// Parts that the agent runs.
+    pub components: mainstay::Components,
     /// How long the agent's work may stand still.
     pub stuck_after: Duration,
     /// Where the agent serves its health.
@@ -191,6 +193,7 @@ impl World {
                 base_images: [("*".to_owned(), mainstay_function::BaseImage::Scratch)].into(),
                 ..mainstay_function::Settings::default()
             },
+            components: mainstay::Components::default(),
             exposure: mainstay_exposure::Settings {
                 default_domain: mainstay_object::names::DomainName::parse("kyma.local").ok(),
                 ..Default::default()
@@ -266,6 +269,9 @@ impl World {
             limits: self.clients,
             source,
             exposure: self.exposure.clone(),
+            components: self.components.clone(),
+            profile: agent::Profile::Full,
+            namespaces: Vec::new(),
             functions: self.functions.clone(),
             elect,
             stuck_after: self.stuck_after,

@@ -124,6 +124,11 @@ pub(super) const ROWS: &[Row] = &[
         "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
         &["gitsync.mainstay.dev/shop condition met"],
     ),
+    cluster(
+        "mainstay install --git-url git@github.com:team/shop.git --image registry.example.com/mainstay:0.1.0 \\\n  --profile restricted \
+         --kinds ConfigMap,Service,apps/Deployment --namespaces shop --target-namespace shop --egress-policy",
+        &["name: mainstay-restricted", "name: mainstay-egress"],
+    ),
     cluster("mainstay check", &["ok     GitRepository mainstay-system/shop: ", " answers: main is at "]),
     cluster("mainstay check --repository shop", &[" answers: main is at "]),
     cluster(

@@ -49,6 +49,11 @@ impl Hook {
         found.map(|(hook, _, label)| (hook, label))
     }
 
+    /// Whether it is about Functions, and not needed where there are none.
+    pub(super) fn is_of_functions(self) -> bool {
+        self != Self::ValidateRepository
+    }
+
     /// Those that a configuration of webhooks, or the definition of Function, leads to.
     pub(super) fn configured(live: &Value) -> BTreeSet<Self> {
         let webhooks = live["webhooks"].as_array().into_iter().flatten().map(|webhook| &webhook["clientConfig"]);

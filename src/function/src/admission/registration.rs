@@ -50,6 +50,8 @@ pub struct Registration {
     pub names: Vec<String>,
     /// How long certificates hold.
     pub lifetimes: Lifetimes,
+    /// Whether there are webhooks of Functions.
+    pub with_functions: bool,
 }
 
 fn secrets() -> Arc<Kind> {
@@ -57,20 +59,30 @@ fn secrets() -> Arc<Kind> {
 }
 
 /// What API servers read authorities from: both configurations, and the definition of Function.
-fn readers() -> [(Arc<Kind>, &'static str); 3] {
+fn readers(with_functions: bool) -> Vec<(Arc<Kind>, &'static str)> {
     let kind = |version, kind, plural| Arc::new(Kind::fixed(version, kind, plural, Scope::Cluster));
-    [
-        (kind(GROUP, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), ADMISSION),
-        (kind(GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), ADMISSION),
-        (kind(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions"), FUNCTION_DEFINITION),
-    ]
+    let mut readers =
+        vec![(kind(GROUP, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"), ADMISSION)];
+    if with_functions {
+        readers.push((kind(GROUP, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"), ADMISSION));
+        let definitions = kind(DEFINITIONS, "CustomResourceDefinition", "customresourcedefinitions");
+        readers.push((definitions, FUNCTION_DEFINITION));
+    }
+    readers
 }
 
 /// Serves the certificate of the Secret, and the webhooks that are configured, until `stop`. While something cannot be read, what
 /// was known last holds.
-pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: String, stop: CancellationToken) {
-    let mut events = watches(&cluster, &namespace);
-    let (mut is_there, mut configured) = ([false; 3], <[BTreeSet<Hook>; 3]>::default());
+pub async fn follow(
+    admission: Arc<Admission>,
+    cluster: Cluster,
+    namespace: String,
+    with_functions: bool,
+    stop: CancellationToken,
+) {
+    let mut events = watches(&cluster, &namespace, with_functions);
+    let count = readers(with_functions).len();
+    let (mut is_there, mut configured) = (vec![false; count], vec![BTreeSet::<Hook>::new(); count]);
     while let Some(Some((at, event))) = stop.run_until_cancelled(events.next()).await {
         match (at, event) {
             (None, WatchEvent::Initial(secret) | WatchEvent::Applied(secret)) => {
@@ -84,7 +96,9 @@ pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: Stri
                 continue;
             }
             (Some(at), WatchEvent::Initial(live) | WatchEvent::Applied(live)) => {
-                (is_there[at], configured[at]) = (true, Hook::configured(&live));
+                let hooks = Hook::configured(&live).into_iter();
+                let hooks = hooks.filter(|hook| with_functions || !hook.is_of_functions());
+                (is_there[at], configured[at]) = (true, hooks.collect());
             }
             (Some(at), WatchEvent::Synced(_)) if !is_there[at] => configured[at].clear(),
             (Some(at), WatchEvent::Deleted(_)) => configured[at].clear(),
@@ -95,10 +109,14 @@ pub async fn follow(admission: Arc<Admission>, cluster: Cluster, namespace: Stri
 }
 
 /// Watches the Secret, and what API servers read authorities from, by its place in [`readers`].
-fn watches(cluster: &Cluster, namespace: &str) -> impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin + use<> {
+fn watches(
+    cluster: &Cluster,
+    namespace: &str,
+    with_functions: bool,
+) -> impl Stream<Item = (Option<usize>, WatchEvent)> + Unpin + use<> {
     let secret = Selection::named(Some(namespace), ADMISSION);
     let secret = cluster.watch(&secrets(), secret).map(|event| (None, event)).boxed();
-    let readers = readers().into_iter().enumerate().map(|(at, (kind, name))| {
+    let readers = readers(with_functions).into_iter().enumerate().map(|(at, (kind, name))| {
         cluster.watch(&kind, Selection::named(None, name)).map(move |event| (Some(at), event)).boxed()
     });
     select_all(readers.chain([secret]))
@@ -106,13 +124,14 @@ fn watches(cluster: &Cluster, namespace: &str) -> impl Stream<Item = (Option<usi
 
 /// Makes certificates and announces their authorities until `stop`.
 pub async fn lead(registration: Registration, cluster: Cluster, stop: CancellationToken) {
-    let mut events = watches(&cluster, &registration.namespace);
+    let mut events = watches(&cluster, &registration.namespace, registration.with_functions);
+    let count = readers(registration.with_functions).len();
     let mut leader = Leader {
         registration: &registration,
         cluster: &cluster,
         secret: None,
-        readers: Default::default(),
-        listed: [false; 3],
+        readers: vec![None; count],
+        listed: vec![false; count],
     };
     // Failures in a row, and changes that were put back, with the time of the last one.
     let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
@@ -155,9 +174,9 @@ struct Leader<'a> {
     /// The Secret, once it was listed: `Some(None)` if there is none.
     secret: Option<Option<Value>>,
     /// What is there of each reader.
-    readers: [Option<Reader>; 3],
+    readers: Vec<Option<Reader>>,
     /// Which of them were looked for: all are told at once.
-    listed: [bool; 3],
+    listed: Vec<bool>,
 }
 
 /// What is needed of something that API servers read authorities from.
@@ -232,7 +251,7 @@ impl Leader<'_> {
         let mut has_written = false;
         loop {
             let later = Timestamp::now().checked_add(LOOK_EVERY).unwrap_or(Timestamp::MAX);
-            let Some(secret) = self.secret.as_ref().filter(|_| self.listed == [true; 3]) else {
+            let Some(secret) = self.secret.as_ref().filter(|_| self.listed.iter().all(|listed| *listed)) else {
                 return Ok((later, has_written));
             };
             let certificates = Certificates::read(&secret.as_ref().map(data_of).unwrap_or_default());
@@ -280,7 +299,7 @@ impl Leader<'_> {
     async fn announce(&mut self, bundle: &str) -> Result<bool, Error> {
         let mut has_written = false;
         let bundle = BASE64_STANDARD.encode(bundle);
-        for ((kind, name), known) in readers().into_iter().zip(&mut self.readers) {
+        for ((kind, name), known) in readers(self.registration.with_functions).into_iter().zip(&mut self.readers) {
             let Some(reader) = known else { continue };
             if reader.clients.iter().all(|(_, client)| client["caBundle"] == *bundle) {
                 continue;

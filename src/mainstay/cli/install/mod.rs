@@ -5,10 +5,16 @@
 //!
 //! Deliberately absent: what the agent does with these objects (`agent::bootstrap`, `agent::ssh_keys`).
 
+mod choice;
+mod kinds;
+mod label;
+mod manifests;
 mod newer;
 mod objects;
+mod parts;
 mod registry;
 mod request;
+mod restricted;
 
 use std::{fs, io, path::Path};
 
@@ -27,7 +33,7 @@ pub(super) fn run(arguments: Arguments) -> Result<Exit, Error> {
     if let Some(warning) = request::image_warning(&arguments) {
         output::note(&format!("warning: {warning}\n"));
     }
-    for note in notes {
+    for note in notes.into_iter().chain(parts::notes(&request)?) {
         output::note(&format!("note: {note}\n"));
     }
     Ok(Exit::Fine)

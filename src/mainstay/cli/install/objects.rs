@@ -1,26 +1,27 @@
 //! The objects of an [`Installation`], in the order in which they are applied. Roles and the Deployment are those of `manifests/`.
 
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::manifests::{MANIFEST_NAMESPACE, RBAC, WEBHOOKS, manifest, substitute, value};
 use super::newer;
+use super::parts;
 use super::registry::Registry;
-use super::request::{Access, IMAGE, Installation};
-use crate::cli::{Error, connection::DEFAULT_NAMESPACE};
+use super::request::{Access, Installation};
+use super::restricted;
+use crate::cli::Error;
 use mainstay_api::{GitRepository, GitSync, names};
 use mainstay_gitsync::receiver::BaseUrl;
 
 const NAMESPACE: &str = include_str!("../../../../manifests/namespace.yaml");
-const RBAC: &str = include_str!("../../../../manifests/rbac.yaml");
 const AGENT: &str = include_str!("../../../../manifests/deployment.yaml");
-const WEBHOOKS: &str = include_str!("../../../../manifests/webhooks.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../../manifests/network-policy.yaml");
+const EGRESS_POLICY: &str = include_str!("../../../../manifests/egress/network-policy.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("../../../../manifests/disruption-budget.yaml");
 const REGISTRY: &str = include_str!("../../../../manifests/registry/registry.yaml");
-/// The namespace of `manifests/`.
-const MANIFEST_NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
 const VARIABLES: &str = "/spec/template/spec/containers/0/env";
+/// The arguments of the agent there.
+const ARGUMENTS: &str = "/spec/template/spec/containers/0/args";
 const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
 /// The variable with the base images of Functions.
 const BASE_IMAGES: &str = "MAINSTAY_BASE_IMAGES";
@@ -33,8 +34,7 @@ const LABEL: (&str, &str) = (names::INSTALLED, names::INSTALLED_AS);
 pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut objects = manifest(NAMESPACE, installation)?;
     if installation.with_definitions {
-        for definition in mainstay_api::definitions() {
-            let mut definition = value("CustomResourceDefinition", &definition)?;
+        for mut definition in parts::definitions(installation)? {
             if installation.v1alpha2 {
                 newer::serve(&mut definition)?;
                 substitute(&mut definition, installation);
@@ -42,7 +42,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
             objects.push(definition);
         }
     }
-    objects.extend(manifest(RBAC, installation)?);
+    objects.extend(rights(installation)?);
     if installation.v1alpha2 {
         objects.extend(manifest(newer::RBAC, installation)?);
     }
@@ -50,6 +50,55 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     let known_hosts = format!("{}{}", mainstay_git::PUBLISHED, installation.known_hosts.as_deref().unwrap_or_default());
     objects.push(config_map(installation, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
     objects.push(config_map(installation, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(installation)?)?));
+    let agent = agent(installation)?;
+    objects.extend(agent);
+    objects.extend(manifest(NETWORK_POLICY, installation)?);
+    objects.extend(egress(installation)?);
+    objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
+    if installation.registry == Registry::Internal {
+        // Builds call it by its name, which has the namespace in it.
+        let here = format!(".{}.svc.", installation.namespace);
+        objects.extend(manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?);
+    }
+    objects.extend(manifest(WEBHOOKS, installation)?);
+    objects.extend(parts::chosen(installation)?);
+    objects.retain_mut(|object| parts::keep_chosen(object, installation));
+    if let Some(secret) = &installation.image_pull_secret {
+        let pods = objects.iter_mut().filter(|object| object["kind"] == "Deployment");
+        pods.for_each(|object| object["spec"]["template"]["spec"]["imagePullSecrets"] = json!([{"name": secret}]));
+    }
+    Ok(objects)
+}
+
+/// The agent's account and its rights.
+fn rights(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let mut objects = manifest(RBAC, installation)?;
+    let Some(restricted) = &installation.restricted else { return Ok(objects) };
+    // Its account, what it does in its own namespace, and who sees what it does.
+    let stays = ["ServiceAccount", "Role", "RoleBinding"];
+    objects.retain(|object| {
+        stays.iter().any(|kind| object["kind"] == *kind)
+            || object["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    });
+    objects.extend(restricted::rights(installation, restricted));
+    Ok(objects)
+}
+
+/// The policy of `--egress-policy`, with the port of the repository.
+fn egress(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let Some(port) = installation.egress_port else { return Ok(Vec::new()) };
+    let mut objects = manifest(EGRESS_POLICY, installation)?;
+    let rules = objects.iter_mut().filter_map(|object| object["spec"]["egress"].as_array_mut()?.last_mut());
+    for ports in rules.filter_map(|rule| rule["ports"].as_array_mut()) {
+        if !ports.iter().any(|known| known["port"] == port) {
+            ports.push(json!({"port": port, "protocol": "TCP"}));
+        }
+    }
+    Ok(objects)
+}
+
+/// The Deployment of the agent with its Service.
+fn agent(installation: &Installation) -> Result<Vec<Value>, Error> {
     let mut agent = manifest(AGENT, installation)?;
     let url = installation.receiver_url.as_ref().and_then(BaseUrl::known);
     let given = [
@@ -61,46 +110,10 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
         let set = given.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         variables.extend(set.map(|(name, value)| json!({"name": name, "value": value})));
     }
-    objects.extend(agent);
-    objects.extend(manifest(NETWORK_POLICY, installation)?);
-    objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
-    if installation.registry == Registry::Internal {
-        // Builds call it by its name, which has the namespace in it.
-        let here = format!(".{}.svc.", installation.namespace);
-        objects.extend(manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?);
+    for arguments in agent.iter_mut().filter_map(|object| object.pointer_mut(ARGUMENTS)?.as_array_mut()) {
+        arguments.extend(installation.agent_arguments.iter().cloned().map(Value::from));
     }
-    objects.extend(manifest(WEBHOOKS, installation)?);
-    if let Some(secret) = &installation.image_pull_secret {
-        let pods = objects.iter_mut().filter(|object| object["kind"] == "Deployment");
-        pods.for_each(|object| object["spec"]["template"]["spec"]["imagePullSecrets"] = json!([{"name": secret}]));
-    }
-    Ok(objects)
-}
-
-fn value(what: &str, object: &impl serde::Serialize) -> Result<Value, Error> {
-    serde_json::to_value(object).map_err(|cause| Error::Understand { what: what.to_owned(), cause })
-}
-
-/// The documents of a manifest, in the installation's namespace and with its image.
-fn manifest(text: &str, installation: &Installation) -> Result<Vec<Value>, Error> {
-    let mut objects = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(text) {
-        let mut object = Value::deserialize(document).map_err(Error::WriteYaml)?;
-        substitute(&mut object, installation);
-        objects.push(object);
-    }
-    Ok(objects)
-}
-
-/// Replaces the namespace and the image of `manifests/`, wherever they occur.
-fn substitute(value: &mut Value, installation: &Installation) {
-    match value {
-        Value::String(text) if *text == MANIFEST_NAMESPACE => text.clone_from(&installation.namespace),
-        Value::String(text) if *text == IMAGE => text.clone_from(&installation.image),
-        Value::Array(items) => items.iter_mut().for_each(|item| substitute(item, installation)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| substitute(field, installation)),
-        _ => {}
-    }
+    Ok(agent)
 }
 
 fn metadata(installation: &Installation, name: &str) -> Value {
@@ -147,6 +160,9 @@ fn followed(installation: &Installation) -> Result<Vec<Value>, Error> {
             "gitRepository": installation.name, "reference": installation.branch, "baseDir": directory.to_string(),
             "targetNamespace": installation.target_namespace,
         });
+        if let Some(restricted) = &installation.restricted {
+            spec["serviceAccountName"] = json!(restricted.account);
+        }
         if let Some(interval) = installation.interval {
             spec["interval"] = value("interval", &interval)?;
         }

@@ -2,8 +2,13 @@
 
 use std::path::PathBuf;
 
+use super::choice::{Choice, OfFunctions, Restricted};
+use super::label::{RULE, is_label};
 use super::registry::Registry;
-use crate::cli::{connection::DEFAULT_NAMESPACE, deploy_key};
+use crate::{
+    Component, Components,
+    cli::{connection::DEFAULT_NAMESPACE, deploy_key},
+};
 use mainstay_api::{Span, names};
 use mainstay_git::{BaseDir, Reference, RemoteUrl};
 use mainstay_gitsync::receiver::BaseUrl;
@@ -50,10 +55,12 @@ pub(in crate::cli) struct Arguments {
     /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
     #[arg(long, value_name = "JSON")]
     base_images: Option<String>,
+    #[command(flatten)]
+    choice: Choice,
     /// Registry for the images of Functions: `internal` brings one, `none` none; for another, such as ghcr.io/team, it is said
-    /// how its login is stored
-    #[arg(long, value_name = "internal|none|ADDRESS", default_value = "internal")]
-    registry: Registry,
+    /// how its login is stored [default: internal, where there are Functions]
+    #[arg(long, value_name = "internal|none|ADDRESS")]
+    registry: Option<Registry>,
     #[arg(long, value_name = "IMAGE", help = IMAGE_HELP)]
     image: Option<String>,
     /// Secret in the namespace with which nodes pull that image, of type kubernetes.io/dockerconfigjson
@@ -124,6 +131,21 @@ pub(super) struct Installation {
     pub(super) with_definitions: bool,
     /// Whether Functions are served in v1alpha2, too.
     pub(super) v1alpha2: bool,
+    /// The components, if they were chosen.
+    pub(super) chosen: Option<Components>,
+    /// Rights of `--profile restricted`, if it is that.
+    pub(super) restricted: Option<Restricted>,
+    /// Port of the repository that the egress policy allows, if there is to be one.
+    pub(super) egress_port: Option<u16>,
+    /// What the agent is told of these choices.
+    pub(super) agent_arguments: Vec<String>,
+}
+
+impl Installation {
+    /// Whether a component is installed, or may be added.
+    pub(super) fn has(&self, component: Component) -> bool {
+        self.chosen.as_ref().is_none_or(|chosen| chosen.has(component))
+    }
 }
 
 /// How the repository is authenticated.
@@ -187,6 +209,13 @@ pub(super) fn resolve(
         problems.push(why);
         Vec::new()
     });
+    let of_functions = OfFunctions {
+        registry: arguments.registry.as_ref(),
+        has_base_images: arguments.base_images.is_some(),
+        v1alpha2: arguments.v1alpha2,
+    };
+    let chosen = arguments.choice.components(&of_functions, &mut problems);
+    let restricted = arguments.choice.restricted(&arguments.namespace, &arguments.target_namespace, &mut problems);
     let (Some(url), true) = (url, problems.is_empty()) else { return Err(problems) };
 
     let access = match (url.known_hosts_name(), arguments.git_secret.clone()) {
@@ -241,7 +270,13 @@ pub(super) fn resolve(
             arguments.namespace
         ));
     }
-    notes.extend(arguments.registry.note(&arguments.namespace));
+    let registry = match (&arguments.registry, &chosen) {
+        (Some(registry), _) => registry.clone(),
+        (None, Some(chosen)) if !chosen.has(Component::Functions) => Registry::None,
+        (None, _) => Registry::default(),
+    };
+    notes.extend(registry.note(&arguments.namespace));
+    notes.extend(restricted.iter().flat_map(Restricted::notes));
     notes.extend(arguments.image_pull_secret.as_ref().map(|secret| pull_note(secret, &arguments.namespace)));
     let unused = [
         ("--git-user", arguments.git_user.is_some()),
@@ -267,11 +302,15 @@ pub(super) fn resolve(
         image: image.to_owned(),
         image_pull_secret: arguments.image_pull_secret.clone(),
         receiver_url: arguments.receiver_url.clone(),
-        registry: arguments.registry.clone(),
+        registry,
         base_images: arguments.base_images.clone(),
         known_hosts,
         with_definitions: !arguments.no_crds,
         v1alpha2: arguments.v1alpha2,
+        egress_port: arguments.choice.egress_port(&url),
+        agent_arguments: arguments.choice.agent_arguments(restricted.as_ref()),
+        chosen,
+        restricted,
     };
     Ok((installation, notes))
 }
@@ -295,17 +334,6 @@ fn pull_note(secret: &str, namespace: &str) -> String {
         names::CONFIG,
         names::CREDENTIALS
     )
-}
-
-const RULE: &str = "it has up to 63 lower-case letters, digits and dashes, and begins and ends with a letter or digit";
-
-/// Whether it is a DNS label, and so a valid name of a namespace and of any object.
-fn is_label(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    (1..=63).contains(&name.len())
-        && name.chars().all(|c| plain(c) || c == '-')
-        && name.starts_with(plain)
-        && name.ends_with(plain)
 }
 
 fn address(text: &str) -> Result<RemoteUrl, String> {

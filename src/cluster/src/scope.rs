@@ -1,0 +1,233 @@
+//! The namespaces that an agent without rights in the whole cluster is limited to.
+//!
+//! A list or watch of a namespaced kind in all namespaces becomes one for each of these, so that Roles suffice. No controller
+//! knows whether that is so.
+//!
+//! Invariant: a merged watch keeps what [`WatchEvent`] promises: when one of its watches begins anew, so do the others, and it is
+//! synced once all of them are, at the oldest of their versions.
+//!
+//! Deliberately absent: what is outside of them; `gitsync` refuses to apply anything there.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures::stream::{self, BoxStream, StreamExt};
+
+use super::connect::Cluster;
+use super::kind::Kind;
+use super::selection::Selection;
+use super::watch::WatchEvent;
+
+impl Cluster {
+    /// Merges `count` watches, which never end; `begin` opens one of them.
+    pub(super) fn merged(
+        count: usize,
+        begin: impl FnMut(usize) -> BoxStream<'static, WatchEvent> + Send + 'static,
+    ) -> BoxStream<'static, WatchEvent> {
+        merge(count, begin)
+    }
+
+    /// Limits all lists and watches to these namespaces, also those of clones. Only the first call has an effect.
+    pub fn limit_to(&self, namespaces: Arc<[String]>) {
+        let _ = self.0.scope.set(namespaces);
+    }
+
+    /// The selections that are requested for this one.
+    pub(super) fn scoped(&self, kind: &Kind, selection: Selection) -> Vec<Selection> {
+        match self.0.scope.get() {
+            Some(namespaces) if kind.namespaced && selection.namespace.is_none() => {
+                namespaces.iter().map(|namespace| selection.clone().within(namespace)).collect()
+            }
+            _ => vec![selection],
+        }
+    }
+}
+
+/// A watch of the same kind in one namespace.
+struct Part {
+    events: BoxStream<'static, WatchEvent>,
+    has_begun: bool,
+    /// The version at which its list was complete.
+    synced: Option<String>,
+}
+
+/// Watches that appear as one; `begin` opens one of them.
+struct Merged<F> {
+    parts: Vec<Part>,
+    begin: F,
+    /// The part that is asked first.
+    next: usize,
+    /// The list was announced.
+    is_announced: bool,
+    is_synced: bool,
+}
+
+fn merge(
+    count: usize,
+    begin: impl FnMut(usize) -> BoxStream<'static, WatchEvent> + Send + 'static,
+) -> BoxStream<'static, WatchEvent> {
+    let mut merged = Merged { parts: Vec::new(), begin, next: 0, is_announced: false, is_synced: false };
+    merged.parts = (0..count).map(|at| Part::new((merged.begin)(at))).collect();
+    stream::unfold(merged, |mut merged| async move { Some((merged.event().await, merged)) }).boxed()
+}
+
+impl Part {
+    fn new(events: BoxStream<'static, WatchEvent>) -> Self {
+        Self { events, has_begun: false, synced: None }
+    }
+}
+
+impl<F: FnMut(usize) -> BoxStream<'static, WatchEvent>> Merged<F> {
+    async fn event(&mut self) -> WatchEvent {
+        loop {
+            let (at, event) = self.poll().await;
+            if let Some(event) = self.take(at, event) {
+                return event;
+            }
+        }
+    }
+
+    /// The next event of any part, in turn.
+    async fn poll(&mut self) -> (usize, WatchEvent) {
+        let count = self.parts.len();
+        let (at, event) = poll_fn(|cx| {
+            for at in (0..count).map(|step| (self.next + step) % count) {
+                if let Poll::Ready(Some(event)) = self.parts[at].events.poll_next_unpin(cx) {
+                    return Poll::Ready((at, event));
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        self.next = at + 1;
+        (at, event)
+    }
+
+    fn take(&mut self, at: usize, event: WatchEvent) -> Option<WatchEvent> {
+        match event {
+            WatchEvent::Begin => {
+                if std::mem::replace(&mut self.parts[at].has_begun, true) {
+                    self.begin_others_anew(at);
+                }
+                self.parts[at].synced = None;
+                (!std::mem::replace(&mut self.is_announced, true)).then_some(WatchEvent::Begin)
+            }
+            WatchEvent::Synced(version) => {
+                self.parts[at].synced = Some(version);
+                let versions: Option<Vec<&str>> = self.parts.iter().map(|part| part.synced.as_deref()).collect();
+                let oldest = oldest(&versions?);
+                let is_first = !std::mem::replace(&mut self.is_synced, true);
+                is_first.then_some(WatchEvent::Synced(oldest))
+            }
+            // For those who wait for the whole list, it is of the list.
+            WatchEvent::Applied(object) if !self.is_synced => Some(WatchEvent::Initial(object)),
+            event => Some(event),
+        }
+    }
+
+    /// One watch lists anew, and only one list of all shows what is gone. It keeps its own backoff.
+    fn begin_others_anew(&mut self, but: usize) {
+        for at in (0..self.parts.len()).filter(|at| *at != but) {
+            self.parts[at] = Part::new((self.begin)(at));
+        }
+        (self.is_announced, self.is_synced) = (false, false);
+    }
+}
+
+/// The oldest of some resource versions; "" if one is not known.
+fn oldest(versions: &[&str]) -> String {
+    let numbers: Option<Vec<u64>> = versions.iter().map(|version| version.parse().ok()).collect();
+    numbers.and_then(|numbers| numbers.into_iter().min()).map(|oldest| oldest.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::FutureExt as _;
+    use serde_json::json;
+
+    use super::super::kind::tests::kind;
+    use super::*;
+
+    /// The next `count` events of a merge of these watches, as words. A watch that is opened again has the events of `again`.
+    fn merged(watches: [Vec<WatchEvent>; 2], again: Vec<&'static str>, count: usize) -> Vec<String> {
+        let opened = AtomicUsize::new(0);
+        let mut watches: Vec<_> = watches.into_iter().map(Some).collect();
+        let mut events = merge(2, move |at| {
+            let is_first = opened.fetch_add(1, Ordering::Relaxed) < 2;
+            let first = watches[at].take().filter(|_| is_first);
+            let all = first.unwrap_or_else(|| again.iter().map(|word| event(word)).collect());
+            stream::iter(all).chain(stream::pending()).boxed()
+        });
+        let mut words = Vec::new();
+        while let Some(Some(event)) = events.next().now_or_never() {
+            words.push(match event {
+                WatchEvent::Begin => "begin".to_owned(),
+                WatchEvent::Initial(object) => format!("initial {}", object.as_str().unwrap()),
+                WatchEvent::Applied(object) => format!("applied {}", object.as_str().unwrap()),
+                WatchEvent::Synced(version) => format!("synced {version}"),
+                other => format!("{other:?}"),
+            });
+        }
+        assert_eq!(words.len(), count, "{words:?}");
+        words
+    }
+
+    fn event(word: &str) -> WatchEvent {
+        match word.split_once(' ') {
+            Some(("initial", name)) => WatchEvent::Initial(json!(name)),
+            Some(("applied", name)) => WatchEvent::Applied(json!(name)),
+            Some(("synced", version)) => WatchEvent::Synced(version.to_owned()),
+            _ => WatchEvent::Begin,
+        }
+    }
+
+    fn events(words: &[&str]) -> Vec<WatchEvent> {
+        words.iter().map(|word| event(word)).collect()
+    }
+
+    #[test]
+    fn several_watches_appear_as_one_list_at_the_oldest_version() {
+        let watches = [
+            events(&["begin", "initial a", "synced 20", "applied b"]),
+            events(&["begin", "initial x", "synced 9", "applied y"]),
+        ];
+        let words = merged(watches, Vec::new(), 6);
+        assert_eq!((&*words[0], &*words[1], &*words[2]), ("begin", "initial a", "initial x"));
+        assert_eq!((&*words[3], &*words[5]), ("synced 9", "applied y"), "{words:?}");
+    }
+
+    #[test]
+    fn a_list_is_not_complete_while_one_namespace_is_missing() {
+        let words = merged([events(&["begin", "synced 20", "applied b"]), events(&["begin"])], Vec::new(), 2);
+        assert_eq!(words, ["begin", "initial b"], "what changes meanwhile is part of the list");
+    }
+
+    #[test]
+    fn one_watch_that_lists_anew_has_all_others_do_so() {
+        let watches = [
+            events(&["begin", "initial a", "synced 1", "begin", "synced 30"]),
+            events(&["begin", "initial x", "synced 2"]),
+        ];
+        let words = merged(watches, vec!["begin", "initial z", "synced 31"], 7);
+        assert_eq!(words[..4], ["begin", "initial a", "initial x", "synced 1"]);
+        assert_eq!(words[4..], ["begin", "initial z", "synced 30"], "else x would count as missing");
+    }
+
+    #[tokio::test]
+    async fn only_namespaced_kinds_without_a_namespace_are_limited() {
+        let (cluster, _server) = super::super::fake::cluster();
+        let maps = kind("v1", "ConfigMap", "configmaps", true);
+        let count = |kind: &Kind, selection| cluster.scoped(kind, selection).len();
+        assert_eq!(count(&maps, Selection::default()), 1);
+        cluster.limit_to(["a".to_owned(), "b".to_owned()].into());
+        let asked = cluster.acting_as(None).scoped(&maps, Selection::with_label("l"));
+        let paths: Vec<_> = asked.iter().map(|selection| selection.path(&maps)).collect();
+        let path = |namespace| format!("/api/v1/namespaces/{namespace}/configmaps?labelSelector=l");
+        assert_eq!(paths, [path("a"), path("b")]);
+        assert_eq!(count(&maps, Selection::named(Some("c"), "x")), 1);
+        assert_eq!(count(&kind("v1", "Namespace", "namespaces", false), Selection::default()), 1);
+    }
+}

@@ -1,0 +1,203 @@
+//! The flags that say how much is installed: components, rights and network policies.
+
+use super::kinds::Resource;
+use super::label::{RULE, is_label};
+use super::registry::Registry;
+use crate::{Component, Components, agent::Profile};
+use mainstay_cluster::Scope;
+use mainstay_git::RemoteUrl;
+
+/// The `ServiceAccount` of GitSyncs where none is named.
+const ACCOUNT: &str = "mainstay-applies";
+
+/// How much is installed.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct Choice {
+    /// Parts to install, of sync, functions, eventing and exposure, separated by commas: what is not named has no definition, webhook,
+    /// right or task. By default sync and functions; parts that you add yourself are served, too
+    #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
+    components: Vec<Component>,
+    /// Rights of the agent. `full`: it may apply everything. `restricted`: it applies as one ServiceAccount, and may read and apply
+    /// nothing but --kinds in --namespaces
+    #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
+    pub(super) profile: Profile,
+    /// Kinds that the repository holds, for --profile restricted, such as apps/Deployment,Service; custom kinds by their plural, such as
+    /// example.com/widgets
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    kinds: Vec<String>,
+    /// Namespaces that the objects of the repository are in, for --profile restricted; they must exist. Without it, the rights are
+    /// cluster-wide
+    #[arg(long, value_name = "NS", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// ServiceAccount that GitSyncs act as, for --profile restricted [default: mainstay-applies]
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// Limit where the agent may connect to, by a NetworkPolicy: DNS, API servers (443, 6443), Git (22, 443 and the port of --git-url)
+    /// and registries
+    #[arg(long)]
+    egress_policy: bool,
+}
+
+/// The rights of `--profile restricted`.
+#[derive(Debug)]
+pub(super) struct Restricted {
+    /// Kinds that may be applied.
+    pub(super) kinds: Vec<Resource>,
+    /// Namespaces in which they may; none: in all.
+    pub(super) namespaces: Vec<String>,
+    /// The `ServiceAccount` that may, in the agent's namespace.
+    pub(super) account: String,
+}
+
+/// The flags about what Functions need.
+pub(super) struct OfFunctions<'a> {
+    pub(super) registry: Option<&'a Registry>,
+    pub(super) has_base_images: bool,
+    pub(super) v1alpha2: bool,
+}
+
+impl Choice {
+    /// The chosen components; `None`: those of a usual installation, and whatever is added to it.
+    pub(super) fn components(&self, of_functions: &OfFunctions<'_>, problems: &mut Vec<String>) -> Option<Components> {
+        let restricted = [Component::Sync];
+        let chosen = match (&*self.components, self.profile) {
+            ([], Profile::Full) => return None,
+            ([], Profile::Restricted) => &restricted[..],
+            (chosen, _) => chosen,
+        };
+        let components = match Components::of(chosen) {
+            Ok(components) => components,
+            Err(why) => {
+                problems.push(format!("--components: {why}"));
+                return None;
+            }
+        };
+        if self.profile == Profile::Restricted {
+            for component in [Component::Functions, Component::Exposure] {
+                if components.has(component) {
+                    let name = component.name();
+                    problems.push(format!(
+                        "--profile restricted: the component {name} writes to all namespaces with rights of its own; leave it out of \
+                         --components"
+                    ));
+                }
+            }
+        }
+        if !components.has(Component::Functions) {
+            let flags = [
+                ("--registry", of_functions.registry.is_some_and(|registry| *registry != Registry::None)),
+                ("--base-images", of_functions.has_base_images),
+                ("--v1alpha2", of_functions.v1alpha2),
+            ];
+            let useless = flags.into_iter().filter(|(_, is_given)| *is_given);
+            problems.extend(
+                useless.map(|(flag, _)| {
+                    format!("{flag} is for Functions; leave it out, or add functions to --components")
+                }),
+            );
+        }
+        Some(components)
+    }
+
+    /// The rights of `--profile restricted`, if it is that. `home` is the agent's namespace, and `target` that of objects without one.
+    pub(super) fn restricted(&self, home: &str, target: &str, problems: &mut Vec<String>) -> Option<Restricted> {
+        if self.profile == Profile::Full {
+            let flags = [
+                ("--kinds", !self.kinds.is_empty()),
+                ("--namespaces", !self.namespaces.is_empty()),
+                ("--service-account", self.service_account.is_some()),
+            ];
+            let useless = flags.into_iter().filter(|(_, is_given)| *is_given);
+            problems.extend(
+                useless.map(|(flag, _)| format!("{flag} is for --profile restricted; add that, or leave it out")),
+            );
+            return None;
+        }
+        let mut kinds = Vec::new();
+        for text in &self.kinds {
+            match text.parse::<Resource>() {
+                Ok(kind) => kinds.push(kind),
+                Err(why) => problems.push(format!("--kinds: {why}")),
+            }
+        }
+        if self.kinds.is_empty() {
+            problems.push("--profile restricted: name the kinds of the repository with --kinds".to_owned());
+        }
+        if self.namespaces.is_empty() && kinds.iter().any(Resource::is_secret) {
+            problems
+                .push("--kinds Secret needs --namespaces: the agent would read all Secrets of the cluster".to_owned());
+        }
+        for namespace in &self.namespaces {
+            if !is_label(namespace) {
+                problems.push(format!("--namespaces {namespace:?} is not a valid name of a namespace: {RULE}"));
+            }
+            if namespace == home {
+                problems.push(format!(
+                    "--namespaces: {home} is the agent's namespace; pods that a repository creates there could have the agent's rights"
+                ));
+            }
+        }
+        let is_in = |namespace: &str| self.namespaces.iter().any(|one| one == namespace);
+        if !self.namespaces.is_empty() && !is_in(target) {
+            problems.push(format!("--target-namespace {target} is not among --namespaces; name one of them"));
+        }
+        let account = self.service_account.as_deref().unwrap_or(ACCOUNT);
+        if !is_label(account) {
+            problems.push(format!("--service-account {account:?} is not a valid name of an object: {RULE}"));
+        }
+        if account == "mainstay" {
+            problems.push("--service-account: mainstay is the agent's own; name another one".to_owned());
+        }
+        Some(Restricted { kinds, namespaces: self.namespaces.clone(), account: account.to_owned() })
+    }
+
+    /// The port of the repository that the egress policy allows, if there is to be one.
+    pub(super) fn egress_port(&self, url: &RemoteUrl) -> Option<u16> {
+        let usual = match url.scheme() {
+            "ssh" => 22,
+            "http" => 80,
+            "git" => 9418,
+            _ => 443,
+        };
+        self.egress_policy.then(|| url.port().unwrap_or(usual))
+    }
+
+    /// What `mainstay agent` is told of it.
+    pub(super) fn agent_arguments(&self, restricted: Option<&Restricted>) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let is_restricted = restricted.is_some();
+        if is_restricted && self.components.is_empty() {
+            arguments.push(format!("--components={}", Component::Sync.name()));
+        } else if !self.components.is_empty() {
+            let names: Vec<&str> = self.components.iter().map(|component| component.name()).collect();
+            arguments.push(format!("--components={}", names.join(",")));
+        }
+        if let Some(restricted) = restricted {
+            arguments.push("--profile=restricted".to_owned());
+            if !restricted.namespaces.is_empty() {
+                arguments.push(format!("--namespaces={}", restricted.namespaces.join(",")));
+            }
+        }
+        arguments
+    }
+}
+
+impl Restricted {
+    /// What an administrator should know.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.namespaces.is_empty() && self.kinds.iter().any(|kind| kind.scope == Scope::Namespaced) {
+            notes.push(
+                "without --namespaces, the rights are cluster-wide: who may push workloads to the repository may run them as any \
+                 ServiceAccount of the cluster"
+                    .to_owned(),
+            );
+        }
+        if let [first, ..] = &*self.namespaces {
+            notes.push(format!(
+                "the namespaces of --namespaces must exist before this is applied (kubectl create namespace {first})"
+            ));
+        }
+        notes
+    }
+}

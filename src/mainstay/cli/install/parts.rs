@@ -1,0 +1,129 @@
+//! The manifests of components that only some installations have, and what is left in a cluster that had them.
+
+use serde_json::Value;
+
+use super::manifests::{RBAC, WEBHOOKS, manifest, value};
+use super::request::Installation;
+use crate::{Component, cli::Error};
+use mainstay_api::names::{COMPONENT, FUNCTION_DEFINITION};
+
+const EVENTING: [&str; 5] = [
+    include_str!("../../../../manifests/eventing/namespace.yaml"),
+    mainstay_eventing::DEFINITIONS,
+    include_str!("../../../../manifests/eventing/rbac.yaml"),
+    include_str!("../../../../manifests/eventing/deployment.yaml"),
+    include_str!("../../../../manifests/eventing/network-policy.yaml"),
+];
+const EXPOSURE: [&str; 2] =
+    [include_str!("../../../../manifests/exposure/crd.yaml"), include_str!("../../../../manifests/exposure/rbac.yaml")];
+const DEFINITION: &str = "CustomResourceDefinition";
+/// Where images are replaced by the installation's.
+const NAMESPACE_OF_EVENTING: &str = "kyma-system";
+
+/// The objects of the chosen components that have manifests of their own.
+pub(super) fn chosen(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let mut objects = Vec::new();
+    for (component, texts) in [(Component::Exposure, &EXPOSURE[..]), (Component::Eventing, &EVENTING[..])] {
+        // By default they are left to who adds them to an installation.
+        if installation.chosen.as_ref().is_none_or(|chosen| !chosen.has(component)) {
+            continue;
+        }
+        for text in texts {
+            objects.extend(manifest(text, installation)?);
+        }
+    }
+    let is_wanted = |object: &Value| {
+        let is_home = object["kind"] == "Namespace" && installation.namespace == NAMESPACE_OF_EVENTING;
+        !is_home && (object["kind"] != DEFINITION || installation.with_definitions)
+    };
+    objects.retain(is_wanted);
+    Ok(objects)
+}
+
+/// Removes from an object what belongs to components that are left out; false if that is all of it.
+pub(super) fn keep_chosen(object: &mut Value, installation: &Installation) -> bool {
+    if installation.has(Component::Functions) {
+        return true;
+    }
+    if let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
+        webhooks.retain(|webhook| !is_of_functions(webhook));
+    }
+    if let Some(containers) = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut) {
+        let variables = containers.iter_mut().filter_map(|container| container.get_mut("env")?.as_array_mut());
+        variables.for_each(|all| all.retain(|variable| variable["name"] != "MAINSTAY_BUILDER_IMAGE"));
+    }
+    let metadata = &object["metadata"];
+    metadata["labels"][COMPONENT] != Component::Functions.name() && metadata["name"] != FUNCTION_DEFINITION
+}
+
+/// Whether a webhook is asked about Functions.
+fn is_of_functions(webhook: &Value) -> bool {
+    let rules = webhook["rules"].as_array().into_iter().flatten();
+    let mut resources = rules.filter_map(|rule| rule["resources"].as_array()).flatten();
+    resources.any(|resource| resource == "functions")
+}
+
+/// What is said of rights and components that are left out: `kubectl apply` removes nothing.
+pub(super) fn notes(installation: &Installation) -> Result<Vec<String>, Error> {
+    let mut notes = Vec::new();
+    if installation.restricted.is_some() {
+        notes.push(
+            "an earlier installation without --profile restricted leaves its rights in the cluster, which are those of \
+             cluster-admin; take them away:\n  kubectl delete --ignore-not-found clusterrolebinding/mainstay-applies \
+             clusterrolebinding/mainstay-impersonates"
+                .to_owned(),
+        );
+    }
+    notes.extend(left_out(installation)?);
+    Ok(notes)
+}
+
+fn left_out(installation: &Installation) -> Result<Option<String>, Error> {
+    let Some(chosen) = &installation.chosen else { return Ok(None) };
+    let left: Vec<Component> = Component::ALL.into_iter().filter(|component| !chosen.has(*component)).collect();
+    if left.is_empty() {
+        return Ok(None);
+    }
+    let mut names = Vec::new();
+    for component in &left {
+        names.extend(rights_of(*component, installation)?);
+    }
+    let left: Vec<&str> = left.into_iter().map(Component::name).collect();
+    Ok(Some(format!(
+        "left out: {}. A cluster that has them keeps their definitions, objects, registry and images, and what runs goes on without \
+         an agent that reconciles it. To take their rights and webhooks away:\n  kubectl delete --ignore-not-found {}",
+        left.join(", "),
+        names.join(" ")
+    )))
+}
+
+/// The cluster-wide rights and webhooks of a component, as `kubectl delete` takes them. Its data and definitions are not among them.
+fn rights_of(component: Component, installation: &Installation) -> Result<Vec<String>, Error> {
+    let texts: Vec<&str> = match component {
+        Component::Sync => Vec::new(),
+        Component::Functions => vec![RBAC, WEBHOOKS],
+        Component::Eventing => EVENTING.to_vec(),
+        Component::Exposure => EXPOSURE.to_vec(),
+    };
+    let mut names = Vec::new();
+    for text in texts {
+        for object in manifest(text, installation)? {
+            let label = object["metadata"]["labels"][COMPONENT].as_str();
+            let is_its = component != Component::Functions || label == Some(component.name());
+            let (kind, name) = (object["kind"].as_str().unwrap_or_default(), &object["metadata"]["name"]);
+            let is_right = ["ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"].contains(&kind);
+            if let (true, true, Some(name)) = (is_its, is_right, name.as_str()) {
+                names.push(format!("{}/{name}", kind.to_lowercase()));
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// The definitions of the types of `mainstay_api`.
+pub(super) fn definitions(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let all = mainstay_api::definitions();
+    let mut definitions = all.iter().map(|one| value(DEFINITION, one)).collect::<Result<Vec<_>, _>>()?;
+    definitions.retain_mut(|definition| keep_chosen(definition, installation));
+    Ok(definitions)
+}
