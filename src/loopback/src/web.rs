@@ -3,7 +3,7 @@
 //! A page may send simple requests anywhere (`Origin`, `Sec-Fetch-Site`), and a name of its own may lead to this machine
 //! (`Host`). Programs send neither header, and name this machine.
 //!
-//! Invariant: a request with the [mark](mark) of this process has been judged already.
+//! Invariant: a request with the [`mark`] of this process has been judged already.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;

@@ -20,6 +20,7 @@ pub(super) struct Exposure {
 
 impl Exposure {
     /// The issuers, as URLs.
+    #[cfg(feature = "dev")]
     pub(super) fn issuers(&self) -> Vec<String> {
         self.issuers.iter().map(ToString::to_string).collect()
     }

@@ -7,7 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, sock_filter};
+
+/// The bit in the number of a system call that marks the x32 ABI.
+const X32: u32 = 0x4000_0000;
 
 /// Why a program is not cut off.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +30,21 @@ fn filter(arch: &str) -> Result<BpfProgram, seccompiler::Error> {
     let errno = libc::EACCES.unsigned_abs();
     let arch = arch.try_into()?;
     let filter = SeccompFilter::new(BTreeMap::from(refused), SeccompAction::Allow, SeccompAction::Errno(errno), arch)?;
-    Ok(filter.try_into()?)
+    let known: BpfProgram = filter.try_into()?;
+    Ok(other_abi_refused(errno).into_iter().chain(known).collect())
+}
+
+/// Refuses every call with the bit of x32, a second set of numbers for the same calls of an x86-64 processor, of which the rules
+/// that follow know nothing. No call of another processor has so high a number.
+fn other_abi_refused(errno: u32) -> [sock_filter; 3] {
+    const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    // The number is the first field of what a filter sees.
+    let load = sock_filter { code: LOAD_NUMBER, jt: 0, jf: 0, k: 0 };
+    let compare = sock_filter { code: IF_AT_LEAST, jt: 0, jf: 1, k: X32 };
+    let refuse = sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | errno };
+    [load, compare, refuse]
 }
 
 #[cfg(test)]
@@ -54,5 +71,22 @@ mod tests {
         });
         assert_eq!(alone.join().unwrap(), [std::io::ErrorKind::PermissionDenied; 5]);
         TcpStream::connect(address).unwrap();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    #[expect(unsafe_code, reason = "no crate makes system calls of x32")]
+    fn system_calls_of_x32_are_refused() {
+        let call = |number: libc::c_long| {
+            // SAFETY: each makes a socket, or fails; none reads or writes memory of this process.
+            let code = unsafe { libc::syscall(number, libc::AF_INET, libc::SOCK_STREAM, 0) };
+            if code >= 0 { None } else { std::io::Error::last_os_error().raw_os_error() }
+        };
+        let alone = std::thread::spawn(move || {
+            cut_off(std::env::consts::ARCH).unwrap();
+            [libc::SYS_socket, libc::SYS_getpid].map(|number| call(number | libc::c_long::from(X32)))
+        });
+        // A kernel without x32 answers ENOSYS to calls that no filter refuses.
+        assert_eq!(alone.join().unwrap(), [Some(libc::EACCES); 2]);
     }
 }
