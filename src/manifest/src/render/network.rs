@@ -37,9 +37,10 @@ fn filter(arch: &str) -> Result<BpfProgram, seccompiler::Error> {
 /// Refuses every call with the bit of x32, a second set of numbers for the same calls of an x86-64 processor, of which the rules
 /// that follow know nothing. No call of another processor has so high a number.
 fn other_abi_refused(errno: u32) -> [sock_filter; 3] {
-    const LOAD_NUMBER: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    // `BPF_LD | BPF_W | BPF_ABS`, `BPF_JMP | BPF_JGE | BPF_K` and `BPF_RET | BPF_K` of `linux/bpf_common.h`.
+    const LOAD_NUMBER: u16 = 0x20;
+    const IF_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
     // The number is the first field of what a filter sees.
     let load = sock_filter { code: LOAD_NUMBER, jt: 0, jf: 0, k: 0 };
     let compare = sock_filter { code: IF_AT_LEAST, jt: 0, jf: 1, k: X32 };
