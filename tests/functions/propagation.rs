@@ -343,7 +343,7 @@ async fn a_function_of_any_namespace_moves_with_the_login_of_the_cluster_and_bac
         world
             .until_or(
                 &what,
-                |w| image(w).starts_with(&format!("{registry}/mainstay-tests-a-hello")),
+                |w| image(w).starts_with(&format!("{registry}/mainstay-tests-a_hello")),
                 || format!("{:?}", shown()),
             )
             .await;

@@ -139,7 +139,7 @@ mod tests {
             Verb::Get,
             "User \"mainstay\" cannot impersonate-on:serviceaccount:get resource \"secrets\" in API group \"\"",
             "the agent may not act as ServiceAccount shop/deployer: it needs the ClusterRole mainstay-impersonates of \
-             manifests/rbac.yaml",
+             manifests/rbac.yaml, or the verb impersonate on this one in namespace shop",
         );
     }
 }

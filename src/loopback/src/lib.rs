@@ -9,6 +9,7 @@
 //! Deliberately absent: tokens. The kernel says whose connection it is on Linux; elsewhere [`Reach::SameUser`] lets every
 //! user of the machine in.
 
+mod diagnosis;
 mod front;
 mod listener;
 mod peer;

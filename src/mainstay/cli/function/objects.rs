@@ -11,7 +11,7 @@ use super::config::{Config, GitSource, Source};
 use super::fields::text_at;
 use mainstay_api::git_repository::AuthType;
 use mainstay_api::{Function, GitRepository};
-use mainstay_function::{Credentials, Settings, resolve, text};
+use mainstay_function::{Credentials, PodKeys, Settings, resolve, text};
 use mainstay_git::RemoteUrl;
 use mainstay_object::failure::chain;
 use mainstay_object::syntax;
@@ -43,7 +43,9 @@ pub(super) fn objects(config: &Config, code: &Code) -> Result<Vec<Value>, String
     let function = function(config, code);
     match serde_json::from_value::<Function>(function.clone()) {
         Ok(function) => {
-            if let Err(violations) = resolve(&function, &Settings::default(), &Credentials::default()) {
+            // The cluster judges by the settings of its operator.
+            let settings = Settings { pod_keys: PodKeys::any(), ..Settings::default() };
+            if let Err(violations) = resolve(&function, &settings, &Credentials::default()) {
                 wrong.push(text(&violations));
             }
         }

@@ -17,8 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// Bounds of the JSON of a request. The largest definitions of kinds have a third of these values; the parser judges the depth.
-pub(crate) const BOUNDS: Bounds = Bounds { bytes: usize::MAX, values: 300_000, depth: usize::MAX };
+/// Bounds of the JSON of a request. The largest definitions of kinds have a third of these values; Kubernetes parses as deep.
+pub(crate) const BOUNDS: Bounds = Bounds { bytes: usize::MAX, values: 300_000, depth: 10_000 };
 /// Media types of whole objects.
 const ACCEPTED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
@@ -61,7 +61,11 @@ pub(crate) fn patch(bytes: &[u8]) -> Result<(Value, Vec<String>), Status> {
     })
 }
 
+/// What is out of bounds. Kubernetes answers 400 to nesting, and 413 to size.
 fn too_large(error: &Unreadable) -> Status {
+    if matches!(error, Unreadable::TooDeep(_)) {
+        return Status::bad_request(error.to_string());
+    }
     Status::new(413, "RequestEntityTooLarge", format!("Request entity too large: {error}"))
 }
 
