@@ -88,6 +88,41 @@ async fn code_reads_no_secret_that_has_a_purpose() {
     world.runs("hook").await;
 }
 
+/// A pod that begins later would read what the Secret holds by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_function_loses_a_secret_that_gets_a_purpose() {
+    let mut world = World::with_functions().await;
+    world.start();
+    let mut spec = inline("1");
+    spec["env"] = json!([
+        {"name": "KEPT", "value": "1"},
+        {"name": "TAKEN", "valueFrom": {"secretKeyRef": {"name": "clusters", "key": "value", "optional": true}}},
+    ]);
+    spec["secretMounts"] = json!([{"secretName": "sops", "mountPath": "/keys"}]);
+    world.function("early", spec);
+    world.runs("early").await;
+    let pod = |w: &World| w.child("early", DEPLOYMENTS)["spec"]["template"]["spec"].to_string();
+    assert!(pod(&world).contains("clusters") && pod(&world).contains("sops"), "{}", pod(&world));
+    let (kube_config, keys) =
+        (json!({"secretRef": {"name": "clusters"}}), json!({"provider": "sops", "secretRef": {"name": "sops"}}));
+    world.repository("source", &world.remote.path().display().to_string());
+    world.sync(
+        "owner",
+        json!({"gitRepository": "source", "suspend": true, "kubeConfig": kube_config, "decryption": keys}),
+    );
+    let is_taken = |w: &World| !pod(w).contains("clusters") && !pod(w).contains("sops") && pod(w).contains("KEPT");
+    world.until_or("both are taken", is_taken, || pod(&world)).await;
+    let refused = "False SpecInvalid: invalid value: a mount reads Secret \"sops\", which holds the credentials for the decryption \
+                   of files";
+    world.says("early", "ConfigurationReady", refused).await;
+    assert_eq!(world.children("early", JOBS).len(), 1, "nothing is built");
+    world.delete("mainstay.dev/v1alpha1", "gitsyncs", "owner");
+    world.says("early", "ConfigurationReady", "True").await;
+    world
+        .until_or("it has them again", |w| pod(w).contains("clusters") && pod(w).contains("sops"), || pod(&world))
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_git_host_receives_no_secret_that_has_another_purpose() {
     let mut world = world().await;

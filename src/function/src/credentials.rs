@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Settings;
 use super::violation::{Violation, shown};
-use mainstay_api::FunctionSpec;
 use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth};
+use mainstay_api::{Function, FunctionSpec};
 use mainstay_cluster::secrets::{Names, Purpose, Purposes, by_name, excluding};
 use mainstay_git::RemoteUrl;
 use mainstay_object::syntax;
@@ -115,6 +115,32 @@ impl Credentials {
 }
 
 impl Credentials {
+    /// A Function without what it reads of Secrets that are worth more than its namespace, such as those of registries, other
+    /// clusters and decryption; `None` if it reads nothing of them. A Git repository, a Receiver or another Function that names
+    /// a Secret takes it from no pod that runs.
+    pub(super) fn without_withheld(&self, function: &Function) -> Option<Function> {
+        let is_withheld = |secret: &str| {
+            let purpose = self.excluding(secret, Purpose::Code);
+            purpose.is_some_and(|purpose| purpose >= Purpose::BuilderImage)
+        };
+        let mut rest = function.clone();
+        let (env, mounts) = (&mut rest.spec.env, &mut rest.spec.secret_mounts);
+        let count = |env: &Option<Vec<_>>, mounts: &Option<Vec<_>>| {
+            (env.as_ref().map_or(0, Vec::len), mounts.as_ref().map_or(0, Vec::len))
+        };
+        let before = count(env, mounts);
+        if let Some(env) = env {
+            env.retain(|variable| {
+                let source = variable.value_from.as_ref().and_then(|from| from.secret_key_ref.as_ref());
+                !source.is_some_and(|source| is_withheld(&source.name))
+            });
+        }
+        if let Some(mounts) = mounts {
+            mounts.retain(|mount| !is_withheld(&mount.secret_name));
+        }
+        (count(env, mounts) != before).then_some(rest)
+    }
+
     /// Why the code may not get a Secret that a ServiceBindingUsage hands to it.
     pub(super) fn refusal_of_bound(&self, secret: &str) -> Option<String> {
         let purpose = self.purpose(secret)?;

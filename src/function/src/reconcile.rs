@@ -391,6 +391,12 @@ impl Task {
         self.report(&function, &reconciled).await;
     }
 
+    /// Whether it has pods, or may have some.
+    fn serves(&self) -> bool {
+        let children = self.context.cache.children(&self.namespace, &self.uid);
+        !(children.deployments.is_empty() && children.knative_services.is_empty())
+    }
+
     /// Forgets changed children whose break glass has ended; returns whether there were any.
     fn forget_resumed(&mut self) -> bool {
         let (waiting, writer) = (self.paused.len(), &self.context.writer);
@@ -435,11 +441,19 @@ impl Task {
         let settings = self.context.settings();
         self.follow_secrets(&settings);
         let bound_secrets = self.take_bound(&credentials);
+        let mut withheld = None;
         let mut spec = match resolve(function, &settings, &credentials) {
             Ok(spec) => spec,
             Err(violations) => {
-                self.context.cache.withdraw(&self.owner);
-                return refused(reason(&violations), text(&violations));
+                let why = (reason(&violations), text(&violations));
+                // Pods that begin later must not read a Secret that has a purpose by now.
+                let rest = credentials.without_withheld(function).filter(|_| self.serves());
+                let Some(spec) = rest.and_then(|rest| resolve(&rest, &settings, &credentials).ok()) else {
+                    self.context.cache.withdraw(&self.owner);
+                    return refused(why.0, why.1);
+                };
+                withheld = Some(why);
+                spec
             }
         };
         self.uses_knative = spec.flavour == Flavour::Knative || self.status.serving.is_some();
@@ -506,6 +520,9 @@ impl Task {
                 unread.reason,
                 &unread.message,
             ));
+        }
+        if let Some((reason, message)) = withheld {
+            decision.attribute(ConditionUpdate::new(Type::ConfigurationReady, Status::False, reason, message));
         }
         for update in self.not_put_back.iter().filter_map(|(key, why)| perform::not_put_back(key, why)) {
             decision.attribute(update);
