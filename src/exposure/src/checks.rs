@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 use serde_json::Value;
 
-use super::urls::{IssuerOrigin, refused};
+use super::urls::{Inside, refused};
 use mainstay_api::api_rule::{ApiRuleHandler, ApiRulePath, ApiRuleService};
 use mainstay_object::names::{DnsLabel, Scheme, ServiceAddress, ServiceHost, ServiceName};
 
@@ -140,7 +140,7 @@ pub(super) fn check_duplicates(rules: &[ApiRulePath], is_newer: bool, failures: 
 pub(super) fn check_strategies(
     strategies: &[ApiRuleHandler],
     attribute: &str,
-    allowed: &[IssuerOrigin],
+    inside: Inside<'_>,
     failures: &mut Vec<Failure>,
 ) {
     if strategies.is_empty() {
@@ -166,20 +166,15 @@ pub(super) fn check_strategies(
         }
         let is_readable = !failures[first..].iter().any(|known| known.attribute.ends_with(".config"));
         if is_readable {
-            check_urls(strategy, &attribute, allowed, failures);
+            check_urls(strategy, &attribute, inside, failures);
         }
     }
 }
 
 /// Checks the URLs that a handler asks.
-pub(super) fn check_urls(
-    handler: &ApiRuleHandler,
-    attribute: &str,
-    allowed: &[IssuerOrigin],
-    failures: &mut Vec<Failure>,
-) {
+pub(super) fn check_urls(handler: &ApiRuleHandler, attribute: &str, inside: Inside<'_>, failures: &mut Vec<Failure>) {
     let Some(config) = &handler.config else { return };
-    let refused = refused(config, &format!("{attribute}.config"), allowed, MOST_URLS);
+    let refused = refused(config, &format!("{attribute}.config"), inside, MOST_URLS);
     failures.extend(refused.into_iter().map(|(attribute, why)| Failure::forbidden(attribute, why)));
 }
 

@@ -110,6 +110,11 @@ impl Context {
         self.change(|known| known.no_targets(owner, services))
     }
 
+    /// Whether a namespace has Services.
+    pub(super) fn has_services(&self, namespace: &str) -> bool {
+        self.state.lock().known.has_services(namespace)
+    }
+
     /// The version of a Service that is there.
     pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
         self.state.lock().known.service_version(namespace, name)

@@ -34,7 +34,7 @@ pub(super) fn resolved(spec: Value) -> Resolved {
         allowed_issuers: issuers.map(|issuer| issuer.parse().unwrap()).to_vec(),
         ..Settings::default()
     };
-    resolve(&rule(spec), &settings, |_| false).unwrap_or_else(|failures| panic!("{}", text(&failures)))
+    resolve(&rule(spec), &settings, &|_| false, |_| false).unwrap_or_else(|failures| panic!("{}", text(&failures)))
 }
 
 /// A rule with one path.

@@ -18,7 +18,7 @@ use mainstay_object::names::{DomainName, ServiceHost};
 pub fn api_rule(bytes: &[u8]) {
     let Ok(rule) = serde_json::from_slice::<ApiRule>(bytes) else { return };
     let settings = Settings { default_domain: DomainName::parse("kyma.local").ok(), ..Settings::default() };
-    let resolved = match resolve(&rule, &settings, |_| false) {
+    let resolved = match resolve(&rule, &settings, &|_| false, |_| false) {
         Ok(resolved) => resolved,
         Err(failures) => {
             assert!(text(&failures).contains("alidation error"), "a refusal says why");

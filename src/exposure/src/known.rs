@@ -102,6 +102,11 @@ impl Known {
         found
     }
 
+    /// Whether a namespace has Services.
+    pub(super) fn has_services(&self, namespace: &str) -> bool {
+        self.services.keys().any(|(of, _)| of == namespace)
+    }
+
     /// The version of a Service that is there.
     pub(super) fn service_version(&self, namespace: &str, name: &str) -> Option<Box<str>> {
         self.services.get(&(namespace.to_owned(), name.to_owned())).map(|service| service.version.clone())

@@ -158,7 +158,8 @@ impl Task {
     fn resolve(&mut self, rule: &ApiRule, identity: &Identity, is_served: bool) -> Option<(Outcome, bool)> {
         let (context, owner, uid) = (&self.context, &self.owner, &identity.uid);
         let is_occupied = |host: &str| context.is_occupied(owner, uid, identity.created, host);
-        let failures = match resolve(rule, &context.settings, is_occupied) {
+        let is_namespace = |name: &str| context.has_services(name);
+        let failures = match resolve(rule, &context.settings, &is_namespace, is_occupied) {
             Ok(resolved) if context.take(owner, uid, resolved.host.as_str()) => {
                 self.good = Some(resolved);
                 return None;

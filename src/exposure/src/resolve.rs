@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::anchored;
 use super::checks::{Failure, check_duplicates, check_strategies, check_urls, host_attribute, target};
 use super::settings::Settings;
+use super::urls::Inside;
 use mainstay_api::ApiRule;
 use mainstay_api::api_rule::ApiRuleHandler;
 use mainstay_object::names::{GatewayRef, HostName, ServiceAddress};
@@ -66,10 +67,12 @@ pub(super) fn identity(rule: &ApiRule) -> Identity {
     }
 }
 
-/// Validates an APIRule. `is_occupied` says whether a host is served for somebody else.
+/// Validates an APIRule. `is_namespace` says whether a namespace has Services, and `is_occupied` whether a host is served for
+/// somebody else.
 pub(super) fn resolve(
     rule: &ApiRule,
     settings: &Settings,
+    is_namespace: &dyn Fn(&str) -> bool,
     is_occupied: impl FnOnce(&str) -> bool,
 ) -> Result<Resolved, Vec<Failure>> {
     let (spec, identity) = (&rule.spec, identity(rule));
@@ -99,10 +102,10 @@ pub(super) fn resolve(
         let own = rule.service.as_ref();
         let own =
             own.map(|service| target(service, &format!("{attribute}.service"), &identity.namespace, &mut failures));
-        let allowed = &settings.allowed_issuers;
-        check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), allowed, &mut failures);
+        let inside = Inside { allowed: &settings.allowed_issuers, is_namespace };
+        check_strategies(&rule.access_strategies, &format!("{attribute}.accessStrategies"), inside, &mut failures);
         for (at, mutator) in rule.mutators.iter().flatten().enumerate() {
-            check_urls(mutator, &format!("{attribute}.mutators[{at}]"), allowed, &mut failures);
+            check_urls(mutator, &format!("{attribute}.mutators[{at}]"), inside, &mut failures);
         }
         if let Some(why) = anchored::why_not(&rule.path) {
             failures.push(Failure::new(format!("{attribute}.path"), format!("not a path of this host: {why}")));
@@ -144,7 +147,7 @@ mod tests {
             allowed_gateways: vec![GatewayRef::parse("edge/public").unwrap()],
             allowed_issuers: Vec::new(),
         };
-        let got = match resolve(&rule(spec), &settings, |host| host == "taken.kyma.local") {
+        let got = match resolve(&rule(spec), &settings, &|_| false, |host| host == "taken.kyma.local") {
             Ok(resolved) => resolved.host.to_string(),
             Err(failures) => text(&failures),
         };
@@ -167,7 +170,7 @@ mod tests {
         }
         let occupied = format!("{attribute}This host is occupied by another Virtual Service");
         check(host("taken"), &occupied);
-        let none = resolve(&rule(host("web")), &Settings::default(), |_| false).unwrap_err();
+        let none = resolve(&rule(host("web")), &Settings::default(), &|_| false, |_| false).unwrap_err();
         let unknown = "Host does not contain a domain name and no default domain name is configured";
         assert_eq!(text(&none), format!("{attribute}{unknown}"));
         let newer = json!({"host": "web.evil.org", "service": {"host": null}});
@@ -195,7 +198,7 @@ mod tests {
         ] {
             check(host(bad), &format!("{attribute}{why}"));
         }
-        let none = resolve(&rule(json!({})), &Settings::default(), |_| false).unwrap_err();
+        let none = resolve(&rule(json!({})), &Settings::default(), &|_| false, |_| false).unwrap_err();
         assert!(text(&none).contains("--allow-domain"), "without domains no host is permitted");
     }
 

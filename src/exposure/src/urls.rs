@@ -24,6 +24,8 @@ const NOT_ASKED: [&str; 5] = ["target_audience", "required_scope", "headers", "c
 /// The message of a URL that leads inside.
 const INSIDE: &str = "leads into the cluster, to this machine or to a private network; the operator of the agent permits it with \
                       --allow-issuer";
+/// The message of a URL that parsers read in different ways.
+const AMBIGUOUS: &str = "has a user name, a password or a backslash; write the URL without";
 /// The message of a text that is no URL.
 const NO_URL: &str = "value is empty or not a valid url";
 
@@ -55,13 +57,17 @@ impl fmt::Display for IssuerOrigin {
     }
 }
 
+/// What leads into the cluster, and what of that may be asked.
+#[derive(Clone, Copy)]
+pub(super) struct Inside<'a> {
+    /// The origins that the operator permits.
+    pub(super) allowed: &'a [IssuerOrigin],
+    /// Whether a namespace has Services: the search list of a pod leads `SERVICE.NAMESPACE` to one.
+    pub(super) is_namespace: &'a dyn Fn(&str) -> bool,
+}
+
 /// The URLs of a configuration that may not be asked: the field of each below `attribute`, and why. At most `most`.
-pub(super) fn refused(
-    config: &Value,
-    attribute: &str,
-    allowed: &[IssuerOrigin],
-    most: usize,
-) -> Vec<(String, &'static str)> {
+pub(super) fn refused(config: &Value, attribute: &str, inside: Inside<'_>, most: usize) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     // Without addresses of keys, the issuer itself is asked for them.
     let has_keys = config["jwks_urls"].as_array().is_some_and(|all| !all.is_empty());
@@ -81,7 +87,7 @@ pub(super) fn refused(
             }
             Value::String(text) => {
                 let is_compared = has_keys && field == "trusted_issuers";
-                let refusal = refusal(&field, text, allowed).filter(|why| !is_compared || *why == NO_URL);
+                let refusal = refusal(&field, text, inside).filter(|why| !is_compared || *why == NO_URL);
                 found.extend(refusal.map(|why| (at, why)));
             }
             _ => {}
@@ -91,13 +97,13 @@ pub(super) fn refused(
 }
 
 /// Why a text may not be asked, if it is a URL.
-fn refusal(field: &str, text: &str, allowed: &[IssuerOrigin]) -> Option<&'static str> {
+fn refusal(field: &str, text: &str, inside: Inside<'_>) -> Option<&'static str> {
     let field = field.to_ascii_lowercase();
     let names_url = ["url", "urls", "uri", "uris", "trusted_issuers"].iter().any(|end| field.ends_with(end));
     match parsed(text) {
-        Some(url) if is_inside(&url) && !allowed.iter().any(|one| one.0 == url.origin().ascii_serialization()) => {
-            Some(INSIDE)
-        }
+        Some(url) if inside.has(&url) && !inside.allows(&url) => Some(INSIDE),
+        // What is written is the text, not what was parsed of it.
+        Some(url) if text.contains('\\') || !url.username().is_empty() || url.password().is_some() => Some(AMBIGUOUS),
         None if names_url || text.contains("://") => Some(NO_URL),
         _ => None,
     }
@@ -106,6 +112,18 @@ fn refusal(field: &str, text: &str, allowed: &[IssuerOrigin]) -> Option<&'static
 /// A URL over HTTP; the parser writes IP addresses in one form.
 fn parsed(text: &str) -> Option<Url> {
     Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+impl Inside<'_> {
+    /// Whether the host of a URL is one of the cluster, of the machine, or of a private network.
+    fn has(&self, url: &Url) -> bool {
+        let last = url.host_str().and_then(|host| host.trim_end_matches('.').rsplit('.').next());
+        is_inside(url) || last.is_some_and(self.is_namespace)
+    }
+
+    fn allows(&self, url: &Url) -> bool {
+        self.allowed.iter().any(|one| one.0 == url.origin().ascii_serialization())
+    }
 }
 
 /// Whether the host of a URL is written as one of the cluster, of the machine, or of a private network.
@@ -118,7 +136,7 @@ fn is_inside(url: &Url) -> bool {
     }
     let is_of_machine = |host: &HostName| {
         let last = host.as_str().rsplit('.').next();
-        matches!(last, Some("localhost" | "internal"))
+        matches!(last, Some("localhost" | "internal" | "pod"))
     };
     !HostName::parse(host).is_ok_and(|host| !host.is_of_cluster() && !is_of_machine(&host))
 }
@@ -131,12 +149,13 @@ mod tests {
 
     fn check(config: Value, expected: &[&str]) {
         let allowed = ["http://dex.auth.svc.cluster.local:5556".parse().unwrap()];
-        let found = refused(&config, "config", &allowed, 10);
+        let inside = Inside { allowed: &allowed, is_namespace: &|name| ["prod", "com-team"].contains(&name) };
+        let found = refused(&config, "config", inside, 10);
         assert_eq!(found.iter().map(|(at, _)| at.as_str()).collect::<Vec<_>>(), expected, "{config}");
     }
 
     /// Hosts inside, as they can be written.
-    const INSIDE_HOSTS: [&str; 26] = [
+    const INSIDE_HOSTS: [&str; 31] = [
         "127.0.0.1",
         "0x7f.1",
         "2130706433",
@@ -154,6 +173,11 @@ mod tests {
         "localhost.",
         "a.localhost",
         "kubernetes",
+        "payments.prod",
+        "PAYMENTS.Prod.",
+        "pod-0.payments.prod:8080",
+        "payments.com-team",
+        "10-0-0-1.prod.pod",
         "kubernetes.default.svc",
         "KUBERNETES.default.SVC",
         "kubernetes.default.svc.",
@@ -195,9 +219,19 @@ mod tests {
     }
 
     #[test]
+    fn a_url_that_parsers_read_in_different_ways_is_refused() {
+        for url in
+            ["http://issuer.example.com\\@127.0.0.1/", "http://issuer.example.com/a\\b", "http://u:w@example.com/"]
+        {
+            check(json!({"jwks_urls": [url]}), &["config.jwks_urls[0]"]);
+        }
+    }
+
+    #[test]
     fn texts_have_no_value_and_their_number_is_bounded() {
         let urls: Vec<String> = (0..100).map(|at| format!("http://hunter{at}.svc/")).collect();
-        let found = refused(&json!({"jwks_urls": urls}), "config", &[], 5);
+        let found =
+            refused(&json!({"jwks_urls": urls}), "config", Inside { allowed: &[], is_namespace: &|_| false }, 5);
         assert_eq!(found.len(), 5);
         assert!(found.iter().all(|(at, why)| !at.contains("hunter") && !why.contains("hunter")), "{found:?}");
     }

@@ -203,6 +203,8 @@ async fn urls_of_handlers_do_not_lead_inside() {
         "[::ffff:169.254.169.254]",
         "2130706433",
         "localhost",
+        "web.mainstay-tests",
+        "web-0.web.mainstay-tests",
         "kubernetes.default.svc",
         "payments.prod.svc.cluster.local",
         "metadata.google.internal",
