@@ -14,7 +14,7 @@ use super::Settings;
 use super::violation::{Violation, shown};
 use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth};
 use mainstay_api::{Function, FunctionSpec};
-use mainstay_cluster::secrets::{Names, Purpose, Purposes, by_name, excluding};
+use mainstay_cluster::secrets::{Purpose, Purposes, SecretReferences, by_name, excluding};
 use mainstay_git::RemoteUrl;
 use mainstay_object::syntax;
 
@@ -31,7 +31,7 @@ impl Credentials {
     pub fn new<'r>(settings: &Settings, repositories: impl IntoIterator<Item = &'r GitRepositorySpec>) -> Self {
         let mut all = Self::default().and(settings.purposes());
         for repository in repositories {
-            all = all.and(repository.secrets());
+            all = all.and(repository.secret_references());
             if let (Some(auth), Ok(url)) = (&repository.auth, RemoteUrl::parse(&repository.url)) {
                 all.servers.entry(auth.secret_name.clone()).or_default().insert(url.server());
             }
@@ -60,7 +60,7 @@ impl Credentials {
     /// The same, and the one that this Function names for a repository of its own.
     pub(super) fn and_own(&self, spec: &FunctionSpec) -> Cow<'_, Self> {
         match spec.own_secret() {
-            Some(_) => Cow::Owned(self.clone().and(spec.secrets())),
+            Some(_) => Cow::Owned(self.clone().and(spec.secret_references())),
             None => Cow::Borrowed(self),
         }
     }

@@ -292,7 +292,7 @@ impl Task {
             return Err(format!("GitRepository {name} cannot be read"));
         }
         let registered = self.context.secrets.purposes(&self.namespace);
-        let registered = registered.map_err(|namer| format!("{} have not been listed yet", namer.plural()))?;
+        let registered = registered.map_err(|referrer| format!("{} have not been listed yet", referrer.plural()))?;
         let all = repositories.in_namespace(&self.namespace);
         let of_repositories = Credentials::new(&settings, all.iter().map(|repository| &repository.spec));
         Ok(of_repositories.and_registered(registered))

@@ -100,6 +100,21 @@ mod tests {
         }
     }
 
+    /// `struct inet_diag_req_v2` of `linux/inet_diag.h`, after a header.
+    #[test]
+    fn a_request_names_both_ends_of_one_socket() {
+        let bytes = request("127.0.0.1:4660".parse().unwrap(), "10.1.2.3:80".parse().unwrap());
+        assert_eq!(u32::from_ne_bytes(bytes[..4].try_into().unwrap()), 72);
+        assert_eq!([u16::from_ne_bytes([bytes[4], bytes[5]]), u16::from_ne_bytes([bytes[6], bytes[7]])], [20, 1]);
+        assert_eq!(bytes[HEADER..HEADER + 4], [2, 6, 0, 0]);
+        assert_eq!(bytes[HEADER + 8..HEADER + 12], [0x12, 0x34, 0, 80]);
+        assert_eq!(
+            (&bytes[HEADER + 12..HEADER + 16], &bytes[HEADER + 28..HEADER + 32]),
+            (&[127, 0, 0, 1][..], &[10, 1, 2, 3][..])
+        );
+        assert_eq!(bytes[HEADER + 48..], [0xff; 8]);
+    }
+
     #[test]
     fn broken_answers_say_nothing() {
         let mut whole = [0; ANSWER];

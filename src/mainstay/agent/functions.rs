@@ -12,7 +12,7 @@ use super::kept::{Labels, Name};
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use mainstay_api::Function;
-use mainstay_cluster::secrets::{Namer, Names as _};
+use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
 use mainstay_cluster::{Cluster, Kind, Scope, Selection, WatchEvent};
 use mainstay_engine::apply::Writer;
 use mainstay_engine::drift::Drift;
@@ -30,7 +30,7 @@ const EACH: usize = 16 << 10;
 /// There are no Functions, and nothing waits for them.
 pub(super) fn are_absent(context: &Context) {
     context.source.all_registered(ConsumerKind::Function);
-    context.secrets.set_listed(Namer::Function);
+    context.secrets.set_listed(Referrer::Function);
 }
 
 /// Watches Functions until `stop`, or until a task panics, and runs a task for each.
@@ -94,8 +94,8 @@ impl Work for Functions {
     }
 
     fn see(&self, (namespace, name): &Name, function: Option<&Function>) {
-        let named = function.map(|function| function.spec.secrets()).unwrap_or_default();
-        self.context.secrets.name(namespace, (Namer::Function, name), named);
+        let references = function.map(|function| function.spec.secret_references()).unwrap_or_default();
+        self.context.secrets.set_references(namespace, (Referrer::Function, name), references);
     }
 
     fn enter(&self, _: &Owner, (namespace, name): &Name) {
@@ -103,7 +103,7 @@ impl Work for Functions {
     }
 
     fn complete(&self) {
-        self.context.secrets.set_listed(Namer::Function);
+        self.context.secrets.set_listed(Referrer::Function);
         self.context.source.all_registered(ConsumerKind::Function);
     }
 

@@ -13,7 +13,7 @@ use super::kept::{Labels, Name};
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use mainstay_api::GitSync;
-use mainstay_cluster::secrets::{Namer, Names as _};
+use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::apply::Writer;
 use mainstay_git::{Consumer, ConsumerKind};
@@ -70,8 +70,8 @@ impl Work for Syncs {
     const LABELS: Labels = Labels::Kept;
 
     fn see(&self, (namespace, name): &Name, sync: Option<&GitSync>) {
-        let named = sync.map(|sync| sync.spec.secrets()).unwrap_or_default();
-        self.context.secrets.name(namespace, (Namer::GitSync, name), named);
+        let references = sync.map(|sync| sync.spec.secret_references()).unwrap_or_default();
+        self.context.secrets.set_references(namespace, (Referrer::GitSync, name), references);
     }
 
     /// Registered before any task begins.
@@ -89,7 +89,7 @@ impl Work for Syncs {
 
     fn complete(&self) {
         self.context.source.all_registered(ConsumerKind::GitSync);
-        self.context.secrets.set_listed(Namer::GitSync);
+        self.context.secrets.set_listed(Referrer::GitSync);
         self.context.set_complete();
         self.known.send_replace(true);
     }

@@ -10,7 +10,7 @@ use super::kept::Name;
 use super::notify::Notifier;
 use super::tasks::{Input, Tasks, Work};
 use mainstay_api::Receiver;
-use mainstay_cluster::secrets::{Namer, Names as _};
+use mainstay_cluster::secrets::{Referrer, SecretReferences as _};
 use mainstay_cluster::{Cluster, Kind};
 use mainstay_engine::apply::Writer;
 use mainstay_gitsync::receiver::{self, Context};
@@ -29,7 +29,7 @@ pub(super) async fn follow(
 ) -> Result<(), JoinError> {
     let absent = || {
         context.all_registered();
-        context.secrets().set_listed(Namer::Receiver);
+        context.secrets().set_listed(Referrer::Receiver);
     };
     if !is_defined(DEFINITION, &cluster, absent, &stop).await {
         return Ok(());
@@ -58,8 +58,8 @@ impl Work for Receivers {
     }
 
     fn see(&self, (namespace, name): &Name, receiver: Option<&Receiver>) {
-        let named = receiver.map(|one| one.spec.secrets()).unwrap_or_default();
-        self.context.secrets().name(namespace, (Namer::Receiver, name), named);
+        let references = receiver.map(|one| one.spec.secret_references()).unwrap_or_default();
+        self.context.secrets().set_references(namespace, (Referrer::Receiver, name), references);
     }
 
     fn enter(&self, owner: &Owner, _: &Name) {
@@ -68,7 +68,7 @@ impl Work for Receivers {
 
     fn complete(&self) {
         self.context.all_registered();
-        self.context.secrets().set_listed(Namer::Receiver);
+        self.context.secrets().set_listed(Referrer::Receiver);
     }
 
     fn run(

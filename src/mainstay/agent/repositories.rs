@@ -19,7 +19,7 @@ use super::rereads::Rereads;
 use super::tasks::{identity_of, name_of, read};
 use mainstay_api::GitRepository;
 use mainstay_api::git_repository::GitRepositorySpec;
-use mainstay_cluster::secrets::{Namer, Names as _, Secrets};
+use mainstay_cluster::secrets::{Referrer, SecretReferences as _, Secrets};
 use mainstay_cluster::{Kind, Regarding, Selection, WatchEvent};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::managed::Part;
@@ -89,7 +89,7 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
                     kept.remove(&name);
                 }
                 kept.repositories.set_known();
-                kept.secrets.set_listed(Namer::GitRepository);
+                kept.secrets.set_listed(Referrer::GitRepository);
                 known.send_replace(true);
             }
             WatchEvent::Failed(error) => {
@@ -137,8 +137,8 @@ impl Kept {
     fn set(&mut self, name: &Name, mut value: Value) {
         // Also of one that is not kept. What cannot be read names what it named before.
         if let Ok(spec) = value.get("spec").map(GitRepositorySpec::deserialize).transpose() {
-            let named = spec.map(|spec| spec.secrets()).unwrap_or_default();
-            self.secrets.name(&name.0, (Namer::GitRepository, &name.1), named);
+            let references = spec.map(|spec| spec.secret_references()).unwrap_or_default();
+            self.secrets.set_references(&name.0, (Referrer::GitRepository, &name.1), references);
         }
         kept::trim(&mut value, Labels::Dropped);
         let (bytes, spec) = (memory(&value), value.get("spec").map_or(0, memory));
@@ -189,7 +189,7 @@ impl Kept {
         self.count(name, 0);
         self.rereads.remove(name);
         self.repositories.set(&name.0, &name.1, None);
-        self.secrets.name(&name.0, (Namer::GitRepository, &name.1), Vec::new());
+        self.secrets.set_references(&name.0, (Referrer::GitRepository, &name.1), Vec::new());
     }
 
     /// Reads some again for which there may be memory now. Whether there may be more of them.

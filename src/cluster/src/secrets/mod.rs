@@ -14,18 +14,18 @@
 //!
 //! Deliberately absent: the meaning of the data; Secrets that nothing refers to.
 
-mod naming;
 mod once;
 mod purpose;
+mod references;
 mod register;
 mod repository;
 mod state;
 mod values;
 mod watch;
 
-pub use naming::{Named, Names};
 pub use purpose::{Purpose, Purposes, by_metadata, by_name, excluding};
-pub use register::Namer;
+pub use references::SecretReferences;
+pub use register::Referrer;
 pub use repository::{RepositoryData, RepositorySecrets};
 pub use state::{Contents, Known, SecretData};
 pub use values::ValueSources;

@@ -48,13 +48,13 @@ impl ValueSources {
 impl Known {
     /// What a Secret holds now, as [`of`](Self::of) says.
     pub async fn secret(cluster: &Cluster, namespace: &str, name: &str, used_for: Purpose) -> Self {
-        read(cluster, Holder::Secret, namespace, name).await.for_use(used_for, Some(stated(name)))
+        read(cluster, Holder::Secret, namespace, name).await.for_use(used_for, Ok(stated(name)))
     }
 
     /// What a Secret holds, if its name and its metadata permit this use. Which other objects name it is not looked at.
     pub fn of(secret: &Value, used_for: Purpose) -> Self {
         let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        Self::Data(contents_of(Holder::Secret, secret)).for_use(used_for, Some(stated(name)))
+        Self::Data(contents_of(Holder::Secret, secret)).for_use(used_for, Ok(stated(name)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The register of purposes: each Secret that an object names, and what for.
+//! The register of purposes: each Secret that an object refers to, and what for.
 //!
 //! Invariant: until all objects of a kind are listed, no Secret is said to be free of the purposes that the kind gives.
 
@@ -9,9 +9,9 @@ use tokio::sync::watch;
 
 use super::purpose::{Purpose, Purposes, by_name};
 
-/// A kind of objects that name Secrets.
+/// A kind of objects that refer to Secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Namer {
+pub enum Referrer {
     /// GitRepositories.
     GitRepository,
     /// GitSyncs.
@@ -22,7 +22,7 @@ pub enum Namer {
     Function,
 }
 
-impl Namer {
+impl Referrer {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::GitRepository, Self::GitSync, Self::Receiver, Self::Function];
 
@@ -38,7 +38,7 @@ impl Namer {
 }
 
 /// A kind and the name of an object in a namespace.
-type Object = (Namer, String);
+type Object = (Referrer, String);
 
 /// The purposes of all Secrets.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ struct Inner {
     /// Secrets that the operator names, in every namespace.
     everywhere: BTreeMap<String, Purposes>,
     namespaces: HashMap<String, Namespace>,
-    listed: BTreeSet<Namer>,
+    listed: BTreeSet<Referrer>,
 }
 
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Register {
     pub(super) fn set(
         &self,
         namespace: &str,
-        (namer, object): (Namer, &str),
+        (referrer, object): (Referrer, &str),
         named: Vec<(String, Purpose)>,
     ) -> Vec<String> {
         let mut inner = self.0.lock();
@@ -112,7 +112,7 @@ impl Register {
             return Vec::new();
         }
         let of = inner.namespaces.entry(namespace.to_owned()).or_default();
-        let key = (namer, object.to_owned());
+        let key = (referrer, object.to_owned());
         let before = if named.is_empty() { of.objects.remove(&key) } else { of.objects.insert(key, named.clone()) };
         let before = before.unwrap_or_default();
         let mut differing = BTreeSet::new();
@@ -134,9 +134,9 @@ impl Register {
     }
 
     /// All objects of a kind have been set. Returns whether that is new.
-    pub(super) fn set_listed(&self, namer: Namer) -> bool {
+    pub(super) fn set_listed(&self, referrer: Referrer) -> bool {
         let mut inner = self.0.lock();
-        let is_new = inner.listed.insert(namer);
+        let is_new = inner.listed.insert(referrer);
         if is_new {
             inner.wake_all();
         }
@@ -149,20 +149,24 @@ impl Register {
     }
 
     /// A kind whose objects are not listed yet.
-    pub(super) fn unlisted(&self) -> Option<Namer> {
+    pub(super) fn unlisted(&self) -> Option<Referrer> {
         let inner = self.0.lock();
-        Namer::ALL.into_iter().find(|namer| !inner.listed.contains(namer))
+        Referrer::ALL.into_iter().find(|referrer| !inner.listed.contains(referrer))
     }
 
-    /// The purposes of a Secret; `None` while those that exclude this use are not known.
-    pub(super) fn purposes(&self, namespace: &str, secret: &str, used_for: Purpose) -> Option<Purposes> {
+    /// The purposes of a Secret.
+    ///
+    /// # Errors
+    /// The objects of a kind that can exclude this use have not been listed.
+    pub(super) fn purposes(&self, namespace: &str, secret: &str, used_for: Purpose) -> Result<Purposes, Referrer> {
         let inner = self.0.lock();
-        if !namers_that_exclude(used_for).iter().all(|namer| inner.listed.contains(namer)) {
-            return None;
+        let unlisted = referrers_that_exclude(used_for).iter().find(|referrer| !inner.listed.contains(referrer));
+        if let Some(referrer) = unlisted {
+            return Err(*referrer);
         }
         let named = inner.namespaces.get(namespace).and_then(|of| of.secrets.get(secret));
         let operators = inner.everywhere.get(secret).into_iter().flatten();
-        Some(named.into_iter().flat_map(BTreeMap::keys).chain(operators).copied().chain(by_name(secret)).collect())
+        Ok(named.into_iter().flat_map(BTreeMap::keys).chain(operators).copied().chain(by_name(secret)).collect())
     }
 
     /// The purposes of all Secrets that objects of a namespace or the operator name.
@@ -177,17 +181,17 @@ impl Register {
 }
 
 /// The kinds that can give a Secret a purpose that excludes this use.
-const fn namers_that_exclude(used_for: Purpose) -> &'static [Namer] {
+const fn referrers_that_exclude(used_for: Purpose) -> &'static [Referrer] {
     match used_for {
-        Purpose::Code => &Namer::ALL,
+        Purpose::Code => &Referrer::ALL,
         Purpose::FunctionRepository | Purpose::Repository | Purpose::Values | Purpose::Proxy => {
-            &[Namer::GitRepository, Namer::GitSync, Namer::Receiver]
+            &[Referrer::GitRepository, Referrer::GitSync, Referrer::Receiver]
         }
         Purpose::Receiver
         | Purpose::Decryption
         | Purpose::BuilderImage
         | Purpose::PackageRegistry
-        | Purpose::ImageRegistry => &[Namer::GitSync],
+        | Purpose::ImageRegistry => &[Referrer::GitSync],
         Purpose::SignatureKeys
         | Purpose::KubeConfig
         | Purpose::GeneratedKey
@@ -203,8 +207,8 @@ mod tests {
 
     fn listed() -> Register {
         let register = Register::default();
-        for namer in Namer::ALL {
-            assert!(register.set_listed(namer));
+        for referrer in Referrer::ALL {
+            assert!(register.set_listed(referrer));
         }
         register
     }
@@ -217,15 +221,15 @@ mod tests {
     fn knows_no_purpose_before_the_kinds_that_exclude_a_use_are_listed() {
         let register = Register::default();
         let of = |used_for| register.purposes("shop", "token", used_for);
-        register.set("shop", (Namer::Receiver, "hook"), named("token", Purpose::Receiver));
-        assert_eq!(of(Purpose::Code), None);
-        assert_eq!(of(Purpose::KubeConfig), Some(Purposes::from([Purpose::Receiver])));
-        for namer in Namer::ALL {
-            assert_eq!(of(Purpose::Code), None, "{namer:?}");
-            register.set_listed(namer);
+        register.set("shop", (Referrer::Receiver, "hook"), named("token", Purpose::Receiver));
+        assert_eq!(of(Purpose::Code), Err(Referrer::GitRepository));
+        assert_eq!(of(Purpose::KubeConfig), Ok(Purposes::from([Purpose::Receiver])));
+        for referrer in Referrer::ALL {
+            assert_eq!(of(Purpose::Code), Err(referrer));
+            register.set_listed(referrer);
         }
-        assert_eq!(of(Purpose::Code), Some(Purposes::from([Purpose::Receiver])));
-        assert_eq!(register.purposes("other", "token", Purpose::Code), Some(Purposes::new()));
+        assert_eq!(of(Purpose::Code), Ok(Purposes::from([Purpose::Receiver])));
+        assert_eq!(register.purposes("other", "token", Purpose::Code), Ok(Purposes::new()));
     }
 
     #[test]
@@ -233,14 +237,14 @@ mod tests {
         let register = listed();
         let of = || register.purposes("shop", "git", Purpose::Code).unwrap().into_iter().collect::<Vec<_>>();
         for repository in ["a", "b"] {
-            register.set("shop", (Namer::GitRepository, repository), named("git", Purpose::Repository));
+            register.set("shop", (Referrer::GitRepository, repository), named("git", Purpose::Repository));
         }
-        assert!(register.set("shop", (Namer::GitRepository, "a"), named("git", Purpose::Repository)).is_empty());
-        assert_eq!(register.set("shop", (Namer::GitRepository, "a"), vec![]), ["git"]);
+        assert!(register.set("shop", (Referrer::GitRepository, "a"), named("git", Purpose::Repository)).is_empty());
+        assert_eq!(register.set("shop", (Referrer::GitRepository, "a"), vec![]), ["git"]);
         assert_eq!(of(), [Purpose::Repository], "the other one still names it");
-        register.set("shop", (Namer::GitRepository, "b"), named("other", Purpose::Proxy));
+        register.set("shop", (Referrer::GitRepository, "b"), named("other", Purpose::Proxy));
         assert_eq!(of(), []);
-        register.set("shop", (Namer::GitRepository, "b"), vec![]);
+        register.set("shop", (Referrer::GitRepository, "b"), vec![]);
         assert!(register.0.lock().namespaces.is_empty());
     }
 
@@ -248,10 +252,10 @@ mod tests {
     fn wakes_only_listeners_of_the_namespace() {
         let register = listed();
         let (mut shop, mut other) = (register.listen("shop"), register.listen("other"));
-        register.set("shop", (Namer::Receiver, "hook"), named("token", Purpose::Receiver));
+        register.set("shop", (Referrer::Receiver, "hook"), named("token", Purpose::Receiver));
         assert!(shop.has_changed().unwrap() && !other.has_changed().unwrap());
         shop.mark_unchanged();
-        register.set("shop", (Namer::Receiver, "hook"), named("token", Purpose::Receiver));
+        register.set("shop", (Referrer::Receiver, "hook"), named("token", Purpose::Receiver));
         assert!(!shop.has_changed().unwrap(), "an update of something else");
         assert!(register.set_everywhere([("login".to_owned(), Purpose::ImageRegistry)]));
         assert!(other.has_changed().unwrap());

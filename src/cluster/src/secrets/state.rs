@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 use serde_json::Value;
 
 use super::purpose::{Purpose, Purposes, by_object, excluding};
+use super::register::Referrer;
 use crate::WatchEvent;
 use mainstay_object::Digest;
 use mainstay_object::failure::{Class, chain};
@@ -111,10 +112,18 @@ impl Known {
         }
     }
 
-    /// The same, if its other purposes permit this use of it; else that it is withheld. `None`: they are not known.
-    pub(super) fn for_use(self, used_for: Purpose, purposes: Option<Purposes>) -> Self {
+    /// The same, if its other purposes permit this use of it; else that it is withheld. `Err`: they are not known, for want of the
+    /// objects of this kind.
+    pub(super) fn for_use(self, used_for: Purpose, purposes: Result<Purposes, Referrer>) -> Self {
         let Self::Data(contents) = &self else { return self };
-        let Some(mut purposes) = purposes else { return Self::Nothing };
+        let mut purposes = match purposes {
+            Ok(purposes) => purposes,
+            Err(referrer) => {
+                let why =
+                    format!("{} have not been listed yet, and one may use it for something else", referrer.plural());
+                return Self::Unreadable { class: Class::NotReady, why };
+            }
+        };
         purposes.extend(contents.purpose);
         match excluding(&purposes, used_for) {
             Some(has) => Self::Withheld { has, used_for },
@@ -320,6 +329,17 @@ mod tests {
         assert_ne!(of("1", "eA=="), of("1", "eQ=="));
         assert_ne!(of("1", "eA=="), of("2", "eA=="), "what it is for one Secret says nothing of another");
         assert_eq!(of("1", "eA==").len(), 16);
+    }
+
+    #[test]
+    fn a_secret_waits_for_the_kinds_that_may_use_it_for_something_else() {
+        let there = known([WatchEvent::Applied(secret("a", "eA=="))]);
+        let waits = there.clone().for_use(Purpose::Repository, Err(Referrer::Receiver));
+        let said = "cannot be read: Receivers have not been listed yet, and one may use it for something else";
+        assert_eq!((waits.problem(), waits.is_settled()), (Some((Class::NotReady, said.to_owned())), false));
+        assert_eq!(there.clone().for_use(Purpose::Repository, Ok(Purposes::new())), there);
+        let withheld = there.for_use(Purpose::Repository, Ok(Purposes::from([Purpose::KubeConfig])));
+        assert_eq!((withheld.data(), withheld.is_settled()), (None, true));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::purpose::{Purpose, Purposes};
-use super::register::{Namer, Register};
+use super::register::{Referrer, Register};
 use super::state::{Affected, Holder, Known, State};
 use crate::{Cluster, Kind, Scope, Selection, WatchEvent};
 
@@ -121,9 +121,9 @@ impl Secrets {
         }
     }
 
-    /// An object names these Secrets of its namespace, each for a purpose, and no others.
-    pub fn name(&self, namespace: &str, object: (Namer, &str), named: Vec<(String, Purpose)>) {
-        let differing = self.register.set(namespace, object, named);
+    /// An object refers to these Secrets of its namespace, each for a purpose, and to no others.
+    pub fn set_references(&self, namespace: &str, object: (Referrer, &str), references: Vec<(String, Purpose)>) {
+        let differing = self.register.set(namespace, object, references);
         let mut awake = Vec::new();
         let inner = self.inner.lock();
         for name in differing {
@@ -138,9 +138,9 @@ impl Secrets {
         wake(&awake);
     }
 
-    /// All objects of a kind have named their Secrets, or the cluster does not have the kind.
-    pub fn set_listed(&self, namer: Namer) {
-        if self.register.set_listed(namer) {
+    /// The references of all objects of a kind are set, or the cluster does not have the kind.
+    pub fn set_listed(&self, referrer: Referrer) {
+        if self.register.set_listed(referrer) {
             self.wake_all();
         }
     }
@@ -149,9 +149,9 @@ impl Secrets {
     ///
     /// # Errors
     /// The objects of a kind that names Secrets have not been listed.
-    pub fn purposes(&self, namespace: &str) -> Result<BTreeMap<String, Purposes>, Namer> {
+    pub fn purposes(&self, namespace: &str) -> Result<BTreeMap<String, Purposes>, Referrer> {
         match self.register.unlisted() {
-            Some(namer) => Err(namer),
+            Some(referrer) => Err(referrer),
             None => Ok(self.register.all_of(namespace)),
         }
     }
