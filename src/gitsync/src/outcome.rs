@@ -191,6 +191,10 @@ impl From<mainstay_git::Error> for Refused {
 pub(super) fn is_usable(name: &str, what: &str, known: &Known) -> Result<(), Refused> {
     let Some((class, problem)) = known.problem() else { return Ok(()) };
     let reason = if class == Class::Unavailable { Reason::ClusterUnavailable } else { Reason::SpecInvalid };
-    let message = format!("Secret {name} with the {what} {problem}");
+    let message = match known {
+        // What it holds is something else.
+        Known::Withheld { .. } => format!("Secret {name} {problem}"),
+        _ => format!("Secret {name} with the {what} {problem}"),
+    };
     Err(Refused { class, reason, message, retry_after: None })
 }
