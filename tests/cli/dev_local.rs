@@ -107,6 +107,13 @@ fn every_port_of_dev_is_for_its_user_and_for_no_page_of_a_foreign_site() {
         own(&format!("{}/app/v1/events", dev.gateway), &[&ask[..], &["-H", "Origin: https://evil.example"]].concat()),
         "403"
     );
+    let (keys, issuer) = (format!("{}/keys", dev.gateway), ["-H", "Host: issuer.localhost"]);
+    assert_eq!(own(&keys, &issuer), "200");
+    assert_eq!(
+        own(&keys, &[&issuer[..], &["-H", "Origin: https://evil.example"]].concat()),
+        "403",
+        "the gateway's issuer"
+    );
     if let Some(other) = other_user(&dev.gateway, &[]) {
         assert_eq!(other, "000", "the gateway");
         let server = fs::read_to_string(&dev.kubeconfig).unwrap();

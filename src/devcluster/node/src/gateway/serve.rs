@@ -247,13 +247,17 @@ async fn answer(shared: &Shared, client: SocketAddr, is_secure: bool, request: R
     let path = request.uri().path();
     let asked = Asked { method: request.method(), path, headers: request.headers(), authority };
     let host = asked.host().unwrap_or_default();
+    let of_page = web::judge_page(request.method(), &host, request.headers());
     if let Some(own) = shared.issuers.own().filter(|_| host == issuer::HOST) {
-        return issued(shared, own, request).await;
+        return match of_page {
+            Ok(()) => issued(shared, own, request).await,
+            Err(refusal) => foreign(&refusal),
+        };
     }
     let decision = decide(&shared.table.read(), &shared.patterns, &asked);
     // Hosts are answered for that an object names; a page of another site may call where its CORS policy says so.
     if !decision.is_for_others()
-        && let Err(refusal) = web::judge_page(request.method(), &host, request.headers())
+        && let Err(refusal) = of_page
     {
         return foreign(&refusal);
     }
