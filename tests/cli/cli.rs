@@ -78,7 +78,7 @@ fn install_prints_what_is_applied_but_for_the_definitions() {
     assert!(other.stderr.is_empty(), "an image that is named is not judged");
     let other = String::from_utf8(other.stdout).unwrap();
     assert!(!other.contains("mainstay-system") && !other.contains(concat!("mainstay:", env!("CARGO_PKG_VERSION"))));
-    assert_eq!(other.matches("there:9").count(), 4, "both containers, the builds, and what the registry begins with");
+    assert_eq!(other.matches("there:9").count(), 5, "both containers, the builds, and two containers of the registry");
 }
 
 #[test]

@@ -178,7 +178,9 @@ fn deployment() -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_registry_of_the_installation_deletes_no_image_on_request() {
-    let container = &deployment()["spec"]["template"]["spec"]["containers"][0];
+    let deployment = deployment();
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    let container = containers.iter().find(|container| container["name"] == "registry").unwrap();
     let variables = container["env"].as_array().unwrap();
     let deletes = variables.iter().find(|variable| variable["name"] == "REGISTRY_STORAGE_DELETE_ENABLED").unwrap();
     let status = async |deletes: bool| {

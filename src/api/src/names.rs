@@ -95,6 +95,11 @@ pub const REGISTRY_LOGIN: &str = "registry-login";
 pub const PUSH_ADDRESS: &str = "mainstay.dev/push-address";
 /// Annotation on such a Secret: the address of the registry for nodes, `HOST:PORT`.
 pub const PULL_ADDRESS: &str = "mainstay.dev/pull-address";
+/// Annotation on such a Secret: with [`PER_NAMESPACE`], each namespace gets a login of its own, which the registry's guard lets
+/// in to the repositories of that namespace only.
+pub const REGISTRY_LOGINS: &str = "mainstay.dev/registry-logins";
+/// Value of [`REGISTRY_LOGINS`].
+pub const PER_NAMESPACE: &str = "per-namespace";
 /// Name of the registry in the cluster: its Deployment, Service, volume and Secret, as in Kyma's chart.
 pub const INTERNAL_REGISTRY: &str = "serverless-docker-registry";
 /// Value of [`GENERATE`].

@@ -8,7 +8,7 @@
 //!
 //! Invariant: a listener of the same user answers no page of a foreign site, and for no host but this machine and Services.
 //!
-//! Invariant: where there is TLS, its handshake counts as part of the head.
+//! Invariant: where there is TLS, its handshake counts as part of the head; so does the first byte where it decides on TLS.
 //!
 //! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
 
@@ -46,8 +46,26 @@ const HEAD_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
 /// Wait after a connection could not be accepted, for example because there are no more file descriptors.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long a request that has begun may go on after the end.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// First byte of a connection over TLS: its record is a handshake.
+const HANDSHAKE: u8 = 22;
+
+/// The request came over TLS.
+#[derive(Clone, Copy, Debug)]
+struct Encrypted;
+
+/// Whether a request came over TLS.
+pub fn is_encrypted(head: &http::request::Parts) -> bool {
+    head.extensions.get::<Encrypted>().is_some()
+}
+
+/// Which connections are over TLS.
+#[derive(Clone)]
+enum Encryption {
+    None,
+    All(TlsAcceptor),
+    /// Those that begin with a handshake.
+    AsTheyBegin(TlsAcceptor),
+}
 
 /// The client has proven its identity with a certificate that the listener trusts.
 #[derive(Clone, Copy, Debug)]
@@ -69,11 +87,19 @@ pub struct Limits {
     pub whole: Duration,
     /// How long a connection waits for another request; `None` for one request only.
     pub kept: Option<Duration>,
+    /// How long a request that has begun may go on after the end.
+    pub farewell: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 128, head: Duration::from_secs(5), whole: Duration::from_secs(30), kept: None }
+        Self {
+            connections: 128,
+            head: Duration::from_secs(5),
+            whole: Duration::from_secs(30),
+            kept: None,
+            farewell: Duration::from_secs(5),
+        }
     }
 }
 
@@ -115,7 +141,7 @@ where
     Answer: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
 {
-    serve_with(listener, None, limits, answer, stop).await;
+    serve_with(listener, Encryption::None, limits, answer, stop).await;
 }
 
 /// The same over TLS.
@@ -130,12 +156,27 @@ pub async fn serve_tls<F, Answer, B>(
     Answer: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
 {
-    serve_with(listener, Some(tls), limits, answer, stop).await;
+    serve_with(listener, Encryption::All(tls), limits, answer, stop).await;
+}
+
+/// The same over TLS for clients that begin with it, and over plain HTTP for others. What answers asks [`is_encrypted`].
+pub async fn serve_either<F, Answer, B>(
+    listener: Listener,
+    tls: TlsAcceptor,
+    limits: Limits,
+    answer: F,
+    stop: CancellationToken,
+) where
+    F: Fn(Request<Incoming>) -> Answer + Clone + Send + Sync + 'static,
+    Answer: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
+{
+    serve_with(listener, Encryption::AsTheyBegin(tls), limits, answer, stop).await;
 }
 
 async fn serve_with<F, Answer, B>(
     listener: Listener,
-    tls: Option<TlsAcceptor>,
+    encryption: Encryption,
     limits: Limits,
     answer: F,
     stop: CancellationToken,
@@ -162,12 +203,13 @@ async fn serve_with<F, Answer, B>(
         let Some(permit) = stop.run_until_cancelled(permit(&permits, &silent)).await else { break };
         let end = stop.child_token();
         let entry = silent.enter(end.clone());
-        let connection = caught(accepted_connection(accepted, tls.clone(), limits, answer.clone(), entry, end, permit));
+        let connection =
+            caught(accepted_connection(accepted, encryption.clone(), limits, answer.clone(), entry, end, permit));
         tasks.spawn(connection.map(|ended| ended.unwrap_or_else(report)));
     }
     drop(listener);
     let ended = async { while tasks.join_next().await.is_some() {} };
-    let _ = timeout(FAREWELL, ended).await;
+    let _ = timeout(limits.farewell, ended).await;
 }
 
 /// Whether a request may be answered. On ports for everybody its receiver decides.
@@ -232,7 +274,7 @@ async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaph
 
 async fn accepted_connection<F, Answer, B>(
     stream: TcpStream,
-    tls: Option<TlsAcceptor>,
+    encryption: Encryption,
     limits: Limits,
     answer: F,
     entry: Entry,
@@ -244,11 +286,24 @@ async fn accepted_connection<F, Answer, B>(
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
     let _ = stream.set_nodelay(true);
+    let tls = async {
+        match encryption {
+            Encryption::None => Some(None),
+            Encryption::All(tls) => Some(Some(tls)),
+            Encryption::AsTheyBegin(tls) => {
+                let mut first = [0];
+                let seen = timeout(limits.head, stream.peek(&mut first)).await;
+                matches!(seen, Ok(Ok(1))).then(|| (first[0] == HANDSHAKE).then_some(tls))
+            }
+        }
+    };
+    let Some(tls) = end.run_until_cancelled(tls).await.flatten() else { return };
     let Some(tls) = tls else { return connection(TokioIo::new(stream), limits, answer, entry, end, permit).await };
     let shaken = end.run_until_cancelled(timeout(limits.head, tls.accept(stream))).await;
     if let Some(Ok(Ok(stream))) = shaken {
         let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
         let answer = |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Encrypted);
             if let Some(certificate) = certificate {
                 request.extensions_mut().insert(certificate);
             }
@@ -311,7 +366,7 @@ async fn connection<S, F, Answer, B>(
         () = end.cancelled() => {
             if is_busy.load(Ordering::Relaxed) {
                 connection.as_mut().graceful_shutdown();
-                let _ = timeout(FAREWELL, connection).await;
+                let _ = timeout(limits.farewell, connection).await;
             }
         }
     }

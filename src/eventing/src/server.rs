@@ -37,6 +37,7 @@ pub(super) const LIMITS: Limits = Limits {
     head: Duration::from_secs(5),
     whole: Duration::from_secs(45),
     kept: Some(Duration::from_secs(30)),
+    farewell: Duration::from_secs(5),
 };
 
 /// What answers.

@@ -3,7 +3,7 @@
 use super::stage::Repository;
 use super::tag::{Recipe, causes};
 use super::{Builder, ResolvedFunction, Settings};
-use crate::registry::{self, Access, Transport, image_name};
+use crate::registry::{self, Access, Transport, image_name, is_of_namespace};
 use mainstay_api::conditions::cut;
 use mainstay_api::function::Built;
 use mainstay_cluster::secrets::Known;
@@ -37,12 +37,13 @@ pub(super) fn choose(
     };
     let no_pull = known.kind().and_then(|kind| no_pull(secret, kind));
     let (push, pull) = (repository(&chosen.push)?, repository(&chosen.pull)?);
-    Ok(Repository { push, pull, secret: secret.clone(), transport, no_pull })
+    let is_limited = known.data().is_some_and(is_of_namespace);
+    Ok(Repository { push, pull, secret: secret.clone(), transport, no_pull, is_limited })
 }
 
 impl Repository {
     /// The same, or the one with the former name, if an earlier release built this recipe there: another name alone is no reason
-    /// to build.
+    /// to build, unless the login does not reach it.
     #[must_use]
     pub(super) fn keeping(self, built: Option<&Built>, recipe: &Recipe, function: &ResolvedFunction) -> Self {
         let name = image_name(&function.namespace, &function.name);
@@ -50,7 +51,9 @@ impl Repository {
             let path = repository.strip_suffix(&name)?;
             Some(format!("{path}{}-{}", function.namespace, function.name))
         };
-        let (Some(push), Some(pull)) = (former(&self.push), former(&self.pull)) else { return self };
+        let (Some(push), Some(pull), false) = (former(&self.push), former(&self.pull), self.is_limited) else {
+            return self;
+        };
         if causes(recipe, &push, built).is_empty() { Self { push, pull, ..self } } else { self }
     }
 }
@@ -89,6 +92,7 @@ mod tests {
             secret: "s".into(),
             transport: Transport::default(),
             no_pull: None,
+            is_limited: false,
         };
         let built = |repository: &str| Built {
             repository: repository.into(),
@@ -107,6 +111,9 @@ mod tests {
         assert_eq!(with(None, &recipe), now);
         assert_eq!(with(Some(&built("r.io/x/team-a-fn")), &recipe), before);
         assert_eq!(with(Some(&built("other.io/x/team-a-fn")), &recipe), now, "it is built in the new registry");
+        let limited = Repository { is_limited: true, ..repository() };
+        let kept = limited.keeping(Some(&built("r.io/x/team-a-fn")), &recipe, &function);
+        assert_eq!(kept.push, now.0, "the former name may be that of another namespace");
         let mut changed = recipe.clone();
         changed.inputs.source = "other".into();
         assert_eq!(with(Some(&built("r.io/x/team-a-fn")), &changed), now, "what is built anyway gets its own name");

@@ -57,6 +57,8 @@ pub struct Repository {
     pub transport: Transport,
     /// Why nodes do not use that Secret, and what to do.
     pub no_pull: Option<String>,
+    /// Whether the login is for the repositories of its namespace only.
+    pub is_limited: bool,
 }
 
 impl Repository {

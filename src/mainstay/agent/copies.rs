@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::notify::Notifier;
 use mainstay_engine::apply::Writer;
 use mainstay_engine::propagation::{Propagated, run};
+use mainstay_function::registry::guard::of_namespace;
 
 /// Copies Secrets and ServiceAccounts of `home` until `stop`. Nothing is copied before `excluded` is known: the namespaces that
 /// get no copies.
@@ -16,7 +17,7 @@ pub(super) async fn propagate(
     notifier: Notifier,
     stop: CancellationToken,
 ) {
-    let copying = [Propagated::secrets(), Propagated::service_accounts()].map(|propagated| {
+    let copying = [Propagated::secrets(of_namespace), Propagated::service_accounts()].map(|propagated| {
         let notifier = notifier.clone();
         let emit = move |event| notifier.publish(event);
         run(propagated, home.clone(), excluded.clone(), writer.clone(), emit, stop.clone())

@@ -1,6 +1,6 @@
 //! Makes the login and the certificate of the registry in the cluster for the Secret of the agent's namespace that asks for them
 //! by the label [`GENERATE`], and the Secret `serverless-registry-config-default` with the login and the authorities of the
-//! certificates, which is copied to all namespaces. The registry's pod restarts itself when its certificate is replaced.
+//! certificates, which is copied to all namespaces. The guard before the registry reads both again when they are replaced.
 //!
 //! Invariant: a login is only ever added to a Secret that holds none, and only if the Secret is still as it was read.
 //! Invariant: a certificate replaces another one only after builds have been told its authority for [`LIFETIMES`]`.announced`.
@@ -85,6 +85,9 @@ pub(super) async fn make(cluster: Cluster, namespace: String, stop: Cancellation
     }
 }
 
+/// Keys of the default Secret that it has only for some registries: plain HTTP or not, one login or one for each namespace.
+const OPTIONAL: [&str; 2] = ["ca.crt", "namespaceKey"];
+
 /// What became of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Performed {
@@ -165,7 +168,8 @@ impl Maker<'_> {
             entries.into_iter().flatten().any(|e| e["manager"] == AGENT_MANAGER && e["operation"] == "Apply")
         };
         if live.as_ref().is_some_and(|live| {
-            !is_ours(live) || (holds(live, &wanted) && live["data"]["ca.crt"] == wanted["data"]["ca.crt"])
+            !is_ours(live)
+                || (holds(live, &wanted) && OPTIONAL.iter().all(|key| live["data"][key] == wanted["data"][key]))
         }) {
             return Ok(Performed::Nothing);
         }
@@ -192,7 +196,7 @@ struct Lacking {
 fn lacking(registry: &InternalRegistry, asking: &Value) -> Result<Lacking, String> {
     let mut seed = [0; SEED_BYTES];
     SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
-    let login = registry.missing(&Secret::new(seed)).unwrap_or_default();
+    let login = registry.missing(&Secret::new(seed));
     let mut data: BTreeMap<_, _> = login.into_iter().map(|(key, value)| (key, json!(value))).collect();
     let Some(names) = registry.names() else { return Ok(Lacking { data, authorities: None, due: None }) };
     let now = Timestamp::now();

@@ -25,6 +25,14 @@ pub(super) enum Error {
         #[source]
         cause: io::Error,
     },
+    #[error("could not listen at {address}")]
+    Listen {
+        address: std::net::SocketAddr,
+        #[source]
+        cause: io::Error,
+    },
+    #[error("the registry is not guarded")]
+    Guard(#[from] mainstay_function::registry::guard::ServeError),
     #[error("could not listen for signals")]
     Signals(#[source] io::Error),
     #[error(transparent)]

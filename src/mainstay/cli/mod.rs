@@ -107,7 +107,7 @@ enum Command {
     /// Run one container of a build Job
     #[command(hide = true)]
     Build(build::Arguments),
-    /// Run the first container of the registry's pod
+    /// Run a container of the registry's pod
     #[command(hide = true)]
     Registry(registry::Arguments),
     /// Run the container in which the agent has kustomizations and charts rendered

@@ -1,15 +1,19 @@
-//! `mainstay registry sweep`: what the first container of the registry's pod runs, before the registry serves.
+//! `mainstay registry`: what containers of the registry's pod run. `sweep` is the first one, before the registry serves; `guard`
+//! is beside it.
 //!
-//! Invariant: it exits with 0 whatever happens, because the registry begins after it; what went wrong is in its report.
+//! Invariant: `sweep` exits with 0 whatever happens, because the registry begins after it; what went wrong is in its report.
 //! Invariant: without a policy that was made for this pod, just now, nothing is touched.
 //! Invariant: a sweep is begun once. A pod that replaces one that was deleted may begin while that still serves.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use super::{Error, Exit, output};
+use super::{Error, Exit, logs, output, stop};
+use loopback::{Listener, Reach};
+use mainstay_function::registry::guard;
 use mainstay_function::registry::retention::{Policy, Report};
 use mainstay_function::registry::storage::Storage;
 use mainstay_object::failure::chain;
@@ -30,6 +34,8 @@ pub(super) struct Arguments {
 enum What {
     /// Remove the images that a policy of the agent does not keep from the storage of a registry that does not serve
     Sweep(Sweep),
+    /// Let each login read and write its own repositories only, before a registry that lets everybody do everything
+    Guard(Guard),
 }
 
 #[derive(Args, Debug)]
@@ -51,8 +57,40 @@ struct Sweep {
     marker: PathBuf,
 }
 
+#[derive(Args, Debug)]
+struct Guard {
+    /// Serve here, over TLS, and over plain HTTP what nodes read under a loopback address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// The registry
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    registry: SocketAddr,
+    /// Directory of the Secret's files `username`, `password`, `namespaceKey`, `tls.crt` and `tls.key`
+    #[arg(long, value_name = "DIRECTORY")]
+    login: PathBuf,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    log_format: logs::Format,
+}
+
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
-    let What::Sweep(sweep) = arguments.what;
+    match arguments.what {
+        What::Sweep(arguments) => sweep(arguments).await,
+        What::Guard(arguments) => serve(arguments).await,
+    }
+}
+
+async fn serve(arguments: Guard) -> Result<Exit, Error> {
+    logs::start(arguments.log_format, "info");
+    let stop = stop::on_signal()?;
+    let listener = Listener::bind(arguments.listen, Reach::Anyone)
+        .map_err(|cause| Error::Listen { address: arguments.listen, cause })?;
+    let options = guard::Options { registry: arguments.registry, files: arguments.login };
+    guard::serve(options, listener, stop).await?;
+    Ok(Exit::Fine)
+}
+
+async fn sweep(sweep: Sweep) -> Result<Exit, Error> {
     let (marker, to, id) = (sweep.marker.clone(), sweep.report.clone(), sweep.id.clone());
     let swept = tokio::task::spawn_blocking(move || perform(&sweep)).await;
     let report = swept.unwrap_or_else(|panicked| {

@@ -47,11 +47,6 @@ impl DockerRegistry {
         Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), None, deletes).await
     }
 
-    /// Over plain HTTP at this address, for those in a file of passwords.
-    pub async fn letting_in(htpasswd: &str, address: SocketAddr) -> Self {
-        Self::listening(Served::Plainly, Some(htpasswd), address, None, true).await
-    }
-
     /// Over plain HTTP for everyone, with its images on a file system of so many bytes.
     pub async fn on_volume(bytes: u64) -> Self {
         Self::listening(Served::Plainly, None, SocketAddr::from(([127, 0, 0, 1], 0)), Some(bytes), true).await

@@ -27,19 +27,32 @@ pub struct Propagated {
     pub(super) label: &'static str,
     /// The fields that are copied, besides labels.
     pub(super) fields: &'static [&'static str],
+    /// What the copy of a namespace has as `data`, where that is not what the base has.
+    own_data: Option<OwnData>,
+}
+
+/// The `data` of a namespace's copy of a Secret with this `data`; `None`: the same.
+#[derive(Clone, Copy, Debug)]
+struct OwnData(fn(&Value, &str) -> Option<Value>);
+
+impl PartialEq for OwnData {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
 }
 
 impl Propagated {
-    /// Secrets.
-    pub fn secrets() -> Self {
+    /// Secrets. `own_data` gives the `data` of a namespace's copy of a Secret with this `data`, or `None` where it is the same.
+    pub fn secrets(own_data: fn(&Value, &str) -> Option<Value>) -> Self {
         let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
-        Self { kind, label: CREDENTIALS, fields: &["type", "data"] }
+        Self { kind, label: CREDENTIALS, fields: &["type", "data"], own_data: Some(OwnData(own_data)) }
     }
 
     /// ServiceAccounts; never their tokens.
     pub fn service_accounts() -> Self {
         let kind = Arc::new(Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced));
-        Self { kind, label: SERVICE_ACCOUNT, fields: &["imagePullSecrets", "automountServiceAccountToken"] }
+        let fields = &["imagePullSecrets", "automountServiceAccountToken"];
+        Self { kind, label: SERVICE_ACCOUNT, fields, own_data: None }
     }
 }
 
@@ -49,8 +62,9 @@ pub(super) struct Base {
     pub(super) uid: String,
     /// A digest of what is copied.
     pub(super) digest: String,
-    /// What every copy is, but for its namespace.
+    /// What every copy is, but for its namespace and for data of its own.
     body: Value,
+    own_data: Option<OwnData>,
     /// Why it is not copied, and which label is to be taken off it.
     pub(super) refused: Option<(&'static str, &'static str)>,
 }
@@ -77,13 +91,16 @@ impl Base {
         // With the UID nobody can try values of a Secret against it.
         let digest = hex::encode(Sha256::digest(format!("{uid} {body}")))[..32].to_owned();
         body["metadata"]["annotations"] = json!({PROPAGATED: digest});
-        Some(Self { uid: uid.to_owned(), digest, body, refused: refused(live) })
+        Some(Self { uid: uid.to_owned(), digest, body, own_data: propagated.own_data, refused: refused(live) })
     }
 
     /// Its copy in a namespace.
     pub(super) fn copy(&self, namespace: &str) -> Value {
         let mut body = self.body.clone();
         body["metadata"]["namespace"] = namespace.into();
+        if let Some(data) = self.own_data.and_then(|own| own.0(&body["data"], namespace)) {
+            body["data"] = data;
+        }
         body
     }
 
@@ -169,7 +186,7 @@ impl Found {
     /// What an object is, beside the base.
     pub(super) fn read(home: &str, base: Option<&Base>, live: &Value, now: Timestamp) -> Self {
         let meta: ObjectMeta = serde_json::from_value(live["metadata"].clone()).unwrap_or_default();
-        let is_copy = |base: &&Base| contains(live, &base.body);
+        let is_copy = |base: &&Base| contains(live, &base.copy(meta.namespace.as_deref().unwrap_or_default()));
         Self {
             version: version(&meta),
             whose: whose(home, &meta, now),
@@ -208,8 +225,14 @@ pub(super) fn as_applied(created: usize, resource_version: &str) -> Value {
 mod tests {
     use super::*;
 
+    /// The password of each namespace, where a Secret has a key of them.
+    fn own_data(data: &Value, namespace: &str) -> Option<Value> {
+        data.get("key")?;
+        Some(json!({"password": format!("of {namespace}")}))
+    }
+
     fn base(live: &Value) -> Base {
-        Base::read(&Propagated::secrets(), "home", live).unwrap()
+        Base::read(&Propagated::secrets(own_data), "home", live).unwrap()
     }
 
     fn secret() -> Value {
@@ -244,7 +267,7 @@ mod tests {
         other["data"]["password"] = "eQ==".into();
         assert_ne!(base(&other).digest, base(&secret()).digest);
         other["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        assert_eq!(Base::read(&Propagated::secrets(), "home", &other), None);
+        assert_eq!(Base::read(&Propagated::secrets(own_data), "home", &other), None);
     }
 
     #[test]
@@ -273,6 +296,21 @@ mod tests {
         check("/labels", json!({PROPAGATED_FROM: "elsewhere"}), Whose::Theirs);
         check("/labels", json!({PROPAGATED_FROM: "home", MANAGED_BY: USER}), Whose::Theirs);
         check("/labels", json!({PROPAGATED_FROM: "home", SYNC_LABEL: "shop.demo"}), Whose::Theirs);
+    }
+
+    #[test]
+    fn a_namespace_may_have_data_of_its_own() {
+        let mut live = secret();
+        live["data"]["key"] = "a2V5".into();
+        let own = base(&live);
+        assert_ne!(own.digest, base(&secret()).digest);
+        let (shop, blog) = (own.copy("shop"), own.copy("blog"));
+        assert_eq!((&shop["data"], &blog["data"]), (&json!({"password": "of shop"}), &json!({"password": "of blog"})));
+        let found = |live: &Value| Found::read("home", Some(&own), live, Timestamp::UNIX_EPOCH).copy_of;
+        assert_eq!(found(&shop).as_deref(), Some(&*own.digest));
+        let mut moved = blog;
+        moved["metadata"]["namespace"] = "shop".into();
+        assert_eq!(found(&moved), None, "it has the data of another namespace");
     }
 
     #[test]

@@ -20,7 +20,6 @@ mod registry_secret;
 mod review;
 #[expect(clippy::disallowed_methods, reason = "it answers, with deadlines")]
 mod server;
-mod tls;
 mod validate;
 
 pub use convert::{Version, convert};

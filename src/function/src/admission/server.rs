@@ -27,11 +27,10 @@ use tokio_util::sync::CancellationToken;
 use super::conversion_review::{self, MAX_LIST};
 use super::hook::Hook;
 use super::review::{Review, Verdict};
-use super::tls::Served;
 use crate::Settings;
 use loopback::Listener;
-use mainstay_cluster::body;
 use mainstay_cluster::listener::{self, Limits};
+use mainstay_cluster::{ServedCertificate, body};
 use mainstay_object::failure::caught_now;
 
 /// Maximum size of a body: two objects of the size that etcd takes, with room for escapes.
@@ -48,6 +47,7 @@ const LIMITS: Limits = Limits {
     head: Duration::from_secs(3),
     whole: Duration::from_secs(10),
     kept: Some(Duration::from_secs(100)),
+    farewell: Duration::from_secs(5),
 };
 
 /// The webhooks, for as long as the process runs.
@@ -55,7 +55,7 @@ const LIMITS: Limits = Limits {
 pub struct Admission {
     /// Those of the operator, once they are known.
     settings: RwLock<Option<Arc<Settings>>>,
-    pub(super) served: Arc<Served>,
+    pub(super) served: Arc<ServedCertificate>,
     /// The authorities of API servers, if these have certificates.
     authorities: Option<Arc<RootCertStore>>,
     /// Those that the cluster has configured.

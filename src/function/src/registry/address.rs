@@ -63,6 +63,14 @@ pub(crate) fn image_name(namespace: &str, function: &str) -> String {
     format!("{namespace}{separator}{function}")
 }
 
+/// The namespace whose Function has this repository in a registry without a path, or one below it, such as Kaniko's cache; `None`
+/// if it is no Function's.
+pub(super) fn owner(repository: &str) -> Option<&str> {
+    let name = repository.split('/').next().unwrap_or_default();
+    let divided = name.split_once('_').or_else(|| name.split_once('-'));
+    divided.map(|(namespace, _)| namespace)
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.host)?;
@@ -105,7 +113,24 @@ mod tests {
         ) {
             let address = Address::parse("h.io").unwrap();
             let of = |(namespace, function): &(String, String)| address.image(namespace, function, "t").unwrap().repository;
+            let repository = of(&one);
+            prop_assert_eq!(owner(&repository), Some(&*one.0));
             prop_assert_eq!(of(&one) == of(&other), one == other);
+        }
+    }
+
+    #[test]
+    fn what_has_no_separator_in_its_first_part_is_no_functions() {
+        for (repository, expected) in [
+            ("team-fn", Some("team")),
+            ("team-a-fn", Some("team")),
+            ("team-a_fn-x", Some("team-a")),
+            ("team-fn/cache", Some("team")),
+            ("team-a_fn/cache", Some("team-a")),
+            ("base/team-fn", None),
+            ("node22", None),
+        ] {
+            assert_eq!(owner(repository), expected, "{repository}");
         }
     }
 

@@ -8,7 +8,8 @@ use std::fmt;
 use k8s_openapi::ByteString;
 
 use super::Address;
-use mainstay_api::names::{DEFAULT_REGISTRY_SECRET, EXTERNAL_REGISTRY_SECRET};
+use super::guard::LOGINS;
+use mainstay_api::names::{DEFAULT_REGISTRY_SECRET, EXTERNAL_REGISTRY_SECRET, PER_NAMESPACE};
 
 /// `data` of a Secret.
 pub type SecretData = BTreeMap<String, ByteString>;
@@ -73,6 +74,11 @@ pub fn choose(external: Option<&SecretData>, default: Option<&SecretData>) -> Re
 /// Whether the registry is inside the cluster and may use plain HTTP.
 pub(super) fn is_internal(data: &SecretData) -> bool {
     text(data, "isInternal").is_some_and(|text| text == "true")
+}
+
+/// Whether the login is for the repositories of its namespace only.
+pub(crate) fn is_of_namespace(data: &SecretData) -> bool {
+    text(data, LOGINS).is_some_and(|text| text == PER_NAMESPACE)
 }
 
 /// A value as text, without the line break that `echo` leaves.

@@ -1,9 +1,9 @@
 //! The registry in the cluster that `mainstay install` brings: its login, and the Secret that builds and nodes have it from.
 //!
 //! A Secret of the agent's namespace asks for a login by its label (`api::names::GENERATE`). It names the addresses in
-//! annotations, and holds `username`, `password` and, for the registry's pod, `htpasswd`.
+//! annotations, and holds `username`, `password` and, where each namespace gets a login of its own, their key.
 //!
-//! Invariant: a login that is there is kept: whoever stored one has chosen it.
+//! Invariant: a login or a key that is there is kept: whoever stored one has chosen it.
 //! Invariant: no password is in a problem.
 
 use std::collections::BTreeMap;
@@ -14,21 +14,19 @@ use serde_json::{Value, json};
 
 use super::choice::{Problem, text};
 use super::docker_config::{Login, docker_config_of};
+use super::guard::NAMESPACE_KEY;
 use super::{Address, SecretData};
-use mainstay_api::names::{CONFIG, CREDENTIALS, DEFAULT_REGISTRY_SECRET, PULL_ADDRESS, PUSH_ADDRESS};
+use mainstay_api::names::{
+    CONFIG, CREDENTIALS, DEFAULT_REGISTRY_SECRET, PER_NAMESPACE, PULL_ADDRESS, PUSH_ADDRESS, REGISTRY_LOGINS,
+};
 use mainstay_object::Secret;
 
 const USERNAME: &str = "username";
 const PASSWORD: &str = "password";
-const HTPASSWD: &str = "htpasswd";
-/// Characters of a user name and a password, as many as Kyma's have.
-const LENGTHS: [usize; 2] = [20, 40];
-const SALT_BYTES: usize = 16;
-/// Random bytes that a login is made of.
-pub const SEED_BYTES: usize = LENGTHS[0] + LENGTHS[1] + SALT_BYTES;
-/// Two to the power of so many rounds. Guessing forty random characters takes no more of them, and each request of a node or a
-/// build computes them.
-const BCRYPT_COST: u32 = 5;
+/// Characters of a user name and a password, as many as Kyma's have, and of the key of the logins of namespaces.
+const LENGTHS: [usize; 3] = [20, 40, 43];
+/// Random bytes that a login and a key are made of.
+pub const SEED_BYTES: usize = LENGTHS[0] + LENGTHS[1] + LENGTHS[2];
 
 /// What a Secret says that asks for a login.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +38,9 @@ pub struct InternalRegistry {
     /// The address for nodes.
     pull: Address,
     login: Option<Login>,
-    htpasswd: Option<String>,
+    /// Whether each namespace gets a login of its own.
+    is_per_namespace: bool,
+    namespace_key: Option<Secret<String>>,
 }
 
 impl InternalRegistry {
@@ -73,9 +73,11 @@ impl InternalRegistry {
                 });
             }
         };
-        let htpasswd = of(HTPASSWD).map(str::to_owned);
+        let is_per_namespace = given(REGISTRY_LOGINS) == PER_NAMESPACE;
+        let namespace_key = of(NAMESPACE_KEY).map(|key| Secret::new(key.to_owned()));
         let is_tls = given(PUSH_ADDRESS).trim().starts_with("https://");
-        Ok(Self { push: address(PUSH_ADDRESS)?, is_tls, pull: address(PULL_ADDRESS)?, login, htpasswd })
+        let (push, pull) = (address(PUSH_ADDRESS)?, address(PULL_ADDRESS)?);
+        Ok(Self { push, is_tls, pull, login, is_per_namespace, namespace_key })
     }
 
     /// The names for its certificate, of which builds and nodes use one each; `None` if it is asked for over plain HTTP.
@@ -92,33 +94,27 @@ impl InternalRegistry {
         self.is_tls.then_some(names)
     }
 
-    /// The `data` that the Secret lacks for the registry to let its login in; `None` if it lacks nothing. A login that is not
-    /// there is made of `seed`, which is random.
-    pub fn missing(&self, seed: &Secret<[u8; SEED_BYTES]>) -> Option<BTreeMap<&'static str, ByteString>> {
-        let (characters, salt) = seed.expose().split_at(LENGTHS[0] + LENGTHS[1]);
-        let (username, password) = characters.split_at(LENGTHS[0]);
-        let login = self
-            .login
-            .clone()
-            .unwrap_or_else(|| Login { username: readable(username), password: Secret::new(readable(password)) });
-        if self.login.is_some() && self.htpasswd.as_deref().is_some_and(|file| lets_in(file, &login)) {
-            return None;
-        }
-        let salt = <[u8; SALT_BYTES]>::try_from(salt).ok()?;
-        let hash = bcrypt::hash_with_salt(login.password.expose(), BCRYPT_COST, salt).ok()?;
-        let line = format!("{}:{}\n", login.username, hash.format_for_version(bcrypt::Version::TwoY));
-        let mut missing = BTreeMap::from([(HTPASSWD, ByteString(line.into_bytes()))]);
-        if self.login.is_none() {
-            missing.insert(PASSWORD, ByteString(login.password.expose().clone().into_bytes()));
-            missing.insert(USERNAME, ByteString(login.username.into_bytes()));
-        }
-        Some(missing)
+    /// The `data` that the Secret lacks; empty if it lacks nothing. A login and a key that are not there are made of `seed`, which
+    /// is random.
+    pub fn missing(&self, seed: &Secret<[u8; SEED_BYTES]>) -> BTreeMap<&'static str, ByteString> {
+        let (username, rest) = seed.expose().split_at(LENGTHS[0]);
+        let (password, key) = rest.split_at(LENGTHS[1]);
+        let lacks_key = self.is_per_namespace && self.namespace_key.is_none();
+        let made = [
+            (USERNAME, username, self.login.is_none()),
+            (PASSWORD, password, self.login.is_none()),
+            (NAMESPACE_KEY, key, lacks_key),
+        ];
+        let lacking = made.into_iter().filter(|(.., is_lacking)| *is_lacking);
+        lacking.map(|(name, bytes, _)| (name, ByteString(readable(bytes).into_bytes()))).collect()
     }
 
-    /// The Secret `serverless-registry-config-default` with this login, which goes when `asking` goes; `None` without a login.
+    /// The Secret `serverless-registry-config-default` with this login, and with the key of which its copies get theirs, which
+    /// goes when `asking` goes; `None` without a login, or without a key that is asked for.
     /// `authorities` are those that builds trust, as PEM; without any, they use plain HTTP.
     pub fn default_secret(&self, asking: &Value, authorities: Option<&str>) -> Option<Value> {
         let login = self.login.as_ref()?;
+        let key = if self.is_per_namespace { Some(self.namespace_key.as_ref()?) } else { None };
         let (push, pull) = (self.push.to_string(), self.pull.to_string());
         let config = docker_config_of([&*push, &*pull], login);
         let encoded = |text: &str| BASE64_STANDARD.encode(text);
@@ -136,19 +132,14 @@ impl InternalRegistry {
                 ".dockerconfigjson": encoded(&config),
             },
         });
+        if let Some(key) = key {
+            secret["data"][NAMESPACE_KEY] = encoded(key.expose()).into();
+        }
         if let Some(authorities) = authorities {
             secret["data"]["ca.crt"] = encoded(authorities).into();
         }
         Some(secret)
     }
-}
-
-/// Whether the file of passwords has this login.
-fn lets_in(file: &str, login: &Login) -> bool {
-    let mut hashes = file.lines().filter_map(|line| line.split_once(':'));
-    hashes.any(|(name, hash)| {
-        name == login.username && bcrypt::verify(login.password.expose(), hash.trim()).unwrap_or_default()
-    })
 }
 
 /// Random bytes as characters that need no quotes anywhere: 6 bits of each.
@@ -168,7 +159,9 @@ mod tests {
     fn asking(data: &[(&str, &str)]) -> Value {
         let data: SecretData =
             data.iter().map(|(key, value)| ((*key).to_owned(), ByteString((*value).into()))).collect();
-        let annotations = json!({PUSH_ADDRESS: "r.svc:5000", PULL_ADDRESS: "127.0.0.1:32137"});
+        let annotations = json!({
+            PUSH_ADDRESS: "r.svc:5000", PULL_ADDRESS: "127.0.0.1:32137", REGISTRY_LOGINS: PER_NAMESPACE,
+        });
         let metadata = json!({"name": "r", "namespace": "home", "uid": "1", "annotations": annotations});
         json!({"metadata": metadata, "data": data})
     }
@@ -178,31 +171,35 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_made_once() {
-        let made = InternalRegistry::read(&asking(&[])).unwrap().missing(&seed()).unwrap();
-        assert_eq!(made.keys().copied().collect::<Vec<_>>(), [HTPASSWD, PASSWORD, USERNAME]);
+    fn a_login_and_a_key_are_made_once() {
+        let made = InternalRegistry::read(&asking(&[])).unwrap().missing(&seed());
+        assert_eq!(made.keys().copied().collect::<Vec<_>>(), [NAMESPACE_KEY, PASSWORD, USERNAME]);
         let all: Vec<(&str, String)> = made.keys().map(|key| (*key, given(&made, key))).collect();
         let all: Vec<(&str, &str)> = all.iter().map(|(key, text)| (*key, &**text)).collect();
-        assert_eq!((given(&made, USERNAME).len(), given(&made, PASSWORD).len()), (20, 40));
+        let lengths = [USERNAME, PASSWORD, NAMESPACE_KEY].map(|key| given(&made, key).len());
+        assert_eq!(lengths, LENGTHS);
         let kept = InternalRegistry::read(&asking(&all)).unwrap();
-        assert_eq!(kept.missing(&seed()), None);
+        assert_eq!(kept.missing(&seed()), BTreeMap::new());
         assert!(InternalRegistry::read(&asking(&[])).unwrap().default_secret(&asking(&[]), None).is_none());
         let secret = kept.default_secret(&asking(&all), None).unwrap();
         let data: SecretData = serde_json::from_value(secret["data"].clone()).unwrap();
         let chosen = crate::registry::choose(None, Some(&data)).unwrap();
         assert_eq!((chosen.push.to_string(), chosen.pull.to_string()), ("r.svc:5000".into(), "127.0.0.1:32137".into()));
         assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "1");
+        assert_ne!(secret["data"][NAMESPACE_KEY], Value::Null);
     }
 
     #[test]
-    fn a_login_that_somebody_chose_is_let_in() {
-        let registry = InternalRegistry::read(&asking(&[("username", "me"), ("password", "mine")])).unwrap();
-        let missing = registry.missing(&seed()).unwrap();
-        assert_eq!(missing.len(), 1);
-        let file = given(&missing, HTPASSWD);
-        assert!(file.starts_with("me:$2y$05$"), "{file}");
-        let other = asking(&[("username", "me"), ("password", "another"), ("htpasswd", &file)]);
-        assert!(InternalRegistry::read(&other).unwrap().missing(&seed()).is_some(), "the password was changed");
+    fn a_login_that_somebody_chose_is_kept_and_gets_a_key() {
+        let chosen = [("username", "me"), ("password", "mine")];
+        let registry = InternalRegistry::read(&asking(&chosen)).unwrap();
+        assert_eq!(registry.missing(&seed()).keys().copied().collect::<Vec<_>>(), [NAMESPACE_KEY]);
+        assert!(registry.default_secret(&asking(&chosen), None).is_none(), "copies wait for the key");
+        let mut of_old = asking(&chosen);
+        of_old["metadata"]["annotations"][REGISTRY_LOGINS] = Value::Null;
+        let registry = InternalRegistry::read(&of_old).unwrap();
+        assert_eq!(registry.missing(&seed()), BTreeMap::new());
+        assert_eq!(registry.default_secret(&of_old, None).unwrap()["data"][NAMESPACE_KEY], Value::Null);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - [`ImageRef`], [`Digest`]: image references
 //! - [`choose`]: the registry that a namespace pushes to and pulls from
 //! - [`InternalRegistry`]: the login of the registry that `mainstay install` brings
+//! - [`guard`]: what stands before that registry, and the logins of namespaces
 //! - [`retention`], [`storage`]: which images the registry in the cluster may lose, and its files
 //! - [`Access`]: scheme and login of a registry, from the Secret of a build
 //! - [`Client`]: the OCI distribution API
@@ -22,6 +23,7 @@ mod client;
 mod docker_config;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod guard;
 mod image_ref;
 mod internal;
 pub mod retention;
@@ -31,6 +33,8 @@ pub mod storage;
 pub use access::{Access, Scheme, Transport};
 pub use address::Address;
 pub(crate) use address::image_name;
+use address::owner;
+pub(crate) use choice::is_of_namespace;
 pub use choice::{Problem, Registry, SecretData, choose};
 pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Rights};
 pub use docker_config::{Login, docker_config, login};

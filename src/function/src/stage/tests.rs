@@ -67,6 +67,7 @@ impl Case {
             secret: "s".into(),
             transport: Transport::default(),
             no_pull: None,
+            is_limited: false,
         };
         let resolved = Resolved { function: &spec, recipe: &recipe, repository: &repository, git: None, settings };
         let observed = Observed {

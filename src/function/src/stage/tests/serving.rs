@@ -154,6 +154,7 @@ fn a_refused_pull_says_that_nodes_do_not_use_the_secret() {
         secret: "s".into(),
         transport: Transport::default(),
         no_pull,
+        is_limited: false,
     };
     let explain =
         |repository: &Repository, reason: &str, text: &str| repository.explain(&(reason.to_owned(), text.to_owned()));

@@ -14,28 +14,28 @@ use rustls::{RootCertStore, ServerConfig};
 
 /// The certificate that is served, if there is one.
 #[derive(Default)]
-pub(super) struct Served(RwLock<Option<Arc<CertifiedKey>>>);
+pub struct ServedCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 
-impl fmt::Debug for Served {
+impl fmt::Debug for ServedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").finish_non_exhaustive()
+        f.debug_struct("ServedCertificate").finish_non_exhaustive()
     }
 }
 
-impl ResolvesServerCert for Served {
+impl ResolvesServerCert for ServedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.read().clone()
     }
 }
 
-impl Served {
+impl ServedCertificate {
     /// From now on, this one is served.
-    pub(super) fn set(&self, certified: Option<CertifiedKey>) {
+    pub fn set(&self, certified: Option<CertifiedKey>) {
         *self.0.write() = certified.map(Arc::new);
     }
 
     /// How connections are accepted. A client may show a certificate of these authorities, if there are any, and none of others.
-    pub(super) fn config(self: Arc<Self>, authorities: Option<Arc<RootCertStore>>) -> Option<ServerConfig> {
+    pub fn config(self: Arc<Self>, authorities: Option<Arc<RootCertStore>>) -> Option<ServerConfig> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().ok()?;

@@ -1,0 +1,204 @@
+//! Who may do what.
+
+use std::borrow::Cow;
+
+use http::{Method, StatusCode};
+
+use super::asked::{Subject, is_read};
+use crate::registry::owner;
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Visitor {
+    /// Nobody who is known.
+    Unknown,
+    /// Whoever has the login of the registry.
+    Registry,
+    /// A namespace.
+    Namespace(String),
+}
+
+/// What a request says besides its subject.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) method: &'a Method,
+    pub(super) query: &'a str,
+    /// Whether it came over TLS.
+    pub(super) is_encrypted: bool,
+    /// Whether it was sent to a loopback address.
+    pub(super) is_to_loopback: bool,
+}
+
+/// Why a request is not passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// A registry has nothing there.
+    NotFound,
+    /// The login is missing or wrong.
+    Unauthorized,
+    /// It came over plain HTTP, which is for reads of a node.
+    Unencrypted,
+    /// The login of this namespace may not.
+    Denied(String),
+}
+
+impl Refusal {
+    /// Its status, its code in the distribution specification, and its text.
+    pub(super) fn parts(&self) -> (StatusCode, &'static str, String) {
+        match self {
+            Self::NotFound => (StatusCode::NOT_FOUND, "UNSUPPORTED", "a registry serves nothing at this path".to_owned()),
+            Self::Unauthorized => (
+                StatusCode::UNAUTHORIZED,
+                "UNAUTHORIZED",
+                "the login is missing or wrong; the present one is in the Secret serverless-registry-config-default of each namespace"
+                    .to_owned(),
+            ),
+            Self::Unencrypted => (
+                StatusCode::BAD_REQUEST,
+                "UNSUPPORTED",
+                "plain HTTP is for nodes that pull from their loopback address; use HTTPS".to_owned(),
+            ),
+            Self::Denied(namespace) => (
+                StatusCode::FORBIDDEN,
+                "DENIED",
+                format!(
+                    "the login of the namespace {namespace} is for the images of its Functions; it may read images that are no \
+                     Function's, such as base/node, and write no others"
+                ),
+            ),
+        }
+    }
+}
+
+/// The query with which a request is passed on.
+///
+/// # Errors
+/// Why it is not.
+pub(super) fn judge<'q>(
+    subject: Option<Subject<'_>>,
+    visitor: &Visitor,
+    request: Request<'q>,
+) -> Result<Cow<'q, str>, Refusal> {
+    let Request { method, query, is_encrypted, is_to_loopback } = request;
+    let subject = subject.ok_or(Refusal::NotFound)?;
+    let is_read_of_a_node = is_to_loopback && is_read(method);
+    if !is_encrypted && !is_read_of_a_node {
+        return Err(Refusal::Unencrypted);
+    }
+    let namespace = match visitor {
+        _ if subject == Subject::Health => return if is_read(method) { Ok("".into()) } else { Err(Refusal::NotFound) },
+        Visitor::Unknown => return Err(Refusal::Unauthorized),
+        Visitor::Registry => return Ok(query.into()),
+        Visitor::Namespace(namespace) => namespace,
+    };
+    let denied = || Refusal::Denied(namespace.clone());
+    match subject {
+        Subject::Health | Subject::Version => Ok("".into()),
+        Subject::Catalog => Err(denied()),
+        Subject::Repository { name, begins_upload } => {
+            let owner = owner(name);
+            let may = owner.map_or_else(|| is_read(method), |owner| owner == namespace);
+            if !may {
+                return Err(denied());
+            }
+            Ok(if begins_upload { mounting(query, namespace) } else { query.into() })
+        }
+    }
+}
+
+/// The query of an upload that begins. A blob is taken over from repositories that the namespace may read; from others it is
+/// uploaded, as the specification allows.
+fn mounting<'q>(query: &'q str, namespace: &str) -> Cow<'q, str> {
+    let pairs = || form_urlencoded::parse(query.as_bytes());
+    let may_read = |from: &str| {
+        let is_path = Subject::read(&format!("/v2/{from}/tags/list")).is_some();
+        is_path && owner(from).is_none_or(|owner| owner == namespace)
+    };
+    let mut from = pairs().filter(|(name, _)| name == "from").peekable();
+    let mounts = from.peek().is_some() && from.all(|(_, from)| may_read(&from));
+    let kept = pairs().filter(|(name, _)| mounts || !matches!(&**name, "mount" | "from"));
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TLS: (bool, bool) = (true, false);
+    const NODE: (bool, bool) = (false, true);
+
+    fn team() -> Visitor {
+        Visitor::Namespace("team".into())
+    }
+
+    #[track_caller]
+    fn check(visitor: &Visitor, (is_encrypted, is_to_loopback): (bool, bool), asked: &str, expected: &str) {
+        let (method, target) = asked.split_once(' ').unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let method = &method.parse().unwrap();
+        let request = Request { method, query, is_encrypted, is_to_loopback };
+        let judged = match judge(Subject::read(path), visitor, request) {
+            Ok(query) => format!("passed {query}"),
+            Err(refusal) => refusal.parts().0.as_u16().to_string(),
+        };
+        assert_eq!(judged.trim(), expected, "{visitor:?} {asked}");
+    }
+
+    #[test]
+    fn a_namespace_reads_and_writes_its_own_repositories() {
+        let hyphenated = Visitor::Namespace("team-a".into());
+        for path in [
+            "PUT /v2/{}/manifests/1",
+            "GET /v2/{}/blobs/sha256:00",
+            "PATCH /v2/{}/blobs/uploads/1",
+            "GET /v2/{}/tags/list",
+        ] {
+            check(&team(), TLS, &path.replace("{}", "team-fn"), "passed");
+            check(&team(), TLS, &path.replace("{}", "team-a-fn"), "passed");
+            check(&team(), TLS, &path.replace("{}", "team-a_fn"), "403");
+            check(&team(), TLS, &path.replace("{}", "shop-fn"), "403");
+            check(&hyphenated, TLS, &path.replace("{}", "team-a_fn"), "passed");
+            check(&hyphenated, TLS, &path.replace("{}", "team-a-fn"), "403");
+            check(&Visitor::Registry, TLS, &path.replace("{}", "shop-fn"), "passed");
+            check(&Visitor::Unknown, TLS, &path.replace("{}", "shop-fn"), "401");
+        }
+        check(&team(), TLS, "GET /v2/_catalog", "403");
+        check(&Visitor::Registry, TLS, "GET /v2/_catalog?n=5", "passed n=5");
+        check(&team(), TLS, "GET /v2/", "passed");
+        check(&Visitor::Unknown, TLS, "GET /v2/", "401");
+        check(&Visitor::Unknown, TLS, "GET /", "passed");
+        check(&Visitor::Registry, TLS, "GET /debug/vars", "404");
+    }
+
+    #[test]
+    fn what_is_no_functions_is_read_by_all_and_written_by_none() {
+        for name in ["base/node", "base/shop-fn", "node22"] {
+            check(&team(), TLS, &format!("GET /v2/{name}/manifests/1"), "passed");
+            check(&team(), TLS, &format!("PUT /v2/{name}/manifests/1"), "403");
+            check(&team(), TLS, &format!("DELETE /v2/{name}/manifests/1"), "403");
+            check(&team(), TLS, &format!("POST /v2/{name}/blobs/uploads/"), "403");
+        }
+    }
+
+    #[test]
+    fn a_blob_of_another_namespace_is_not_taken_over() {
+        let begin = |query: &str| format!("POST /v2/team-fn/blobs/uploads/?{query}");
+        check(&team(), TLS, &begin("mount=d&from=team-other"), "passed mount=d&from=team-other");
+        check(&team(), TLS, &begin("mount=d&from=base%2Fnode"), "passed mount=d&from=base%2Fnode");
+        check(&team(), TLS, &begin("mount=d&from=shop-fn&digest=x"), "passed digest=x");
+        check(&team(), TLS, &begin("mount=d&from=team-other&from=shop-fn"), "passed");
+        check(&team(), TLS, &begin("mount=d&from=base%2F..%2Fshop-fn"), "passed");
+        check(&team(), TLS, &begin("mount=d;from=shop-fn"), "passed");
+        check(&team(), TLS, &begin("mount=d"), "passed");
+        check(&Visitor::Registry, TLS, &begin("mount=d&from=shop-fn"), "passed mount=d&from=shop-fn");
+    }
+
+    #[test]
+    fn plain_http_is_for_reads_of_a_node() {
+        check(&team(), NODE, "GET /v2/team-fn/manifests/1", "passed");
+        check(&team(), NODE, "HEAD /v2/team-fn/manifests/1", "passed");
+        check(&team(), NODE, "PUT /v2/team-fn/manifests/1", "400");
+        check(&team(), (false, false), "GET /v2/team-fn/manifests/1", "400");
+        check(&Visitor::Unknown, (false, false), "GET /", "400");
+    }
+}
