@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Child;
 use tokio::time::timeout;
 
@@ -252,6 +253,10 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     let form = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/");
     let form = form.header("content-type", "application/x-www-form-urlencoded").body(mount.clone());
     assert_eq!(form.send().await.unwrap().status().as_u16(), 202);
+    // Docker's registry begins another upload where one has begun.
+    let begun = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/").send().await.unwrap();
+    let begun = begun.headers()["location"].to_str().unwrap().to_owned();
+    assert_eq!(team.asks("POST", &format!("{begun}&{mount}")).await, 405);
     assert_eq!(team.asks("HEAD", &own).await, 404, "it has not been taken over");
     let taken = registry.asks("POST", &format!("/v2/team-a_fn/blobs/uploads/?{mount}")).await;
     assert_eq!((taken, team.asks("HEAD", &own).await), (201, 200), "the registry can");
@@ -265,6 +270,12 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
     assert_eq!(plainly("POST", "/v2/team-a_fn/blobs/uploads/").await, 400);
     let elsewhere = team.request("http", "GET", "/v2/").header("host", "registry.example:5000").send().await.unwrap();
     assert_eq!(elsewhere.status().as_u16(), 400);
+    // A body that never comes, of whoever comes, keeps no connection.
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n").await.unwrap();
+    let mut answer = [0; 15];
+    timeout(Duration::from_secs(30), stream.read_exact(&mut answer)).await.expect("it is answered in time").unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
     // A layer of any size costs the guard no memory.
     let before = installed.peak_of_guard();
     let begun = team.request("https", "POST", "/v2/team-a_fn/blobs/uploads/").send().await.unwrap();

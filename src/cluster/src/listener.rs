@@ -12,13 +12,15 @@
 //!
 //! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
 
+mod connection;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -30,12 +32,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use connection::{Answered, Connection, IDLE, Moving};
 use loopback::{Listener, Reach, web};
 use mainstay_api::names::EVENTING_NAMESPACE;
 use mainstay_object::failure::{Panicked, caught};
@@ -87,6 +90,8 @@ pub struct Limits {
     pub whole: Duration,
     /// How long a connection waits for another request; `None` for one request only.
     pub kept: Option<Duration>,
+    /// How long nothing of a request may come, and nothing of its answer may go; `None` for as long as `whole`.
+    pub idle: Option<Duration>,
     /// How long a request that has begun may go on after the end.
     pub farewell: Duration,
 }
@@ -98,6 +103,7 @@ impl Default for Limits {
             head: Duration::from_secs(5),
             whole: Duration::from_secs(30),
             kept: None,
+            idle: Some(IDLE),
             farewell: Duration::from_secs(5),
         }
     }
@@ -109,12 +115,15 @@ struct Silent {
     connections: Mutex<BTreeMap<u64, CancellationToken>>,
     /// How many there have been.
     entered: AtomicU64,
+    /// Told when there is one more.
+    another: Notify,
 }
 
 impl Silent {
     fn enter(self: &Arc<Self>, end: CancellationToken) -> Entry {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         self.connections.lock().insert(number, end);
+        self.another.notify_one();
         Entry { all: Arc::clone(self), number }
     }
 }
@@ -264,12 +273,21 @@ async fn permit(permits: &Arc<Semaphore>, silent: &Silent) -> Option<OwnedSemaph
     if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
         return Some(permit);
     }
-    let oldest = silent.connections.lock().pop_first();
-    if let Some((_, connection)) = oldest {
-        connection.cancel();
-    }
+    let gives_way = async {
+        loop {
+            let oldest = silent.connections.lock().pop_first();
+            if let Some((_, connection)) = oldest {
+                connection.cancel();
+                return std::future::pending().await;
+            }
+            silent.another.notified().await;
+        }
+    };
     // It is closed only at the end of the process.
-    Arc::clone(permits).acquire_owned().await.ok()
+    tokio::select! {
+        permit = Arc::clone(permits).acquire_owned() => permit.ok(),
+        () = gives_way => None,
+    }
 }
 
 async fn accepted_connection<F, Answer, B>(
@@ -298,7 +316,9 @@ async fn accepted_connection<F, Answer, B>(
         }
     };
     let Some(tls) = end.run_until_cancelled(tls).await.flatten() else { return };
-    let Some(tls) = tls else { return connection(TokioIo::new(stream), limits, answer, entry, end, permit).await };
+    let known = Connection::new(limits, entry, end.clone());
+    let stream = Moving { stream, connection: Arc::clone(&known) };
+    let Some(tls) = tls else { return connection(TokioIo::new(stream), limits, answer, known, end, permit).await };
     let shaken = end.run_until_cancelled(timeout(limits.head, tls.accept(stream))).await;
     if let Some(Ok(Ok(stream))) = shaken {
         let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
@@ -309,7 +329,7 @@ async fn accepted_connection<F, Answer, B>(
             }
             answer(request)
         };
-        connection(TokioIo::new(stream), limits, answer, entry, end, permit).await;
+        connection(TokioIo::new(stream), limits, answer, known, end, permit).await;
     }
 }
 
@@ -317,7 +337,7 @@ async fn connection<S, F, Answer, B>(
     stream: S,
     limits: Limits,
     answer: F,
-    entry: Entry,
+    known: Arc<Connection>,
     end: CancellationToken,
     permit: Option<OwnedSemaphorePermit>,
 ) where
@@ -326,22 +346,13 @@ async fn connection<S, F, Answer, B>(
     Answer: Future<Output = Response<B>>,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + 'static,
 {
-    let all = Arc::clone(&entry.all);
-    let (is_busy, entry) = (AtomicBool::new(false), Mutex::new(Some(entry)));
-    let deadline = Mutex::new(Instant::now() + limits.whole);
     let service = service_fn(|request| {
-        is_busy.store(true, Ordering::Relaxed);
-        drop(entry.lock().take());
-        *deadline.lock() = Instant::now() + limits.whole;
+        known.begin();
         let answered = caught(async { answer(request).await });
-        let (is_busy, entry, deadline, all, end) = (&is_busy, &entry, &deadline, &all, &end);
+        let known = Arc::clone(&known);
         answered.map(move |answered| {
-            if let Some(kept) = limits.kept {
-                *entry.lock() = Some(all.enter(end.clone()));
-                *deadline.lock() = Instant::now() + kept + limits.whole;
-                is_busy.store(false, Ordering::Relaxed);
-            }
-            Ok::<_, Infallible>(answered.unwrap_or_else(internal_error))
+            let response = answered.unwrap_or_else(internal_error);
+            Ok::<_, Infallible>(response.map(|body| Answered::new(body, known)))
         })
     });
     let mut http = http1::Builder::new();
@@ -350,21 +361,12 @@ async fn connection<S, F, Answer, B>(
     http.timer(TokioTimer::new()).header_read_timeout(head).keep_alive(limits.kept.is_some());
     http.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
     let mut connection = pin!(http.serve_connection(stream, service));
-    let late = async {
-        loop {
-            let until = *deadline.lock();
-            if until <= Instant::now() {
-                return;
-            }
-            sleep_until(until).await;
-        }
-    };
     // Whatever a connection fails of is the client's.
     tokio::select! {
         _ = &mut connection => {}
-        () = late => {}
+        () = known.late() => {}
         () = end.cancelled() => {
-            if is_busy.load(Ordering::Relaxed) {
+            if known.is_busy() {
                 connection.as_mut().graceful_shutdown();
                 let _ = timeout(limits.farewell, connection).await;
             }
@@ -376,7 +378,7 @@ async fn connection<S, F, Answer, B>(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use http_body_util::Full;
+    use http_body_util::{BodyExt as _, Full};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -430,6 +432,45 @@ mod tests {
         assert_eq!((ask_on(&mut first).await, ask_on(&mut second).await), (None, ok.clone()));
         tokio::time::sleep(kept * 2).await;
         assert_eq!(ask_on(&mut third).await, None, "it was silent for too long");
+        stop.cancel();
+        assert!(serving.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_being_written_gives_way_to_nobody() {
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), Reach::Anyone).unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let (send, pieces) = tokio::sync::mpsc::channel::<Bytes>(1);
+        let pieces = Arc::new(Mutex::new(Some(pieces)));
+        let answer = move |_: Request<Incoming>| {
+            let pieces = pieces.lock().take();
+            async move {
+                let whole = futures::stream::unfold(pieces, |pieces| async {
+                    let mut pieces = pieces?;
+                    let piece = pieces.recv().await?;
+                    Some((Ok::<_, io::Error>(hyper::body::Frame::data(piece)), Some(pieces)))
+                });
+                Response::new(http_body_util::StreamBody::new(whole).boxed_unsync())
+            }
+        };
+        let limits = Limits { connections: 1, kept: Some(Duration::from_secs(60)), ..Limits::default() };
+        let serving = tokio::spawn(serve(listener, limits, answer, stop.clone()));
+        let mut first = TcpStream::connect(address).await.unwrap();
+        assert_eq!(ask_on(&mut first).await.as_deref(), Some("HTTP/1.1 200 OK"));
+        let mut second = TcpStream::connect(address).await.unwrap();
+        for _ in 0..100 {
+            send.send(Bytes::from_static(b"x")).await.unwrap();
+            // One byte as a chunk.
+            let mut chunk = [0; 6];
+            first.read_exact(&mut chunk).await.unwrap();
+            assert_eq!(&chunk, b"1\r\nx\r\n");
+        }
+        drop(send);
+        let mut end = [0; 5];
+        first.read_exact(&mut end).await.unwrap();
+        assert_eq!(&end, b"0\r\n\r\n");
+        // Now it is silent, and makes room.
+        assert_eq!(ask_on(&mut second).await.as_deref(), Some("HTTP/1.1 200 OK"));
         stop.cancel();
         assert!(serving.await.is_ok());
     }

@@ -38,6 +38,7 @@ pub(super) const LIMITS: Limits = Limits {
     whole: Duration::from_secs(45),
     kept: Some(Duration::from_secs(30)),
     farewell: Duration::from_secs(5),
+    idle: None,
 };
 
 /// What answers.

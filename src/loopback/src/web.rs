@@ -57,9 +57,8 @@ pub fn host(headers: &HeaderMap, uri: &Uri) -> String {
 /// Whether a host is a name or an address of this machine.
 pub fn is_this_machine(host: &str) -> bool {
     let host = host.trim_end_matches('.');
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || host.ends_with(".localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Whether a host is a name of a Service as code in a cluster writes it: `shop`, `shop.team.svc`, `shop.team.svc.cluster.local`.
@@ -128,10 +127,13 @@ pub fn begin() {
 
 /// The name in `name:port`, in lower case.
 fn name_of(authority: &str) -> String {
-    let name = match authority.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => authority.rsplit_once(':').map_or(authority, |(name, _)| name),
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let divided = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map(|(name, port)| (name, port.strip_prefix(':').unwrap_or(port))),
+        None => authority.split_once(':'),
     };
+    // What is not HOST or HOST:PORT is the name of nothing.
+    let name = divided.filter(|(_, port)| is_port(port)).map_or(authority, |(name, _)| name);
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
@@ -162,6 +164,9 @@ mod tests {
         {
             let name = host.split(':').next().unwrap();
             check(Method::GET, &[("host", host)], Err(Refusal::Host(name.to_owned())));
+        }
+        for host in ["127.0.0.1:80@evil.example", "[::1].evil.example", "[::1", "127.0.0.1:evil.example", "::1:80"] {
+            check(Method::GET, &[("host", host)], Err(Refusal::Host(host.to_owned())));
         }
         check(Method::GET, &[], Ok(()));
     }

@@ -48,6 +48,7 @@ const LIMITS: Limits = Limits {
     whole: Duration::from_secs(10),
     kept: Some(Duration::from_secs(100)),
     farewell: Duration::from_secs(5),
+    idle: None,
 };
 
 /// The webhooks, for as long as the process runs.

@@ -15,13 +15,35 @@ pub(super) enum Subject<'a> {
     Version,
     /// The names of all repositories.
     Catalog,
-    /// A repository.
-    Repository {
-        /// Its name.
-        name: &'a str,
-        /// Whether an upload begins.
-        begins_upload: bool,
-    },
+    /// Something of the repository of this name.
+    Of(&'a str, Part),
+}
+
+/// What a repository has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Tags,
+    Manifest,
+    Blob,
+    Referrers,
+    /// Where uploads begin.
+    Uploads,
+    /// An upload that has begun.
+    Upload,
+}
+
+impl Part {
+    /// The methods that the specification has for it. A registry takes any other one for whatever it likes: Docker's begins an
+    /// upload for a POST to one that has begun.
+    fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Tags | Self::Referrers => &[Method::GET, Method::HEAD],
+            Self::Manifest => &[Method::GET, Method::HEAD, Method::PUT, Method::DELETE],
+            Self::Blob => &[Method::GET, Method::HEAD, Method::DELETE],
+            Self::Uploads => &[Method::POST],
+            Self::Upload => &[Method::GET, Method::HEAD, Method::PATCH, Method::PUT, Method::DELETE],
+        }
+    }
 }
 
 impl<'a> Subject<'a> {
@@ -36,13 +58,24 @@ impl<'a> Subject<'a> {
         let rest = path.strip_prefix("/v2/")?;
         let (before, last) = rest.rsplit_once('/')?;
         let (start, part) = before.rsplit_once('/')?;
-        let (name, begins_upload) = match part {
-            "tags" if last == "list" => (start, false),
-            "manifests" | "blobs" | "referrers" if is_reference(last) => (start, false),
-            "uploads" if last.is_empty() || is_reference(last) => (start.strip_suffix("/blobs")?, last.is_empty()),
+        let (name, part) = match part {
+            "tags" if last == "list" => (start, Part::Tags),
+            "manifests" if is_reference(last) => (start, Part::Manifest),
+            "blobs" if is_reference(last) => (start, Part::Blob),
+            "referrers" if is_reference(last) => (start, Part::Referrers),
+            "uploads" if last.is_empty() => (start.strip_suffix("/blobs")?, Part::Uploads),
+            "uploads" if is_reference(last) => (start.strip_suffix("/blobs")?, Part::Upload),
             _ => return None,
         };
-        is_repository(name).then_some(Self::Repository { name, begins_upload })
+        is_repository(name).then_some(Self::Of(name, part))
+    }
+
+    /// Whether the specification has this method for it.
+    pub(super) fn has(self, method: &Method) -> bool {
+        match self {
+            Self::Of(_, part) => part.methods().contains(method),
+            Self::Health | Self::Version | Self::Catalog => is_read(method),
+        }
     }
 }
 
@@ -62,9 +95,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(path: &str, expected: Option<(&str, bool)>) {
+    fn check(path: &str, expected: Option<(&str, Part)>) {
         let read = Subject::read(path).map(|subject| match subject {
-            Subject::Repository { name, begins_upload } => (name, begins_upload),
+            Subject::Of(name, part) => (name, part),
             other => panic!("{path}: {other:?}"),
         });
         assert_eq!(read, expected, "{path}");
@@ -72,18 +105,35 @@ mod tests {
 
     #[test]
     fn reads_the_repository_of_each_kind_of_request() {
-        for path in
-            ["tags/list", "manifests/latest", "manifests/sha256:00ff", "blobs/sha256:00ff", "referrers/sha256:00ff"]
-        {
-            check(&format!("/v2/team-fn/{path}"), Some(("team-fn", false)));
-            check(&format!("/v2/base/node/{path}"), Some(("base/node", false)));
+        for (path, part) in [
+            ("tags/list", Part::Tags),
+            ("manifests/latest", Part::Manifest),
+            ("manifests/sha256:00ff", Part::Manifest),
+            ("blobs/sha256:00ff", Part::Blob),
+            ("referrers/sha256:00ff", Part::Referrers),
+            ("blobs/uploads/", Part::Uploads),
+            ("blobs/uploads/8c1e-77==", Part::Upload),
+        ] {
+            for name in ["team-fn", "base/node", "a/manifests/x"] {
+                check(&format!("/v2/{name}/{path}"), Some((name, part)));
+            }
         }
-        check("/v2/team-fn/blobs/uploads/", Some(("team-fn", true)));
-        check("/v2/team-fn/blobs/uploads/8c1e-77==", Some(("team-fn", false)));
-        check("/v2/a/manifests/x/blobs/uploads/", Some(("a/manifests/x", true)));
         assert_eq!(Subject::read("/"), Some(Subject::Health));
         assert_eq!([Subject::read("/v2"), Subject::read("/v2/")], [Some(Subject::Version); 2]);
         assert_eq!(Subject::read("/v2/_catalog"), Some(Subject::Catalog));
+    }
+
+    #[test]
+    fn an_upload_begins_by_one_method_at_one_place() {
+        let begun = Subject::read("/v2/team-fn/blobs/uploads/1").unwrap();
+        let begins = Subject::read("/v2/team-fn/blobs/uploads/").unwrap();
+        assert!(begins.has(&Method::POST) && !begun.has(&Method::POST));
+        let others = ["CONNECT", "OPTIONS", "TRACE", "GETX", "get", "PATCH"];
+        for method in others.map(|name| name.parse().unwrap()) {
+            for path in ["/", "/v2/", "/v2/_catalog", "/v2/team-fn/manifests/1", "/v2/team-fn/blobs/uploads/"] {
+                assert!(!Subject::read(path).unwrap().has(&method), "{method} {path}");
+            }
+        }
     }
 
     #[test]
@@ -109,7 +159,7 @@ mod tests {
             "/v2/team-fn;x/manifests/a",
         ] {
             // Docker's registry takes the last part of this one for a digest, which it is not.
-            let expected = (path == "/v2/team-fn/blobs/uploads").then_some(("team-fn", false));
+            let expected = (path == "/v2/team-fn/blobs/uploads").then_some(("team-fn", Part::Blob));
             check(path, expected);
         }
     }

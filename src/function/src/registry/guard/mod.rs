@@ -18,11 +18,15 @@
 //! nodes and builds reach the registry under different ones.
 
 mod asked;
+#[expect(clippy::disallowed_methods, reason = "it reads files")]
+mod files;
 mod logins;
 #[expect(clippy::disallowed_methods, reason = "it reads files and speaks to the registry, with deadlines")]
 mod serve;
+mod shares;
 mod verdict;
 
+pub use files::ServeError;
 pub use logins::of_namespace;
 pub(super) use logins::{LOGINS, NAMESPACE_KEY};
-pub use serve::{Options, ServeError, serve};
+pub use serve::{Options, serve};

@@ -4,54 +4,54 @@
 //! without those that are the guard's business.
 //! Invariant: bodies are passed on as they come; none is kept.
 
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::TokioExecutor;
-use parking_lot::RwLock;
-use ring::{hmac, rand};
-use tokio::time::sleep;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::asked::Subject;
-use super::logins::{NAMESPACE_KEY, NamespaceKey};
+use super::asked::{Part, Subject, is_read};
+use super::files::{Files, Logins, ServeError, read};
+use super::shares::{Place, SHARE, Shares};
 use super::verdict::{self, Refusal, Visitor, judge};
-use crate::registry::Login;
 use loopback::{Listener, web};
 use mainstay_cluster::ServedCertificate;
-use mainstay_cluster::certificate::certified;
 use mainstay_cluster::listener::{self, Limits, is_encrypted};
-use mainstay_object::Secret;
 use mainstay_object::failure::chain;
 
-/// What clients may cost. A layer is pushed or pulled in one request.
+/// What clients may cost. A layer is pushed or pulled in one request, and the registry may take a while to store it.
 const LIMITS: Limits = Limits {
-    connections: 256,
+    connections: 192,
     head: Duration::from_secs(10),
     whole: Duration::from_secs(3600),
     kept: Some(Duration::from_secs(90)),
+    idle: Some(Duration::from_secs(120)),
     farewell: Duration::from_secs(20),
 };
 /// Until the registry of the same pod takes a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How often the files are read again: a kubelet brings those of a Secret up to date within a minute or two.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// Larger files are none of this Secret.
-const MAX_FILE: u64 = 1 << 20;
+/// What is read of an answer at once.
+const CHUNK: usize = 32 << 10;
+/// That the registry does not answer is logged so often at most.
+const LOG_EVERY: Duration = Duration::from_secs(10);
 /// What ends at each hop, and what only the guard says.
 const NOT_PASSED: [HeaderName; 10] = [
     header::AUTHORIZATION,
@@ -77,32 +77,8 @@ pub struct Options {
     pub files: PathBuf,
 }
 
-/// Why the guard does not serve.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// A file of the Secret is missing or not readable.
-    #[error("the file {path} of the registry's Secret cannot be read")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// The certificate and its key do not belong together, or are none.
-    #[error(
-        "{directory}/tls.crt and tls.key are not a certificate and its key; the agent makes them when both are removed from the Secret"
-    )]
-    Certificate {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up")]
-    Tls,
-}
-
-type Answer = UnsyncBoxBody<Bytes, hyper::Error>;
+/// The body of a request or of an answer.
+type Passed = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// Answers requests until `stop`.
 ///
@@ -118,63 +94,16 @@ pub async fn serve(options: Options, listener: Listener, stop: CancellationToken
     connector.set_nodelay(true);
     let guard = Arc::new(Guard {
         registry: options.registry,
-        client: Client::builder(TokioExecutor::new()).build(connector),
+        client: Client::builder(TokioExecutor::new()).http1_max_buf_size(CHUNK).build(connector),
         logins: RwLock::new(read.logins()),
+        shares: Shares::default(),
+        logged: Mutex::default(),
     });
     let following = stop.run_until_cancelled(follow(options.files, read, Arc::clone(&guard), served));
     let answer = move |request| Arc::clone(&guard).answer(request);
     let serving = listener::serve_either(listener, TlsAcceptor::from(Arc::new(config)), LIMITS, answer, stop.clone());
     tokio::join!(following, serving);
     Ok(())
-}
-
-/// The files of the Secret.
-#[derive(PartialEq, Eq)]
-struct Files {
-    directory: PathBuf,
-    username: String,
-    password: Secret<String>,
-    namespace_key: Secret<String>,
-    certificate: String,
-    key: Secret<String>,
-}
-
-impl Files {
-    fn certificate(&self) -> Result<rustls::sign::CertifiedKey, ServeError> {
-        let directory = || ServeError::Certificate { directory: self.directory.clone() };
-        certified(&self.certificate, &self.key).ok_or_else(directory)
-    }
-
-    fn logins(&self) -> Logins {
-        let login = Login { username: self.username.clone(), password: self.password.clone() };
-        Logins { registry: login, namespaces: NamespaceKey::new(&self.namespace_key) }
-    }
-}
-
-fn read(directory: &Path) -> Result<Files, ServeError> {
-    let text = |name: &str| {
-        let path = directory.join(name);
-        let text = read_file(&path).map_err(|cause| ServeError::File { path: path.clone(), cause })?;
-        if text.is_empty() {
-            return Err(ServeError::File { path, cause: io::Error::other("it is empty") });
-        }
-        Ok(text)
-    };
-    Ok(Files {
-        directory: directory.to_owned(),
-        username: text("username")?,
-        password: Secret::new(text("password")?),
-        namespace_key: Secret::new(text(NAMESPACE_KEY)?),
-        certificate: text("tls.crt")?,
-        key: Secret::new(text("tls.key")?),
-    })
-}
-
-fn read_file(path: &Path) -> io::Result<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(MAX_FILE).read_to_string(&mut text)?;
-    Ok(text.trim().to_owned())
 }
 
 /// Reads the files again, until it is dropped.
@@ -203,52 +132,17 @@ async fn follow(directory: PathBuf, mut known: Files, guard: Arc<Guard>, served:
     }
 }
 
-/// Who is let in.
-struct Logins {
-    registry: Login,
-    namespaces: NamespaceKey,
-}
-
-impl Logins {
-    fn visitor(&self, headers: &HeaderMap) -> Visitor {
-        let Some(login) = given(headers) else { return Visitor::Unknown };
-        if is_equal(&login, &self.registry) {
-            Visitor::Registry
-        } else if self.namespaces.lets_in(&login) {
-            Visitor::Namespace(login.username)
-        } else {
-            Visitor::Unknown
-        }
-    }
-}
-
-/// Whether two logins are equal, in a time that says nothing about where they differ.
-fn is_equal(one: &Login, other: &Login) -> bool {
-    let text = |login: &Login| format!("{}:{}", login.username, login.password.expose());
-    let Ok(key) = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new()) else { return false };
-    hmac::verify(&key, text(one).as_bytes(), hmac::sign(&key, text(other).as_bytes()).as_ref()).is_ok()
-}
-
-/// The login of a request.
-fn given(headers: &HeaderMap) -> Option<Login> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, encoded) = value.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let text = String::from_utf8(BASE64_STANDARD.decode(encoded.trim()).ok()?).ok()?;
-    let (username, password) = text.split_once(':')?;
-    Some(Login { username: username.to_owned(), password: Secret::new(password.to_owned()) })
-}
-
 struct Guard {
     registry: SocketAddr,
-    client: Client<HttpConnector, Incoming>,
+    client: Client<HttpConnector, Passed>,
     logins: RwLock<Logins>,
+    shares: Shares,
+    /// When it was last logged that the registry does not answer.
+    logged: Mutex<Option<Instant>>,
 }
 
 impl Guard {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Passed> {
         let (head, body) = request.into_parts();
         let visitor = self.logins.read().visitor(&head.headers);
         let subject = Subject::read(head.uri.path());
@@ -259,18 +153,36 @@ impl Guard {
             is_encrypted: is_encrypted(&head),
             is_to_loopback: web::is_this_machine(&host),
         };
-        let begins_upload = matches!(subject, Some(Subject::Repository { begins_upload: true, .. }));
-        match judge(subject, &visitor, asked) {
-            Err(refusal) => refused(&refusal),
-            Ok(query) => match self.pass(&head, &query, begins_upload, body).await {
-                Ok(response) => response,
-                Err(why) => {
-                    tracing::warn!(why, "the registry does not answer");
-                    let said =
-                        "the registry behind the guard does not answer; it is starting, or its volume is not there";
-                    error(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", said)
-                }
+        let query = match judge(subject, &visitor, asked) {
+            Ok(query) => query,
+            Err(refusal) => return refused(&refusal),
+        };
+        let place = match &visitor {
+            Visitor::Namespace(namespace) => match self.shares.take(namespace) {
+                Some(place) => Some(place),
+                None => return busy(),
             },
+            Visitor::Unknown | Visitor::Registry => None,
+        };
+        let begins_upload = matches!(subject, Some(Subject::Of(_, Part::Uploads)));
+        match self.pass(&head, &query, begins_upload, body).await {
+            Ok(response) => response.map(|body| Placed { body, _place: place }.boxed_unsync()),
+            Err(error) if is_of_client(&error) => {
+                error_answer(StatusCode::BAD_REQUEST, "UNSUPPORTED", "the body of the request is not complete")
+            }
+            Err(error) => {
+                self.log(&error);
+                let said = "the registry behind the guard does not answer; it is starting, or its volume is not there";
+                error_answer(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", said)
+            }
+        }
+    }
+
+    fn log(&self, error: &legacy::Error) {
+        let mut logged = self.logged.lock();
+        if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            *logged = Some(Instant::now());
+            tracing::warn!(why = chain(error), "the registry does not answer");
         }
     }
 
@@ -280,25 +192,72 @@ impl Guard {
         query: &str,
         begins_upload: bool,
         body: Incoming,
-    ) -> Result<Response<Answer>, String> {
+    ) -> Result<Response<Passed>, legacy::Error> {
         let path = head.uri.path();
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        let uri = Uri::builder().scheme("http").authority(self.registry.to_string()).path_and_query(target);
-        let uri = uri.build().map_err(|error| error.to_string())?;
-        let mut request = Request::new(body);
-        *request.method_mut() = head.method.clone();
-        *request.uri_mut() = uri;
-        *request.headers_mut() = passed(&head.headers);
+        let mut headers = passed(&head.headers);
+        // A read has no body. The registry would wait for one before it answers.
+        let body = if is_read(&head.method) {
+            headers.remove(header::CONTENT_LENGTH);
+            Empty::new().map_err(|never| match never {}).boxed_unsync()
+        } else {
+            body.boxed_unsync()
+        };
         if begins_upload {
             // A form in the body could name what is taken over, past the query.
-            let binary = HeaderValue::from_static("application/octet-stream");
-            request.headers_mut().insert(header::CONTENT_TYPE, binary);
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         }
-        let response = self.client.request(request).await.map_err(|error| chain(&error))?;
-        let (mut head, body) = response.into_parts();
+        let mut request = Request::new(body);
+        *request.method_mut() = head.method.clone();
+        *request.uri_mut() = self.at(&target);
+        *request.headers_mut() = headers;
+        let (mut head, body) = self.client.request(request).await?.into_parts();
         head.headers = passed(&head.headers);
         Ok(Response::from_parts(head, body.boxed_unsync()))
     }
+
+    /// The registry's URL of a target, which was read before.
+    fn at(&self, target: &str) -> Uri {
+        let uri = Uri::builder().scheme("http").authority(self.registry.to_string()).path_and_query(target);
+        uri.build().unwrap_or_default()
+    }
+}
+
+/// Whether it is the client's body that failed.
+fn is_of_client(error: &legacy::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    cause.is_some_and(hyper::Error::is_user)
+}
+
+/// An answer whose request keeps its place until it is written.
+struct Placed {
+    body: Passed,
+    _place: Option<Place>,
+}
+
+impl Body for Placed {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A namespace has no place left.
+fn busy() -> Response<Passed> {
+    let said = format!("{SHARE} requests of this namespace are under way; try again in a moment");
+    let mut response = error_answer(StatusCode::TOO_MANY_REQUESTS, "TOOMANYREQUESTS", &said);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
 }
 
 /// The headers that are passed on.
@@ -318,9 +277,9 @@ fn passed(headers: &HeaderMap) -> HeaderMap {
     headers.iter().filter(|(name, _)| !ends(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-fn refused(refusal: &Refusal) -> Response<Answer> {
+fn refused(refusal: &Refusal) -> Response<Passed> {
     let (status, code, message) = refusal.parts();
-    let mut response = error(status, code, &message);
+    let mut response = error_answer(status, code, &message);
     if *refusal == Refusal::Unauthorized {
         let asked = HeaderValue::from_static("Basic realm=\"Registry Realm\"");
         response.headers_mut().insert(header::WWW_AUTHENTICATE, asked);
@@ -329,7 +288,7 @@ fn refused(refusal: &Refusal) -> Response<Answer> {
 }
 
 /// An error in the form of the distribution specification.
-fn error(status: StatusCode, code: &str, message: &str) -> Response<Answer> {
+fn error_answer(status: StatusCode, code: &str, message: &str) -> Response<Passed> {
     let body = serde_json::json!({"errors": [{"code": code, "message": message}]}).to_string();
     let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::new(body);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::{Method, StatusCode};
 
-use super::asked::{Subject, is_read};
+use super::asked::{Part, Subject, is_read};
 use crate::registry::owner;
 
 /// Who asks.
@@ -34,6 +34,8 @@ pub(super) struct Request<'a> {
 pub(super) enum Refusal {
     /// A registry has nothing there.
     NotFound,
+    /// The specification does not have this method there.
+    Method,
     /// The login is missing or wrong.
     Unauthorized,
     /// It came over plain HTTP, which is for reads of a node.
@@ -47,6 +49,11 @@ impl Refusal {
     pub(super) fn parts(&self) -> (StatusCode, &'static str, String) {
         match self {
             Self::NotFound => (StatusCode::NOT_FOUND, "UNSUPPORTED", "a registry serves nothing at this path".to_owned()),
+            Self::Method => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "UNSUPPORTED",
+                "a registry has no such method at this path".to_owned(),
+            ),
             Self::Unauthorized => (
                 StatusCode::UNAUTHORIZED,
                 "UNAUTHORIZED",
@@ -85,8 +92,11 @@ pub(super) fn judge<'q>(
     if !is_encrypted && !is_read_of_a_node {
         return Err(Refusal::Unencrypted);
     }
+    if !subject.has(method) {
+        return Err(Refusal::Method);
+    }
     let namespace = match visitor {
-        _ if subject == Subject::Health => return if is_read(method) { Ok("".into()) } else { Err(Refusal::NotFound) },
+        _ if subject == Subject::Health => return Ok("".into()),
         Visitor::Unknown => return Err(Refusal::Unauthorized),
         Visitor::Registry => return Ok(query.into()),
         Visitor::Namespace(namespace) => namespace,
@@ -95,13 +105,13 @@ pub(super) fn judge<'q>(
     match subject {
         Subject::Health | Subject::Version => Ok("".into()),
         Subject::Catalog => Err(denied()),
-        Subject::Repository { name, begins_upload } => {
+        Subject::Of(name, part) => {
             let owner = owner(name);
             let may = owner.map_or_else(|| is_read(method), |owner| owner == namespace);
             if !may {
                 return Err(denied());
             }
-            Ok(if begins_upload { mounting(query, namespace) } else { query.into() })
+            Ok(if part == Part::Uploads { mounting(query, namespace) } else { query.into() })
         }
     }
 }
@@ -190,6 +200,8 @@ mod tests {
         check(&team(), TLS, &begin("mount=d&from=base%2F..%2Fshop-fn"), "passed");
         check(&team(), TLS, &begin("mount=d;from=shop-fn"), "passed");
         check(&team(), TLS, &begin("mount=d"), "passed");
+        // Docker's registry begins an upload here, too.
+        check(&team(), TLS, "POST /v2/team-fn/blobs/uploads/1?mount=d&from=shop-fn", "405");
         check(&Visitor::Registry, TLS, &begin("mount=d&from=shop-fn"), "passed mount=d&from=shop-fn");
     }
 
