@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::{
     Error, Exit,
     connection::{WideConnection, own_kind},
-    drift,
+    drift, ids,
     preview::{self, PreviewOutput, Wanted},
-    syncs::{self, short},
+    syncs,
 };
 use mainstay_api::{GitSync, GitSyncStatus, conditions, git_sync::Drifted};
 use mainstay_object::printable;
@@ -71,8 +71,10 @@ fn facts(sync: &GitSync) -> Value {
 fn text(sync: &GitSync, now: Timestamp) -> String {
     let name = syncs::name(sync);
     let status = sync.status.clone().unwrap_or_default();
-    let commit =
-        status.applied_commit.as_deref().map_or_else(|| "no commit".to_owned(), |id| format!("commit {}", short(id)));
+    let commit = status
+        .applied_commit
+        .as_deref()
+        .map_or_else(|| "no commit".to_owned(), |id| format!("commit {}", ids::short(id)));
     if let Some(why) = unknown(&status) {
         return format!("{name}: {}\n", printable(why));
     }

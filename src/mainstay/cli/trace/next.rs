@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::origin::{Manager, Trace};
-use crate::cli::syncs::short;
+use crate::cli::ids::short;
 use mainstay_api::{
     DriftPolicy, GitSyncStatus, conditions,
     git_sync::{DriftReason, UNKNOWN},
