@@ -136,7 +136,7 @@ mod tests {
     fn shows_the_fields_of_each_object_and_what_is_not_known() {
         let commit = "1111111111111111111111111111111111111111";
         let none = json!({ "appliedCommit": commit, "conditions": drifted("False", "") });
-        check(none, "GitSync apps/shop: nothing differs from commit 11111111\n", true);
+        check(none, "GitSync apps/shop: nothing differs from commit 111111111111\n", true);
         let ignored =
             json!({ "driftedObjects": 0, "conditions": drifted("Unknown", "spec.drift is Ignore: nobody looks") });
         check(ignored, "GitSync apps/shop: spec.drift is Ignore: nobody looks\n", false);
@@ -151,7 +151,7 @@ mod tests {
                   "nextAttempt": "2030-01-01T00:05:30Z" },
             ],
         });
-        let expected = "GitSync apps/shop: 30 objects differ from commit 11111111, of which these are 2
+        let expected = "GitSync apps/shop: 30 objects differ from commit 111111111111, of which these are 2
   Deployment.apps shop/web, for 5 min, by kubectl: spec.drift is Report
     spec.replicas
   -   5

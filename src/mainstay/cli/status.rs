@@ -374,7 +374,8 @@ GitSync apps/shop
 
     #[test]
     fn shows_a_missing_repository_and_an_empty_status() {
-        let text = describe(&sync(serde_json::Value::Null), None, jiff::Timestamp::UNIX_EPOCH);
+        let text =
+            describe(&sync(serde_json::Value::Null), None, OutputArgument::default(), jiff::Timestamp::UNIX_EPOCH);
         let expected = "\
 GitSync apps/shop
   repository  (GitRepository shop does not exist), main, /

@@ -322,7 +322,7 @@ mod tests {
             "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
         }));
         let (result, wrong) = texts(&before, &after, End::Failed);
-        assert_eq!(result, "GitSync apps/shop: commit 11111111, as before, 9 objects, 9 healthy, 3 failed\n");
+        assert_eq!(result, "GitSync apps/shop: commit 111111111111, as before, 9 objects, 9 healthy, 3 failed\n");
         assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
     }
 }
