@@ -74,6 +74,6 @@ pub use lease::{Elector, Leadership, Term, Timing};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
 pub use relist::Relists;
 pub use resolver::Addresses;
-pub use selection::{Content, Selection};
+pub use selection::{FieldSelector, LabelSelector, Selection};
 pub use service_account::ServiceAccount;
 pub use watch::WatchEvent;

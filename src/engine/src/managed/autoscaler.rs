@@ -7,7 +7,8 @@
 
 use serde_json::Value;
 
-use mainstay_object::Key;
+use super::desired::Desired;
+use mainstay_object::{Key, split_api_version};
 
 /// Group of the scalers that scale to 0 by themselves what an autoscaler of theirs scales from 1 on.
 const SCALES_TO_ZERO: &str = "keda.sh/";
@@ -37,6 +38,21 @@ impl Autoscaler {
         Some((Key::new(group, text("kind")?, Some(namespace), text("name")?), Self { least }))
     }
 
+    /// The workload that a document of an autoscaler scales: of a HorizontalPodAutoscaler, or of a ScaledObject of KEDA.
+    pub(crate) fn target(desired: &Desired) -> Option<Key> {
+        let defaults = match (&*desired.key.group, &*desired.key.kind) {
+            ("autoscaling", "HorizontalPodAutoscaler") => ("", ""),
+            ("keda.sh", "ScaledObject") => ("apps/v1", "Deployment"),
+            _ => return None,
+        };
+        let document = desired.object.value();
+        let target = document.pointer("/spec/scaleTargetRef")?;
+        let text = |name: &str| target.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let (group, _) = split_api_version(text("apiVersion").unwrap_or(defaults.0));
+        let kind = text("kind").unwrap_or(defaults.1);
+        Some(Key::new(group, kind, desired.key.namespace.as_deref(), text("name")?))
+    }
+
     /// Whether it may leave no replicas.
     pub(crate) fn may_rest(self) -> bool {
         self.least == 0
@@ -57,6 +73,8 @@ pub(crate) fn is_at_zero(live: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::managed::fixtures::desired_of;
+    use mainstay_cluster::Kind;
     use serde_json::json;
 
     fn woken(min: Value, controller: &str, git: Value, live: i64) -> Option<i64> {
@@ -67,6 +85,27 @@ mod tests {
         let (key, autoscaler) = Autoscaler::read(&autoscaler).unwrap();
         assert_eq!(key, Key::new("apps", "Deployment", Some("shop"), "web"));
         autoscaler.woken(&json!({"spec": {"replicas": git}}), &json!({"spec": {"replicas": live}}))
+    }
+
+    #[test]
+    fn documents_of_autoscalers_name_what_they_scale() {
+        let target = |api_version: &str, kind: &str, spec: Value| {
+            let (group, version) = api_version.split_once('/').unwrap();
+            let kind = Kind::custom(group, version, kind, "things", true, true);
+            let document =
+                json!({"apiVersion": api_version, "kind": &*kind.kind, "metadata": {"name": "a"}, "spec": spec});
+            Autoscaler::target(&desired_of(kind, &document)).map(|key| key.to_string())
+        };
+        let of = |target: Value| json!({"scaleTargetRef": target});
+        let web = || json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"});
+        let set = || Some("StatefulSet.apps shop/web".to_owned());
+        assert_eq!(target("autoscaling/v2", "HorizontalPodAutoscaler", of(web())), set());
+        assert_eq!(target("autoscaling/v1", "HorizontalPodAutoscaler", of(web())), set());
+        assert_eq!(target("keda.sh/v1alpha1", "ScaledObject", of(web())), set());
+        let short = target("keda.sh/v1alpha1", "ScaledObject", of(json!({"name": "web"})));
+        assert_eq!(short.as_deref(), Some("Deployment.apps shop/web"));
+        assert_eq!(target("keda.sh/v1alpha1", "ScaledJob", of(web())), None);
+        assert_eq!(target("autoscaling/v2", "HorizontalPodAutoscaler", json!({"scaleTargetRef": "web"})), None);
     }
 
     #[test]

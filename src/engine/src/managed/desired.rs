@@ -183,7 +183,7 @@ impl Desired {
     }
 
     /// Whether an autoscaler can scale it.
-    pub(crate) fn is_scalable(&self) -> bool {
+    pub fn is_scalable(&self) -> bool {
         let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Function"];
         kinds.contains(&&*self.key.kind)
     }
