@@ -32,7 +32,8 @@ impl Store {
     /// The documents of an owner are these from now on.
     pub(crate) fn expect_autoscalers(&mut self, owner: &Owner, desired: &[Arc<Desired>]) {
         if let Some(account) = self.accounts.get_mut(owner) {
-            account.scaled = desired.iter().filter_map(|desired| Autoscaler::target(desired)).collect();
+            let targets = desired.iter().filter_map(|one| Autoscaler::target(&one.key, || one.object.value()));
+            account.scaled = targets.collect();
         }
     }
 

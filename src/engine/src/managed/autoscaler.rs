@@ -7,7 +7,6 @@
 
 use serde_json::Value;
 
-use super::desired::Desired;
 use mainstay_object::{Key, split_api_version};
 
 /// Group of the scalers that scale to 0 by themselves what an autoscaler of theirs scales from 1 on.
@@ -39,18 +38,18 @@ impl Autoscaler {
     }
 
     /// The workload that a document of an autoscaler scales: of a HorizontalPodAutoscaler, or of a ScaledObject of KEDA.
-    pub(crate) fn target(desired: &Desired) -> Option<Key> {
-        let defaults = match (&*desired.key.group, &*desired.key.kind) {
+    pub(crate) fn target(key: &Key, document: impl FnOnce() -> Value) -> Option<Key> {
+        let defaults = match (&*key.group, &*key.kind) {
             ("autoscaling", "HorizontalPodAutoscaler") => ("", ""),
             ("keda.sh", "ScaledObject") => ("apps/v1", "Deployment"),
             _ => return None,
         };
-        let document = desired.object.value();
+        let document = document();
         let target = document.pointer("/spec/scaleTargetRef")?;
         let text = |name: &str| target.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let (group, _) = split_api_version(text("apiVersion").unwrap_or(defaults.0));
         let kind = text("kind").unwrap_or(defaults.1);
-        Some(Key::new(group, kind, desired.key.namespace.as_deref(), text("name")?))
+        Some(Key::new(group, kind, key.namespace.as_deref(), text("name")?))
     }
 
     /// Whether it may leave no replicas.
@@ -73,8 +72,6 @@ pub(crate) fn is_at_zero(live: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managed::fixtures::desired_of;
-    use mainstay_cluster::Kind;
     use serde_json::json;
 
     fn woken(min: Value, controller: &str, git: Value, live: i64) -> Option<i64> {
@@ -90,11 +87,8 @@ mod tests {
     #[test]
     fn documents_of_autoscalers_name_what_they_scale() {
         let target = |api_version: &str, kind: &str, spec: Value| {
-            let (group, version) = api_version.split_once('/').unwrap();
-            let kind = Kind::custom(group, version, kind, "things", true, true);
-            let document =
-                json!({"apiVersion": api_version, "kind": &*kind.kind, "metadata": {"name": "a"}, "spec": spec});
-            Autoscaler::target(&desired_of(kind, &document)).map(|key| key.to_string())
+            let key = Key::new(split_api_version(api_version).0, kind, Some("shop"), "a");
+            Autoscaler::target(&key, || json!({"spec": spec})).map(|key| key.to_string())
         };
         let of = |target: Value| json!({"scaleTargetRef": target});
         let web = || json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"});

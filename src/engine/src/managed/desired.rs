@@ -189,7 +189,7 @@ impl Desired {
     }
 
     /// Whether the document sets `spec.replicas` of something that an autoscaler can scale.
-    pub fn sets_replicas(&self, body: &Value) -> bool {
+    pub(crate) fn sets_replicas(&self, body: &Value) -> bool {
         self.is_scalable() && body.pointer("/spec/replicas").is_some_and(|v| !v.is_null())
     }
 }
