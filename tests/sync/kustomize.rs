@@ -205,14 +205,14 @@ async fn an_object_of_a_kustomization_is_at_the_file_that_holds_it() {
         "{ready}"
     );
     // What cannot be read at all is named so, too.
-    world.remote.file(
-        "base/web.yaml",
-        broken.replace("image: ''", "image: nginx, ports: 80").replace("{name: web}", "{name: web, labels: [x]}"),
-    );
-    world.remote.commit("labels that are no map");
-    let place = "False ManifestInvalid: base/web.yaml: Deployment prod-web: metadata.labels is a list, not a map";
-    world.remote.file("apps/web/kustomization.yaml", "resources: [../../base]\nnamePrefix: prod-\n");
-    world.remote.commit("without labels of its own");
+    let unread = broken.replace("{name: web}", "{name: web, finalizers: all}");
+    world
+        .remote
+        .file("base/web.yaml", unread)
+        .file("apps/web/kustomization.yaml", "resources: [../../base]\nnamePrefix: prod-\n");
+    world.try_commit("demo", "finalizers that are no list").await;
+    let place =
+        "False ManifestInvalid: base/web.yaml: Deployment prod-web: metadata.finalizers is a string, not a list";
     world.until("a problem names the file", |w| w.condition("demo", "Ready").contains(place)).await;
 }
 

@@ -159,10 +159,8 @@ fn set_source(status: &mut FunctionStatus, function: &Function, reconciled: &Rec
 fn set_builds(status: &mut FunctionStatus, record: &Record, generation: Option<i64>) {
     status.built.clone_from(&record.built);
     status.image.clone_from(&record.image);
-    status.served_generation = match record.serves_current {
-        true => generation,
-        false => status.served_generation.filter(|_| record.image.is_some()),
-    };
+    status.served_generation =
+        if record.serves_current { generation } else { status.served_generation.filter(|_| record.image.is_some()) };
     status.serving = record.has_knative_service.then(|| "knative".to_owned());
     let (pods, selector) = &record.pods;
     (status.replicas, status.pod_selector) = (Some(*pods), Some(selector.clone()));

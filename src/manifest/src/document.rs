@@ -58,7 +58,10 @@ pub(super) fn objects(value: Value, at: &At<'_>, names: &mut Names) -> DocumentC
     let mut found = DocumentContent::default();
     match value {
         Value::Null => {}
-        Value::Object(map) => add(map, at, at.mark, &mut Vec::new(), names, &mut found),
+        Value::Object(mut map) => {
+            found.printed = at.origins.map(|origins| (origins.take(&mut map), origins::name(&map)));
+            add(map, at, at.mark, &mut Vec::new(), names, &mut found);
+        }
         _ => found.flaw(Flaw::new(vec![], "the document is not an object", NOT_A_MANIFEST)),
     }
     found
@@ -115,13 +118,10 @@ fn object(
     names: &mut Names,
     found: &mut DocumentContent,
 ) {
-    let place = match at.origins {
-        Some(origins) => origins.take(&mut map),
+    let place = match &found.printed {
+        Some((place, _)) => place.clone(),
         None => Place { file: Arc::clone(at.file), document: at.document, line: mark.line, column: mark.column },
     };
-    if at.origins.is_some() {
-        found.printed = Some((place.clone(), origins::name(&map)));
-    }
     // Folding `stringData` would hide its expressions.
     let is_final = at.form == Form::Final || !map.iter().any(|(_, value)| holds_expressions(value));
     let mut flaws = if is_final && reading == Reading::Normalised { normalise(&mut map) } else { Vec::new() };
