@@ -158,7 +158,7 @@ fn running_names_the_error_of_its_own_version_only() {
     let of_second = message(2, "web-2", &both);
     assert!(of_second.contains("second error") && !of_second.contains("first error"), "{of_second}");
     for (generation, set) in [(2, "web-2"), (3, "web-1")] {
-        let text = message(generation, set, &[first.clone()]);
+        let text = message(generation, set, std::slice::from_ref(&first));
         assert!(text.ends_with("is not ready yet"), "no pod of this version is known: {text}");
     }
 }
