@@ -37,6 +37,7 @@ mod logs;
 mod manifests;
 mod object_name;
 mod output;
+mod overlays;
 mod pause;
 mod preview;
 mod progress;

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::{
@@ -23,9 +23,10 @@ use super::{
     progress::Progress,
     settled::{Settled, Wait, settled},
     syncs,
+    uninstall::is_held,
 };
 use mainstay_api::{GitSync, Span, conditions, names};
-use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
+use mainstay_cluster::{Cluster, Kind, Part, Scope, Selection, WatchEvent};
 
 /// What a longer timeout comes to.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -67,6 +68,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     if arguments.dry_run {
         return dry_run(arguments, &cluster, all).await;
     }
+    if !an_agent_works(&cluster).await {
+        output::note(NO_AGENT);
+    }
     let progress = Progress::begin();
     let synced = all.iter().map(async |before| {
         let asked = Asked { arguments, cluster: &cluster, kind: &kind, progress: &progress };
@@ -100,6 +104,18 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         arguments.output.print(&facts, String::new)?;
     }
     failed.map_or(Ok(exit), Err)
+}
+
+/// What is said at once where nobody answers yet.
+const NO_AGENT: &str =
+    "no agent is at work in this cluster: a sync is answered once one is; `mainstay check` says what it lacks\n";
+
+/// Whether an agent holds its Lease. Who may not read Leases is told nothing.
+async fn an_agent_works(cluster: &Cluster) -> bool {
+    let leases = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
+    let found: Result<Vec<Value>, _> = cluster.list(&leases, Selection::named(None, names::LEASE)).try_collect().await;
+    let now = jiff::Timestamp::now();
+    found.map_or(true, |leases| leases.iter().any(|lease| is_held(&lease["spec"], now)))
 }
 
 /// Shows what a sync of each of them would do.
