@@ -52,6 +52,7 @@ mod sync_deletions;
 mod sync_faults;
 mod sync_status_writes;
 mod tenants;
+mod unions;
 mod unreadable;
 mod watch_failures;
 mod watches_cut;

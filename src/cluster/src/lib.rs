@@ -80,6 +80,6 @@ pub use printed::{Printed, PrintedColumn, PrintedRow};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
 pub use relist::Relists;
 pub use resolver::Addresses;
-pub use selection::{Content, Selection};
+pub use selection::{FieldSelector, LabelSelector, Selection};
 pub use service_account::ServiceAccount;
 pub use watch::WatchEvent;

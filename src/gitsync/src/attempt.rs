@@ -47,6 +47,8 @@ pub(super) struct Attempt<'a> {
 pub(super) struct SyncState {
     /// Digests of the inventory's ConfigMaps as they are written.
     pub(super) written: BTreeMap<usize, Digest>,
+    /// Digests of the files that their objects are in, as they are written.
+    pub(super) files: BTreeMap<usize, Digest>,
     /// The inventory was put together from labels: nothing is pruned in this round.
     pub(super) rebuilt: bool,
     /// The desired state of the last commit that was decoded.

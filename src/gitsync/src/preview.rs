@@ -296,7 +296,8 @@ impl Preview {
         if std::mem::take(&mut self.state.rebuilt) {
             notes.push("the inventory is missing or damaged: what left the repository is told from labels".to_owned());
         }
-        if revision.objects.iter().any(|desired| desired.sets_replicas(&desired.body()))
+        acting.expect_autoscalers(&self.owner, &revision.objects);
+        if revision.objects.iter().any(|desired| desired.is_scalable())
             && let Err(error) = acting.look_at_autoscalers().await
         {
             notes.push(format!("replica counts are compared as if nothing scaled them: {}", chain(&error)));

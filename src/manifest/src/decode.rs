@@ -18,7 +18,7 @@ use super::kustomize;
 use super::limits::{Deadline, Kept, larger_than};
 use super::other_files;
 use super::verified::verified;
-use super::{DecodeCache, Limits, Problem, file, recognise};
+use super::{DecodeCache, Limits, Problem, file, links, recognise};
 use crate::sops::Sealed;
 use mainstay_api::names;
 use mainstay_git::{Entry, EntryKind, PathFlaw};
@@ -70,6 +70,7 @@ pub fn decode<C: AsRef<[u8]>>(
     let is_own = |file: &&str| !charts.contains(file);
     decoded.kustomizations = kustomizations.files().filter(is_own).map(str::to_owned).collect();
     decoded.charts = charts.files().map(str::to_owned).collect();
+    let listed = entries.clone();
     entries.retain(|entry| !kustomizations.contains(&entry.path) || entry.flaw.is_some());
 
     let mut shared = Names::default();
@@ -87,8 +88,10 @@ pub fn decode<C: AsRef<[u8]>>(
         if charts.contains(&entry.path) {
             continue;
         }
-        if let Some((what, hint)) = not_a_file(entry.kind) {
-            decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
+        if entry.kind != EntryKind::File {
+            if let Some((what, hint)) = not_a_file(entry, &listed, read)? {
+                decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
+            }
             continue;
         }
         if !is_manifest(&entry.path) || documents > limits.documents {
@@ -287,18 +290,22 @@ fn takes_too_long(entry: &Entry) -> Problem {
     Problem::new(Place::file(&*entry.path), "timed out while reading the files, at this one", Some(hint))
 }
 
-/// What is wrong with what is no file, and what to do.
-fn not_a_file(kind: EntryKind) -> Option<(&'static str, &'static str)> {
-    match kind {
+/// What is wrong with what is no file, and what to do; `None` if it is nothing to read.
+fn not_a_file<C: AsRef<[u8]>>(
+    entry: &Entry,
+    listing: &[&Entry],
+    read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
+) -> Result<Option<(&'static str, &'static str)>, mainstay_git::Error> {
+    Ok(match entry.kind {
         EntryKind::File => None,
-        EntryKind::Symlink => {
-            Some(("symbolic links are not followed", "put the files themselves there, or name it in .mainstayignore"))
-        }
+        EntryKind::Symlink if reads(&entry.path) => Some(links::NOT_FOLLOWED),
+        EntryKind::Symlink if entry.size > links::LONGEST => Some(("the symbolic link is too long", "remove it")),
+        EntryKind::Symlink => links::flaw(&entry.path, read(entry)?.as_ref(), listing),
         EntryKind::Submodule => Some((
             "the submodule is not fetched",
             "let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore",
         )),
-    }
+    })
 }
 
 /// Whether it matters that there is a file with this path.

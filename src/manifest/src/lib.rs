@@ -31,6 +31,7 @@ mod ignore;
 mod json;
 mod kustomize;
 mod limits;
+mod links;
 mod load;
 mod normalise;
 mod other_files;
@@ -52,7 +53,7 @@ pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates,
 pub use decode_cache::DecodeCache;
 pub use decrypted::{Decrypted, decrypted};
 pub use decryption::Decryption;
-pub use encrypted::mac;
+pub use encrypted::{encrypted_values, holds_any, mac};
 pub use limits::{Form, Limits, memory};
 pub use problem::Problem;
 pub(crate) use recognise::is_in_lfs;

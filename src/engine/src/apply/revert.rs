@@ -114,7 +114,7 @@ impl Writer {
         let desired = successor.as_ref().unwrap_or(desired);
         let mut body = desired.body();
         self.settle_ignored(desired, &mut body, found).await?;
-        if desired.sets_replicas(&body) || found.is_some_and(is_at_zero) {
+        if desired.is_scalable() || found.is_some_and(is_at_zero) {
             self.settle_replicas(desired, &mut body).await?;
         }
         if let Some(live) = found.filter(|_| !asked_by_commit) {
