@@ -109,7 +109,7 @@ async fn a_repository_over_ssh_shows_the_host_key_and_whether_its_credentials_ar
     let object = json!({"apiVersion": API, "kind": "GitRepository", "metadata": metadata, "spec": spec});
     world.create(API, "gitrepositories", NAMESPACE, object);
     world.start();
-    says(&world, "private", "Ready", "False SpecInvalid: Secret git with the credentials does not exist").await;
+    says(&world, "private", "Ready", "False SecretNotFound: Secret git with the credentials does not exist").await;
     world.set_secret("git", json!({"key": key, "known_hosts": server.known_hosts(&["ed25519"])}));
     says(&world, "private", "Ready", "True Resolved: read with Secret git; host key SHA256:").await;
     let found = status(&world, "private");
