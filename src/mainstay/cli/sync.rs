@@ -14,8 +14,10 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::{WideConnection, own_kind},
     ids::short,
     output::{self, OutputArgument},
@@ -35,6 +37,7 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
+    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// How long to wait, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
