@@ -23,6 +23,10 @@ pub enum Type {
     Prevented,
     /// Nothing is applied, pruned or reverted.
     Suspended,
+    /// The references of a GitRepository were looked up, and HEAD is known.
+    Resolved,
+    /// The server of a GitRepository accepts the credentials.
+    Authenticated,
     /// The host key of a GitRepository was pinned at first use.
     HostKeyPinned,
     /// What an APIRule exposes can be reached.
@@ -42,6 +46,8 @@ impl Type {
             Self::Frozen => "Frozen",
             Self::Prevented => "Prevented",
             Self::Suspended => "Suspended",
+            Self::Resolved => "Resolved",
+            Self::Authenticated => "Authenticated",
             Self::HostKeyPinned => "HostKeyPinned",
             Self::Exposed => "Exposed",
         }
@@ -73,10 +79,18 @@ pub enum Reason {
     DependencyNotReady,
     /// GitSyncs depend on each other in a ring.
     DependencyCycle,
-    /// The GitRepository, its Secret, or a field of the spec is missing or wrong.
+    /// The GitRepository or a field of the spec is wrong, or a ConfigMap or ServiceAccount that it names does not exist.
     SpecInvalid,
+    /// A Secret that the GitSync or its GitRepository names does not exist.
+    SecretNotFound,
+    /// The GitRepository does not exist.
+    SourceNotFound,
     /// Git refused the credentials.
     GitAuthorizationFailed,
+    /// HEAD of a GitRepository is known.
+    Resolved,
+    /// The server of a GitRepository has answered.
+    Authenticated,
     /// Git could not be reached or read.
     SourceUnavailable,
     /// The reference or `baseDir` does not exist in the repository.

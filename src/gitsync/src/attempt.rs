@@ -53,6 +53,8 @@ pub(super) struct SyncState {
     pub(super) rebuilt: bool,
     /// The desired state of the last commit that was decoded.
     pub(super) desired: Option<DesiredState>,
+    /// What leaves out manifests of the commit that was decoded last, if it has no others.
+    pub(super) left_out: Option<String>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
     /// The last request that was carried out in full.

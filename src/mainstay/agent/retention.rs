@@ -27,7 +27,7 @@ use mainstay_api::names::{
     AGENT_MANAGER, BUILD_TAG, FUNCTION_CONTROLLER, IMAGE_RETENTION, INTERNAL_REGISTRY, MANAGED_BY, SWEEP,
 };
 use mainstay_cluster::{
-    Apply, Cluster, Event, EventType, Kind, LabelSelector, Part, Regarding, Scope, Selection, WatchEvent,
+    Apply, Cluster, Event, EventType, Kind, LabelSelector, Part, Priority, Regarding, Scope, Selection, WatchEvent,
 };
 use mainstay_function::registry::retention::{LivingFunction, Observed, Policy, Refusal, Report, Rules, Used};
 use mainstay_function::{Context, Retention};
@@ -379,6 +379,8 @@ impl Keeper {
             },
             related: None,
             kind,
+            priority: Priority::of(kind),
+            about: None,
             reason: reason.to_owned(),
             action: "RemoveImages".to_owned(),
             aggregation_key: note.clone(),

@@ -99,6 +99,7 @@ fn one(
         items: &[],
         form: limits.form,
         decryption: &Decryption::NotConfigured,
+        origins: None,
     };
     let mut read = objects(value, &at, &mut Names::default());
     if !read.flaws.is_empty() {

@@ -49,7 +49,8 @@ mod verified;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates, not_ignored, reads, too_many};
+pub(crate) use decode::decode_manifests;
+pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
 pub use decrypted::{Decrypted, decrypted};
 pub use decryption::Decryption;

@@ -31,6 +31,7 @@ use devcluster::{
 use mainstay::agent::{self, Nudge, Settings};
 use mainstay_cluster::{Cluster, listener::Limits, liveness};
 use mainstay_engine::notification::{Emitter, Message};
+use mainstay_manifest::render::Words;
 use serde_json::{Value, json};
 use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -279,6 +280,7 @@ impl World {
             nudge: self.nudge.clone(),
             audit: self.audit,
             renderer: self.renderer.clone(),
+            words: Words::Reduced,
         };
         let stop = CancellationToken::new();
         let running = agent::run(settings, cluster, self.emitter.clone(), stop.clone());
@@ -563,10 +565,12 @@ impl World {
         self.gate.levers()
     }
 
-    /// Requests so far, by `<verb> <resource>`, without watches and the Lease.
+    /// Requests so far, by `<verb> <resource>`, without watches, the Lease, and the status of GitRepositories, which is written
+    /// beside everything else.
     pub fn requests(&self) -> Vec<(String, u64)> {
         let counts = self.levers().counts();
         let counts = counts.iter().filter(|c| c.verb != "watch" && !c.resource.starts_with("leases"));
+        let counts = counts.filter(|c| c.verb != "patch" || !c.resource.starts_with("gitrepositories"));
         counts.map(|c| (format!("{} {}", c.verb, c.resource), c.count)).collect()
     }
 }

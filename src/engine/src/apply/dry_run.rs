@@ -120,10 +120,13 @@ impl Writer {
                     before = Some(live);
                 }
                 (Err(error), None) if error.is_not_found() => return Ok(DryRun::CreatedLater(error)),
-                (Err(error), Some(_)) if self.is_refused_for_good(desired, &error).await => {
+                (Err(error), Some(live)) if self.is_refused_for_good(desired, &error).await => {
                     return Ok(match permit(desired, &self.store().replaced_kinds(owner)) {
                         Ok(allowed_by) => DryRun::Replaced(allowed_by),
-                        Err(why) => DryRun::Immutable(error.about(&desired.object), why),
+                        Err(why) => {
+                            let why = why.or_grown(desired, &live, error.refusal());
+                            DryRun::Immutable(error.about(&desired.object), why)
+                        }
                     });
                 }
                 (Err(error), _) => return Err(error),

@@ -246,7 +246,7 @@ impl Writer {
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let fields = fields_not_put_back(desired, live.as_ref(), error);
         let cause = match &desired.mark {
-            Mark::Label(_) => error.cause_at(&desired.object.place),
+            Mark::Label(_) => error.cause_at(&desired.object),
             Mark::Controller { .. } => error.cause_text(),
         };
         let failure = NotPutBack { reports, fields, cause, advice: advice.clone(), ground: Ground::of(error) };
