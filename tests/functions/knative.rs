@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
@@ -271,6 +272,21 @@ async fn a_revision_that_is_named_in_traffic_stays_as_long_as_it_is() {
     world.edit(KNATIVE.0, KNATIVE.1, "hello", json!({"spec": {"traffic": [{"latestRevision": true, "percent": 100}]}}));
     world.until("only the newest is left", |w| revisions(w) == ["3"]).await;
     world.says("hello", "Running", READY).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_go_although_the_route_changes_while_they_are_looked_at() {
+    let world = serving().await;
+    let server = world.server.clone();
+    // Its generation is ahead of its status for a moment, which the Knative Service does not know yet.
+    world.gate.before(["get", "routes.serving.knative.dev", "hello"], 1, move || {
+        let tagged = json!({"spec": {"traffic": [{"latestRevision": true, "percent": 100, "tag": "t"}]}});
+        let patch = Action::Patch(Form::Merge, tagged);
+        server.must_call("test", Call::new("serving.knative.dev/v1", "routes", NAMESPACE, "hello", patch));
+    });
+    world.edit_function("hello", json!({"spec": {"env": [{"name": "A", "value": "1"}]}}));
+    world.until("only the newest is left", |w| revisions(w) == ["2"]).await;
+    assert_eq!(world.gate.interferences_left(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,13 +32,17 @@ pub(super) struct Owners<'a> {
     pub(super) route: &'a Value,
 }
 
-/// The Revisions that may go.
-pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> Vec<&'r ObjectMeta> {
+/// The Revisions that may go, or `None` while one of their owners is not ready: the Knative Service may say that it is ready
+/// before it knows that its Route is changing, and what it says is the same afterwards.
+pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> Option<Vec<&'r ObjectMeta>> {
     let Owners { service, configuration, route } = *owners;
     let all = [service, configuration, route];
     let uid = &service["metadata"]["uid"];
-    if !all.iter().all(|object| is_ready(object)) || ![configuration, route].iter().all(|o| is_controlled_by(o, uid)) {
-        return Vec::new();
+    if ![configuration, route].iter().all(|o| is_controlled_by(o, uid)) {
+        return Some(Vec::new());
+    }
+    if !all.iter().all(|object| is_ready(object)) {
+        return None;
     }
     let configuration_uid = configuration["metadata"]["uid"].as_str();
     let mine: Vec<_> =
@@ -46,14 +50,14 @@ pub(super) fn unneeded<'r>(owners: &Owners<'_>, revisions: &'r [ObjectMeta]) -> 
     let named: HashSet<&str> = all.iter().flat_map(|object| names(object)).collect();
     let newest = configuration["status"]["latestReadyRevisionName"].as_str();
     let newest = mine.iter().find(|meta| meta.name.as_deref() == newest).and_then(|meta| number(meta));
-    let Some(newest) = newest else { return Vec::new() };
+    let Some(newest) = newest else { return Some(Vec::new()) };
     let may_go = |meta: &&ObjectMeta| {
         meta.name.as_deref().is_some_and(|name| !named.contains(name))
             && number(meta).is_some_and(|number| number < newest)
             && meta.deletion_timestamp.is_none()
             && !is_kept(meta)
     };
-    mine.into_iter().filter(may_go).collect()
+    Some(mine.into_iter().filter(may_go).collect())
 }
 
 /// Whether it is ready as it is wanted now.
@@ -118,10 +122,14 @@ mod tests {
 
     /// The names of what may go, of four Revisions and whatever else there is.
     fn gone(service: &Value, configuration: &Value, route: &Value, more: &[ObjectMeta]) -> Vec<String> {
+        decided(service, configuration, route, more).unwrap()
+    }
+
+    fn decided(service: &Value, configuration: &Value, route: &Value, more: &[ObjectMeta]) -> Option<Vec<String>> {
         let mut all: Vec<_> = ["1", "2", "3", "4"].map(|n| revision(n, "Configuration", &json!({}))).into();
         all.extend_from_slice(more);
         let owners = Owners { service, configuration, route };
-        unneeded(&owners, &all).into_iter().filter_map(|meta| meta.name.clone()).collect()
+        Some(unneeded(&owners, &all)?.into_iter().filter_map(|meta| meta.name.clone()).collect())
     }
 
     #[test]
@@ -152,18 +160,24 @@ mod tests {
     }
 
     #[test]
-    fn none_goes_while_anything_is_not_as_it_is_wanted() {
+    fn nothing_is_decided_while_anything_is_not_as_it_is_wanted() {
         let plain = |kind: &str| object(kind, json!({}), &json!({}));
-        let none = [""; 0];
         let failed =
             json!({"conditions": [{"type": "Ready", "status": "False"}], "latestCreatedRevisionName": "hello-00005"});
-        for status in [json!({"observedGeneration": 6}), failed, json!({"latestReadyRevisionName": "hello-00009"})] {
+        for status in [json!({"observedGeneration": 6}), failed] {
             let of = |kind| object(kind, json!({}), &status);
-            assert_eq!(gone(&plain("Service"), &of("Configuration"), &plain("Route"), &[]), none, "{status}");
+            assert_eq!(decided(&plain("Service"), &of("Configuration"), &plain("Route"), &[]), None, "{status}");
+            assert_eq!(decided(&of("Service"), &plain("Configuration"), &plain("Route"), &[]), None, "{status}");
+            assert_eq!(decided(&plain("Service"), &plain("Configuration"), &of("Route"), &[]), None, "{status}");
         }
-        let late = json!({"observedGeneration": 6});
-        assert_eq!(gone(&object("Service", json!({}), &late), &plain("Configuration"), &plain("Route"), &[]), none);
-        assert_eq!(gone(&plain("Service"), &plain("Configuration"), &object("Route", json!({}), &late), &[]), none);
+    }
+
+    #[test]
+    fn none_goes_of_others_and_without_a_newest_one() {
+        let plain = |kind: &str| object(kind, json!({}), &json!({}));
+        let none = [""; 0];
+        let unknown = object("Configuration", json!({}), &json!({"latestReadyRevisionName": "hello-00009"}));
+        assert_eq!(gone(&plain("Service"), &unknown, &plain("Route"), &[]), none);
         let mut of_another = plain("Route");
         of_another["metadata"]["ownerReferences"][0]["uid"] = json!("another");
         assert_eq!(gone(&plain("Service"), &plain("Configuration"), &of_another, &[]), none);

@@ -21,7 +21,7 @@ use mainstay_engine::apply::Version;
 const VERSION: &str = "serving.knative.dev/v1";
 /// Label of a Revision with the name of its Knative Service.
 const SERVICE: &str = "serving.knative.dev/service";
-/// When Revisions are looked at again that changed while they were to be deleted.
+/// When Revisions are looked at again that changed while they were to be deleted, or whose owners were not ready.
 const AGAIN: Duration = Duration::from_secs(2);
 /// When a Route is looked for again that is not there. The Knative Service changes with it, as a rule.
 const WITHOUT_ROUTE: Duration = Duration::from_secs(60);
@@ -159,7 +159,12 @@ impl Performer<'_> {
             return Ok(());
         }
         let owners = Owners { service: &service, configuration: &configuration, route: &route };
-        for meta in unneeded(&owners, &listed) {
+        let Some(unneeded) = unneeded(&owners, &listed) else {
+            outcome.revisions_left = true;
+            outcome.look_again(AGAIN);
+            return Ok(());
+        };
+        for meta in unneeded {
             let (Some(name), Some(uid), Some(at)) = (&meta.name, &meta.uid, &meta.resource_version) else { continue };
             let key = revisions.key(Some(self.namespace), name);
             let found = Version { uid: uid.clone(), resource_version: at.clone() };
