@@ -188,6 +188,7 @@ fn decide(case: &Case) -> String {
             allows_prune,
             former: &Appliers::former(Arc::default()),
             left: &Appliers::default(),
+            takes_over_known: true,
         };
         plan(view, &facts)
     });

@@ -107,12 +107,12 @@ impl Signs {
     }
 
     /// Whether a Kustomization may keep it.
-    pub fn may_be_of_kustomization(&self) -> bool {
+    pub(super) fn may_be_of_kustomization(&self) -> bool {
         self.applied || self.kustomization
     }
 
     /// Whether an Application may keep it.
-    pub fn may_be_of_application(&self) -> bool {
+    pub(super) fn may_be_of_application(&self) -> bool {
         self.applied || self.application
     }
 

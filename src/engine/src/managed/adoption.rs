@@ -225,13 +225,12 @@ pub(crate) fn put_back(managed_fields: &Value, taken: &TakeOver, causes: &[&str]
         if let Some(ours) = entries.iter_mut().find(|entry| is_own(entry)).and_then(fields_of) {
             *ours = subtract(ours, &back);
         }
-        match entries.iter_mut().find(|entry| is_same(entry, head)).and_then(fields_of) {
-            Some(theirs) => add(theirs, &back),
-            None => {
-                let mut entry = head.clone();
-                entry["fieldsV1"] = Value::Object(back);
-                entries.push(entry);
-            }
+        if let Some(theirs) = entries.iter_mut().find(|entry| is_same(entry, head)).and_then(fields_of) {
+            add(theirs, &back);
+        } else {
+            let mut entry = head.clone();
+            entry["fieldsV1"] = Value::Object(back);
+            entries.push(entry);
         }
     }
     entries.retain(|entry| entry.get("fieldsV1").and_then(Value::as_object).is_none_or(|fields| !fields.is_empty()));
@@ -308,13 +307,11 @@ fn remove(value: &mut Value, taken: &Fields, keep: &Fields) {
 }
 
 fn child_mut<'v>(value: &'v mut Value, key: &str) -> Option<&'v mut Value> {
-    match key.strip_prefix("f:") {
-        Some(name) => value.get_mut(name),
-        None => {
-            let (_, position) = super::projection::child(Some(value), key);
-            value.get_mut(position?)
-        }
+    if let Some(name) = key.strip_prefix("f:") {
+        return value.get_mut(name);
     }
+    let (_, position) = super::projection::child(Some(value), key);
+    value.get_mut(position?)
 }
 
 fn remove_child(value: &mut Value, key: &str) {

@@ -94,7 +94,7 @@ mod tests {
         let mut object = nest(inside, "");
         object["metadata"] = json!({"managedFields": [
             {"manager": MANAGER, "operation": "Apply", "fieldsV1": nest(owned, "f:")}]});
-        (Key::new(group, kind, Some("shop".into()), "a"), object)
+        (Key::new(group, kind, Some("shop"), "a"), object)
     }
 
     #[test]

@@ -1,3 +1,5 @@
+//! What changes hands from whom, when, and what is left or put back.
+
 use super::*;
 use crate::managed::fixtures::desired_of;
 use mainstay_cluster::{Kind, Scope};
@@ -57,7 +59,7 @@ fn every_form_of_kubectl_and_every_named_applier_is_taken_over_and_nobody_else()
 }
 
 #[test]
-fn fields_that_last_change_hands_only_where_the_manifest_names_them() {
+fn fields_that_last_become_ours_only_where_the_manifest_names_them() {
     let fields = json!({
         "f:metadata": {
             "f:finalizers": {".": {}, "v:\"a/named\"": {}, "v:\"a/other\"": {}},
@@ -100,7 +102,7 @@ fn in_an_object_that_is_ours_only_what_kubectl_wrote_before_is_left_from_an_adop
 }
 
 #[test]
-fn fields_of_another_version_change_hands_by_themselves() {
+fn fields_of_another_version_become_ours_by_themselves() {
     let fields = json!({"f:spec": {"f:paused": {}}});
     let mut old = entry("kubectl", "Update", &fields);
     old["apiVersion"] = "apps/v1beta1".into();
@@ -143,7 +145,7 @@ fn what_a_refusal_names_is_put_back_and_the_rest_stays_ours() {
 }
 
 #[test]
-fn a_preview_lacks_what_changes_hands_and_is_owned_by_nobody_else() {
+fn a_preview_lacks_what_becomes_ours_and_is_owned_by_nobody_else() {
     let object =
         json!({"spec": {"a": 1, "b": 2, "list": [{"name": "x", "v": 1}, {"name": "y", "v": 1}], "map": {"k": 1}}});
     let taken = json!({"f:spec": {"f:a": {}, "f:b": {}, "f:map": {".": {}, "f:k": {}}, "f:list": {
