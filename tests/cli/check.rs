@@ -39,7 +39,7 @@ async fn what_is_followed_is_looked_up_and_its_signature_judged() {
     assert!(code == 2 && said.starts_with(&missing), "{said}");
 
     world.set_secret("keys", json!({"alice.sshpub": alice.public()}));
-    let answers = |name: &str, commit: &str| format!("{url} answers: {name} is at {}", &commit[..8]);
+    let answers = |name: &str, commit: &str| format!("{url} answers: {name} is at {}", &commit[..12]);
     let unsigned = format!("verify commit {two} of {url}: it is not signed; sign it with a key that is in Secret keys");
     let expected = format!("ok     {named}{}\nwrong  {named}{unsigned}\n", answers("main", &two));
     assert_eq!(check(&world, web).await, (2, expected), "nobody follows it: its default branch");
@@ -89,7 +89,7 @@ async fn a_host_key_that_is_pinned_at_first_use_is_named() {
         "ok     {named}nothing is known of the host {}, whose key the agent pins at first use: it presents {print}, which is not verified; compare",
         server.name()
     );
-    let answers = format!("ok     {named}{url} answers: main is at {}", &one[..8]);
+    let answers = format!("ok     {named}{url} answers: main is at {}", &one[..12]);
     assert!(
         code == 0 && said.starts_with(&first) && said.ends_with(&format!("{answers} (the host is not verified)\n")),
         "{said}"
@@ -114,7 +114,7 @@ async fn a_git_daemon_is_said_to_be_unauthenticated_unless_commits_are_verified(
     let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| alice.sign(raw));
     let daemon = GitDaemon::start(world.remote.root());
     let url = daemon.url(NAME);
-    let answers = format!("ok     {url} answers: main is at {}", &one[..8]);
+    let answers = format!("ok     {url} answers: main is at {}", &one[..12]);
     let flags: &[&str] = &["--git-url", &url, "--reference", "main"];
     let expected = format!("{answers} (git:// is neither encrypted nor authenticated)\n");
     assert_eq!(check(&world, flags).await, (0, expected));

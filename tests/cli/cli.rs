@@ -132,6 +132,9 @@ fn every_command_has_help() {
         "completion",
         "pause",
         "resume",
+        "get",
+        "suspend",
+        "version",
         "dev",
         "bench",
     ] {

@@ -4,6 +4,7 @@
 mod chart;
 mod check;
 mod cli;
+mod cluster_flags;
 mod dev;
 mod dev_functions;
 mod dev_local;
@@ -12,6 +13,7 @@ mod explain_commands;
 mod first_hour;
 mod function_cli;
 mod function_run;
+mod get_command;
 mod manifests;
 mod onboarding;
 mod output_formats;

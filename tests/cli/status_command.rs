@@ -18,7 +18,7 @@ async fn shows_one_in_full_and_several_as_a_table() {
     let program = Program::of(&world).await;
     let (code, alone, error) = program.run(&["status", "-n", NAMESPACE]).await;
     assert_eq!((code, error.as_str()), (0, ""), "{alone}");
-    assert!(alone.starts_with("GitSync mainstay-tests/demo\n") && alone.contains(&commit), "{alone}");
+    assert!(alone.starts_with("GitSync mainstay-tests/demo\n") && alone.contains(&commit[..12]), "{alone}");
     let (_, named, _) = program.run(&["status", "demo", "-n", NAMESPACE]).await;
     assert_eq!(named, alone);
 
@@ -28,9 +28,8 @@ async fn shows_one_in_full_and_several_as_a_table() {
     assert_eq!(code, 1, "one is suspended");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let row = words(table.lines().nth(1).unwrap());
-    assert_eq!(row[..7], ["demo", "True", &commit[..8], "3/3", "0", "0", "0"], "{table}");
-    assert_eq!(words(table.lines().nth(2).unwrap())[..2], ["suspended", "Suspended"], "{table}");
-    assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
+    assert_eq!(row[..8], ["demo", "True", "False", &commit[..12], "3/3", "0", "0", "0"], "{table}");
+    assert_eq!(words(table.lines().nth(2).unwrap())[..3], ["suspended", "Unknown", "True"], "{table}");
 
     let (code, all, _) = program.run(&["status", "-A", "-o", "wide"]).await;
     assert_eq!(code, 1);
@@ -56,12 +55,12 @@ async fn watching_prints_each_change_until_it_is_interrupted() {
     let program = Program::of(&world).await;
     let mut text = program.start(&["status", "demo", "--watch", "-n", NAMESPACE]);
     let mut lines = program.start(&["status", "-A", "-w", "-o", "json"]);
-    text.line(&first).await;
+    text.line(&first[..12]).await;
     let line: Value = serde_json::from_str(&lines.line("items").await).unwrap();
     assert_eq!(line["items"][0]["status"]["appliedCommit"], json!(first));
     world.remote.file("a.yaml", config_map("a", "2"));
     let second = world.try_commit("demo", "two").await;
-    text.line(&second).await;
+    text.line(&second[..12]).await;
     serde_json::from_str::<Value>(&lines.line(&format!("appliedCommit\":\"{second}")).await).unwrap();
     assert_eq!(text.interrupt().await, 0);
     world.delete("mainstay.dev/v1alpha1", "gitsyncs", "demo");

@@ -189,7 +189,7 @@ async fn what_is_left_to_others_or_left_alone_is_no_finding() {
     assert_eq!((world.data("ignored").as_str(), world.data("paused").as_str()), ("theirs", "by hand"));
 
     world.change("demo", json!({"suspend": true})).await;
-    world.condition_is("demo", "Ready", "False Suspended").await;
+    world.condition_is("demo", "Suspended", "True Suspended").await;
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": NAMESPACE}});
     world.create("v1", "configmaps", NAMESPACE, other);
     world.gate.record();

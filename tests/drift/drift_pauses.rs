@@ -183,7 +183,7 @@ async fn ignored_drift_is_put_back_when_it_is_no_longer_ignored() {
 async fn suspension_stops_both_loops_and_its_end_catches_up() {
     let mut world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     world.change("demo", json!({"suspend": true})).await;
-    world.condition_is("demo", "Ready", "False Suspended").await;
+    world.condition_is("demo", "Suspended", "True Suspended").await;
     world.edit(A.0, A.1, A.2, changed());
     world.delete(A.0, A.1, "b");
     world.remote.file("c.yaml", config_map("c", "1")).commit("one more");

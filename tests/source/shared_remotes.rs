@@ -91,7 +91,7 @@ async fn a_mirror_without_consumers_is_removed_after_a_restart() {
     world.sync("suspended", json!({"gitRepository": "other", "suspend": true}));
     world.fail_next("watch", "functions", "", 503, 10_000);
     world.start();
-    world.condition_is("suspended", "Ready", "False Suspended").await;
+    world.condition_is("suspended", "Suspended", "True Suspended").await;
     world.remote.file("objects/a.yaml", config_map("a", "2"));
     world.commit("demo", "two").await;
     assert_eq!(world.mirrors(), 2, "Functions may read them");

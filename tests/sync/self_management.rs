@@ -505,7 +505,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
     world.remote.file("own.yaml", sync_document("demo", "/", &json!({"suspend": true})));
     world.remote.commit("it suspends itself");
     world.request("demo");
-    world.condition_is("demo", "Ready", "False Suspended").await;
+    world.condition_is("demo", "Suspended", "True Suspended").await;
     world
         .until("that is told", |w| {
             w.status("demo")["unread"][0]["object"] == *format!("GitSync.mainstay.dev {NAMESPACE}/demo")
@@ -528,7 +528,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
 async fn whoever_suspends_a_git_sync_by_hand_is_not_reverted_whatever_its_repository_says() {
     let mut world = managing_itself(json!({"suspend": false, "additions": true})).await;
     world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"suspend": true}}));
-    world.condition_is("demo", "Ready", "False Suspended").await;
+    world.condition_is("demo", "Suspended", "True Suspended").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     assert_eq!(own(&world)["spec"]["suspend"], true);
     world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"suspend": false}}));
@@ -561,7 +561,7 @@ async fn a_git_sync_that_is_deleted_by_hand_stays_deleted_and_its_repository_is_
     world.until("its objects are nobody's", |w| label_of(w, "a").is_null()).await;
     // The watch that would have brought it back has shown this by now.
     world.sync("other", json!({"baseDir": "/", "suspend": true}));
-    world.condition_is("other", "Ready", "False Suspended").await;
+    world.condition_is("other", "Suspended", "True Suspended").await;
     assert!(world.get(SYNCS.0, SYNCS.1, "demo").is_none());
     assert_eq!(world.data("a"), "1");
 }

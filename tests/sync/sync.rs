@@ -205,7 +205,7 @@ async fn a_suspended_sync_applies_and_reverts_nothing_until_it_is_resumed() {
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
     world.synced(json!({})).await;
     world.change("demo", json!({"suspend": true})).await;
-    world.condition_is("demo", "Ready", "False Suspended").await;
+    world.condition_is("demo", "Suspended", "True Suspended").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.remote.file("b.yaml", config_map("b", "2")).commit("two");
     world.ask("demo").await;

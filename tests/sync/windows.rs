@@ -205,8 +205,12 @@ async fn a_suspension_ends_by_itself() {
     let until = Timestamp::now() + SignedDuration::from_secs(8);
     let text = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     world.change("demo", json!({"suspendUntil": text})).await;
-    let ready = world.condition("demo", "Ready");
-    assert_eq!(ready, format!("False Suspended: suspended until {text}: nothing is applied and nothing is reverted"));
+    let suspended = world.condition("demo", "Suspended");
+    assert_eq!(
+        suspended,
+        format!("True Suspended: suspended until {text}: nothing is applied and nothing is reverted")
+    );
+    assert!(world.condition("demo", "Ready").starts_with("True Applied: "), "Ready stays as it was");
     world.edit(A.0, A.1, A.2, changed());
     world.remote.file("b.yaml", config_map("b", "1")).commit("two");
     world.until("both loops run again", |w| w.data("a") == "1" && w.data("b") == "1").await;

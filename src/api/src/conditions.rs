@@ -21,6 +21,8 @@ pub enum Type {
     Frozen,
     /// Hand edits of managed objects are refused.
     Prevented,
+    /// Nothing is applied, pruned or reverted.
+    Suspended,
     /// The host key of a GitRepository was pinned at first use.
     HostKeyPinned,
     /// What an APIRule exposes can be reached.
@@ -39,6 +41,7 @@ impl Type {
             Self::Drifted => "Drifted",
             Self::Frozen => "Frozen",
             Self::Prevented => "Prevented",
+            Self::Suspended => "Suspended",
             Self::HostKeyPinned => "HostKeyPinned",
             Self::Exposed => "Exposed",
         }
@@ -64,6 +67,8 @@ pub enum Reason {
     ObjectMissing,
     /// Both loops are stopped by `suspend`.
     Suspended,
+    /// They are not.
+    NotSuspended,
     /// A GitSync on which this one depends is not ready.
     DependencyNotReady,
     /// GitSyncs depend on each other in a ring.

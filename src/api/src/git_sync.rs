@@ -38,11 +38,16 @@ use super::schemas::TimeSchema;
     status = "GitSyncStatus",
     derive = "PartialEq",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
+    printcolumn(
+        name = "Suspended",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Suspended\")].status"
+    ),
     printcolumn(name = "Commit", type_ = "string", json_path = ".status.appliedCommit"),
     printcolumn(name = "Objects", type_ = "integer", json_path = ".status.objects"),
     printcolumn(name = "Reverted", type_ = "integer", json_path = ".status.reverted"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GitSyncSpec {
@@ -198,7 +203,8 @@ pub struct GitSyncSpec {
     /// be gone; later, an Event with the reason DeletionStuck names them.
     #[serde(default = "five_minutes")]
     pub timeout: Span,
-    /// Whether to stop syncing: nothing is applied, pruned or reverted.
+    /// Whether to stop syncing: nothing is applied, pruned or reverted. Ready stays as it was, and the condition Suspended is
+    /// True.
     #[serde(default)]
     pub suspend: bool,
     /// Stop syncing, as with `suspend`, until this time.

@@ -134,6 +134,8 @@ pub const ADMISSION_MANAGER: &str = "mainstay-admission";
 
 /// Name of the agent's Lease, and the reporting controller of its Events.
 pub const LEASE: &str = "mainstay";
+/// Annotation of the Lease: the version of the agent that holds it.
+pub const VERSION: &str = "mainstay.dev/version";
 /// `reportingController` of Events.
 pub const REPORTER: &str = "mainstay.dev/agent";
 /// Label on the pod of the agent that leads: [`LEADS`]. The Service of Receivers selects by it.

@@ -5,19 +5,15 @@
 //! minutes. Watches use a client without a read timeout but with TCP keepalive, which detects a dead peer within half a
 //! minute even on an idle stream.
 //!
-//! Invariant: only this file reads the environment and the kubeconfig of the agent itself.
-//! Deliberately absent: the headers of a request, and so in whose name it is made.
+//! Deliberately absent: where the configuration comes from (`origin`), and the headers of a request.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -27,8 +23,7 @@ use super::answer_limits::AnswerLimits;
 use super::count::{Requests, Verb};
 use super::discover::Discovery;
 use super::error::{Attempt, Cause, Error, Target};
-
-use super::request::transport;
+use super::request::{DEADLINE, transport};
 use super::resolver::Resolver;
 use super::service_account::ServiceAccount;
 use super::watch::Unstreamed;
@@ -40,23 +35,6 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const PAGES: usize = 4;
 /// TCP keepalive of watches: a dead peer is detected after 15 s + 3 × 5 s.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
-
-/// Where the configuration comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
-    /// The pod's service account. An agent in a cluster must use this, so that a stray kubeconfig never wins.
-    InCluster,
-    /// A kubeconfig: this file, else `$KUBECONFIG`, else `~/.kube/config`; this context, else the current one.
-    Kubeconfig {
-        /// The file.
-        path: Option<PathBuf>,
-        /// The context.
-        context: Option<String>,
-    },
-    /// The pod's service account if there is one, else the kubeconfig with its current context.
-    #[default]
-    Either,
-}
 
 /// Connection to one cluster. Clones share everything. Requests are made with the agent's own rights, or (`1`) in the name
 /// of a ServiceAccount.
@@ -81,6 +59,8 @@ pub(super) struct Inner {
     /// For pages of lists that are read.
     pub(super) pages: Semaphore,
     pub(super) limits: AnswerLimits,
+    /// Deadline of a request, from sending it to the last byte of its answer.
+    pub(super) deadline: Duration,
     /// The namespaces that lists and watches are limited to, if they are.
     pub(super) scope: OnceLock<Arc<[String]>>,
 }
@@ -92,31 +72,32 @@ impl std::fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Reads the configuration and creates the clients. Sends no request yet.
-    pub async fn from_origin(origin: &Origin) -> Result<Self, Error> {
-        Self::connect(read_config(origin).await?)
-    }
-
     /// Creates the clients from a configuration, with our timeouts and retries. Sends no request yet. Must be called
     /// within a tokio runtime.
-    pub fn connect(mut config: Config) -> Result<Self, Error> {
+    pub fn connect(config: Config) -> Result<Self, Error> {
+        Self::within(config, None)
+    }
+
+    /// The same, where each request but a watch may take this long.
+    pub(super) fn within(mut config: Config, timeout: Option<Duration>) -> Result<Self, Error> {
         config.default_retry = false;
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.connect_timeout = Some(timeout.map_or(CONNECT_TIMEOUT, |timeout| timeout.min(CONNECT_TIMEOUT)));
         config.read_timeout = None;
         let watches = watch_client(config.clone()).map_err(setup)?;
-        config.read_timeout = Some(READ_TIMEOUT);
+        config.read_timeout = Some(timeout.unwrap_or(READ_TIMEOUT));
         config.write_timeout = Some(READ_TIMEOUT);
         config.reset_reader_on_write = true;
         let unary = ClientBuilder::try_from(config).map_err(setup)?.build();
-        Ok(Self::from_clients(unary, watches))
+        let clients = Clients { unary, watches };
+        Ok(Self::of_clients(clients, PAGES, AnswerLimits::OWN, timeout.unwrap_or(DEADLINE)))
     }
 
     /// Uses existing clients: one for requests, one for watches. They may be clones of one client.
     pub fn from_clients(unary: Client, watches: Client) -> Self {
-        Self::of_clients(Clients { unary, watches }, PAGES, AnswerLimits::OWN)
+        Self::of_clients(Clients { unary, watches }, PAGES, AnswerLimits::OWN, DEADLINE)
     }
 
-    pub(super) fn of_clients(clients: Clients, pages: usize, limits: AnswerLimits) -> Self {
+    pub(super) fn of_clients(clients: Clients, pages: usize, limits: AnswerLimits, deadline: Duration) -> Self {
         let inner = Inner {
             clients: RwLock::new(clients),
             in_trouble: AtomicBool::new(false),
@@ -125,6 +106,7 @@ impl Cluster {
             unstreamed: Unstreamed::default(),
             pages: Semaphore::new(pages),
             limits,
+            deadline,
             scope: OnceLock::new(),
         };
         Self(Arc::new(inner), None)
@@ -176,38 +158,6 @@ pub(super) fn setup(error: kube::Error) -> Error {
             cause => cause,
         },
     )
-}
-
-fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(Attempt::Connect, Target::Cluster, Cause::Configuration(Box::new(error)))
-}
-
-async fn read_config(origin: &Origin) -> Result<Config, Error> {
-    match origin {
-        Origin::InCluster => in_cluster(&ProxySettings::from_environment()),
-        Origin::Kubeconfig { path, context } => {
-            let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-            match path {
-                None => Config::from_kubeconfig(&options).await.map_err(unusable),
-                Some(path) => {
-                    let file = Kubeconfig::read_from(path).map_err(unusable)?;
-                    Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)
-                }
-            }
-        }
-        Origin::Either if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-            in_cluster(&ProxySettings::from_environment())
-        }
-        Origin::Either => Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(unusable),
-    }
-}
-
-/// The client library reads proxy variables only for kubeconfigs; pods behind an egress proxy need them, too.
-fn in_cluster(proxy: &ProxySettings) -> Result<Config, Error> {
-    let mut config = Config::incluster().map_err(unusable)?;
-    let host = config.cluster_url.host().unwrap_or_default().to_owned();
-    config.proxy_url = proxy.proxy_of(&host).map(|url| url.parse::<Uri>().map_err(unusable)).transpose()?;
-    Ok(config)
 }
 
 /// The client for watches: HTTP/1.1, TCP keepalive, no decompression, no read timeout. Behind a proxy it is the

@@ -21,6 +21,7 @@ use super::apply::Persistence;
 use super::connect::Cluster;
 use super::error::Error;
 use super::kind::{Kind, Scope};
+use mainstay_api::names::VERSION;
 use mainstay_object::failure::caught;
 
 /// The durations of leader election.
@@ -132,6 +133,7 @@ fn held(lease: &Value, me: &str, timing: Timing, now: Timestamp) -> Value {
     let renewal = old["holderIdentity"] == me;
     let transitions = old["leaseTransitions"].as_u64().unwrap_or_default() + u64::from(!renewal && !old.is_null());
     let acquired = if renewal { old["acquireTime"].clone() } else { Value::from(micro_time(now)) };
+    lease["metadata"]["annotations"][VERSION] = json!(env!("CARGO_PKG_VERSION"));
     lease["spec"] = json!({
         "holderIdentity": me,
         "leaseDurationSeconds": timing.lease.as_secs().max(1),

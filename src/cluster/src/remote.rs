@@ -17,6 +17,7 @@ use super::connect::{CONNECT_TIMEOUT, Clients, Cluster, client_over, kept_alive,
 use super::error::{Attempt, Cause, Error, Target};
 use super::kind::{Kind, Scope};
 use super::kubeconfig::Kubeconfig;
+use super::request::DEADLINE;
 use super::resolver::{Addresses, NoAddress, Resolver};
 
 /// How long a cluster may take to say which one it is.
@@ -47,7 +48,7 @@ impl Cluster {
             unary: client_over(&config, kept_alive(resolver.clone())).map_err(setup)?,
             watches: client_over(&config, kept_alive(resolver)).map_err(setup)?,
         };
-        Ok(Self::of_clients(clients, PAGES, AnswerLimits::OTHER))
+        Ok(Self::of_clients(clients, PAGES, AnswerLimits::OTHER, DEADLINE))
     }
 
     /// Which cluster it is: the uid of its namespace `kube-system`, which it keeps for as long as it exists.

@@ -19,7 +19,7 @@ use super::error::{Attempt, Cause, Error, Target};
 use super::kind::Kind;
 use super::refusal::{Denial, Refusal};
 
-/// Deadline of a request, from sending it to the last byte of its answer. API servers cut requests at 60 s.
+/// Deadline of a request unless the origin of the cluster has another one. API servers cut requests at 60 s.
 pub(super) const DEADLINE: Duration = Duration::from_secs(65);
 /// Maximum size of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
@@ -138,9 +138,9 @@ impl Cluster {
             self.0.limits.check(&answer).map_err(|cause| call.failed(cause))?;
             Ok(answer)
         };
-        let Ok(answer) = tokio::time::timeout(DEADLINE, answer).await else {
+        let Ok(answer) = tokio::time::timeout(self.0.deadline, answer).await else {
             self.set_in_trouble(true);
-            return Err(call.failed(Cause::TimedOut(DEADLINE)));
+            return Err(call.failed(Cause::TimedOut(self.0.deadline)));
         };
         answer
     }

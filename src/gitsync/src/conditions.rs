@@ -181,14 +181,25 @@ impl Conditions<'_> {
         self.set(Type::Prevented, status, reason, &message);
     }
 
+    pub(super) fn suspension(&mut self, facts: &Facts<'_>) {
+        if let Outcome::Suspended { until } = facts.outcome {
+            let until = until.map(|until| format!(" until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")));
+            let message = format!("suspended{}: nothing is applied and nothing is reverted", until.unwrap_or_default());
+            self.set(Type::Suspended, "True", Reason::Suspended, &message);
+        } else {
+            self.set(Type::Suspended, "False", Reason::NotSuspended, "");
+        }
+    }
+
     pub(super) fn ready(&mut self, facts: &Facts<'_>, kept: &Kept<'_>) {
         match facts.outcome {
-            Outcome::Suspended { until } => {
-                let until = until.map(|until| format!(" until {}", until.strftime("%Y-%m-%dT%H:%M:%SZ")));
-                let until = until.unwrap_or_default();
-                let message = format!("suspended{until}: nothing is applied and nothing is reverted");
-                self.set(Type::Ready, "False", Reason::Suspended, &message);
-                self.progress(false, false, Reason::Suspended, "");
+            // Ready says how that is which was applied before.
+            Outcome::Suspended { .. } => {
+                if conditions::status(self.all, Type::Ready).is_none() {
+                    self.set(Type::Ready, "Unknown", Reason::Suspended, "suspended before anything was applied");
+                    self.set(Type::Stalled, "False", Reason::Suspended, "");
+                }
+                self.set(Type::Reconciling, "False", Reason::Suspended, "");
             }
             // What failed of the commit before has not become better.
             Outcome::Frozen { .. } if is_in_part(self.all) => {}

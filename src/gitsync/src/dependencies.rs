@@ -110,10 +110,12 @@ impl fmt::Display for Cause {
 
 impl Said {
     fn new(status: &GitSyncStatus) -> Self {
-        let ready = conditions::status(&status.conditions, Type::Ready);
+        // What is suspended may be ready, and does not stay so: nothing is reverted.
+        let suspended = conditions::status(&status.conditions, Type::Suspended).filter(|it| it.status == "True");
+        let ready = suspended.or_else(|| conditions::status(&status.conditions, Type::Ready));
         Self {
             generation: status.observed_generation,
-            is_ready: ready.is_some_and(|ready| ready.status == "True"),
+            is_ready: suspended.is_none() && ready.is_some_and(|ready| ready.status == "True"),
             reason: ready.map(|ready| ready.reason.clone()).unwrap_or_default(),
             attempted: status.attempted_commit.clone(),
             applied: status.applied_commit.clone(),

@@ -102,6 +102,7 @@ pub fn after(old: &GitSyncStatus, facts: &Facts<'_>, now: Timestamp) -> GitSyncS
     conditions.drift(facts);
     conditions.freeze(facts);
     conditions.prevention(facts);
+    conditions.suspension(facts);
     conditions.ready(facts, &kept);
     status
 }

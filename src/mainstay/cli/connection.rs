@@ -1,32 +1,88 @@
 //! The cluster and the namespace of a command.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::Error;
+use mainstay_api::Span;
 use mainstay_cluster::{Cluster, Kind, Origin, Selection};
 
 /// Where `mainstay install` puts the agent unless told otherwise.
 pub(super) const DEFAULT_NAMESPACE: &str = "mainstay-system";
+/// The heading of the flags that choose a cluster, in the help of commands.
+pub(super) const HEADING: &str = "Cluster";
+
+/// Flags that choose the cluster and the user, as kubectl has them. They may stand before the command, too.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct ClusterArguments {
+    /// Kubeconfig; by default $KUBECONFIG, else ~/.kube/config, else the pod's service account
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; by default the current one
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
+    context: Option<String>,
+    /// Cluster of the kubeconfig; by default that of the context
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
+    cluster: Option<String>,
+    /// User of the kubeconfig; by default that of the context
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
+    user: Option<String>,
+    /// User to impersonate
+    #[arg(long = "as", global = true, help_heading = HEADING, value_name = "USER")]
+    impersonate: Option<String>,
+    /// Group to impersonate, with --as; may be repeated
+    #[arg(long = "as-group", global = true, help_heading = HEADING, value_name = "GROUP", requires = "impersonate")]
+    impersonate_groups: Vec<String>,
+    /// How long one request may take, such as 5s; 0, the default, is as long as the API server lets it
+    #[arg(long, global = true, help_heading = HEADING, value_name = "DURATION", value_parser = timeout)]
+    request_timeout: Option<Duration>,
+}
+
+/// A time such as `5s`, or seconds; nothing is no timeout.
+fn timeout(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Ok(Duration::from_secs(seconds.into()));
+    }
+    text.parse::<Span>().map(|span| span.0).map_err(|error| error.to_string())
+}
+
+impl ClusterArguments {
+    /// The configuration that they choose.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            cluster: self.cluster.clone(),
+            user: self.user.clone(),
+            impersonate: self.impersonate.clone(),
+            impersonate_groups: self.impersonate_groups.clone(),
+            request_timeout: self.request_timeout.filter(|timeout| !timeout.is_zero()),
+        }
+    }
+
+    /// Reads the configuration; sends no request yet.
+    pub(super) async fn connect(&self) -> Result<Cluster, Error> {
+        Ok(Cluster::from_origin(&self.origin()).await?)
+    }
+}
 
 /// Flags of every command that talks to a cluster.
 #[derive(clap::Args, Debug)]
 pub(super) struct Connection {
-    /// Kubeconfig of the cluster; by default the pod's service account, else $KUBECONFIG, else ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
     /// Namespace; by default the one of the kubeconfig or the pod
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
 }
 
 /// Flags of every command that can look at all namespaces.
 #[derive(clap::Args, Debug)]
 pub(super) struct WideConnection {
-    #[command(flatten)]
-    pub(super) connection: Connection,
     /// All namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "name"])]
     pub(super) all_namespaces: bool,
+    #[command(flatten)]
+    pub(super) connection: Connection,
 }
 
 impl WideConnection {
@@ -46,33 +102,24 @@ impl WideConnection {
 /// Flags of every command about the installed agent itself.
 #[derive(clap::Args, Debug)]
 pub(super) struct HomeConnection {
-    /// Kubeconfig of the cluster; by default the pod's service account, else $KUBECONFIG, else ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
     /// Namespace of the agent, as for `mainstay install`
     #[arg(short, long, value_name = "NS", default_value = DEFAULT_NAMESPACE)]
     pub(super) namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArguments,
 }
 
 impl HomeConnection {
     /// Reads the configuration; sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
-        connect(self.kubeconfig.as_ref()).await
+        self.cluster.connect().await
     }
-}
-
-async fn connect(kubeconfig: Option<&PathBuf>) -> Result<Cluster, Error> {
-    let origin = match kubeconfig {
-        Some(path) => Origin::Kubeconfig { path: Some(path.clone()), context: None },
-        None => Origin::Either,
-    };
-    Ok(Cluster::from_origin(&origin).await?)
 }
 
 impl Connection {
     /// Reads the configuration; sends no request yet.
     pub(super) async fn connect(&self) -> Result<Cluster, Error> {
-        connect(self.kubeconfig.as_ref()).await
+        self.cluster.connect().await
     }
 
     /// The namespace of the flag.
@@ -80,14 +127,15 @@ impl Connection {
         self.namespace.as_deref()
     }
 
-    /// The namespace of a command that needs no cluster: `default` where there is no kubeconfig.
+    /// The namespace of a command that needs no cluster: `default` where no kubeconfig can be used, unless a flag names one.
     pub(super) async fn namespace_without_cluster(&self) -> Result<String, Error> {
-        let is_named = self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
-        match (&self.namespace, self.connect().await) {
-            (Some(namespace), _) => Ok(namespace.clone()),
-            (None, Ok(cluster)) => Ok(cluster.default_namespace()),
-            (None, Err(error)) if is_named => Err(error),
-            (None, Err(_)) => Ok("default".to_owned()),
+        if let Some(namespace) = &self.namespace {
+            return Ok(namespace.clone());
+        }
+        let origin = self.cluster.origin();
+        match origin.default_namespace().await {
+            Err(error) if origin.names_cluster() => Err(error.into()),
+            found => Ok(found.unwrap_or_else(|_| "default".to_owned())),
         }
     }
 
@@ -104,4 +152,19 @@ where
 {
     let (api_version, kind) = (R::api_version(&()), R::kind(&()));
     cluster.kind(&api_version, &kind).await?.ok_or(Error::NotInstalled { kind: kind.into_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_timeouts_that_kubectl_reads() {
+        for (text, expected) in [("0", 0), ("0s", 0), ("5", 5), ("5s", 5), ("1m30s", 90)] {
+            assert_eq!(timeout(text), Ok(Duration::from_secs(expected)), "{text}");
+        }
+        for text in ["", "-1s", "soon", "5 s"] {
+            assert!(timeout(text).is_err(), "{text}");
+        }
+    }
 }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::{
     Error, Exit,
     connection::{WideConnection, own_kind},
-    drift,
+    drift, ids,
     preview::{self, PreviewOutput, Wanted},
-    syncs::{self, short},
+    syncs,
 };
 use mainstay_api::{GitSync, GitSyncStatus, conditions, git_sync::Drifted};
 use mainstay_object::printable;
@@ -71,8 +71,10 @@ fn facts(sync: &GitSync) -> Value {
 fn text(sync: &GitSync, now: Timestamp) -> String {
     let name = syncs::name(sync);
     let status = sync.status.clone().unwrap_or_default();
-    let commit =
-        status.applied_commit.as_deref().map_or_else(|| "no commit".to_owned(), |id| format!("commit {}", short(id)));
+    let commit = status
+        .applied_commit
+        .as_deref()
+        .map_or_else(|| "no commit".to_owned(), |id| format!("commit {}", ids::short(id)));
     if let Some(why) = unknown(&status) {
         return format!("{name}: {}\n", printable(why));
     }
@@ -134,7 +136,7 @@ mod tests {
     fn shows_the_fields_of_each_object_and_what_is_not_known() {
         let commit = "1111111111111111111111111111111111111111";
         let none = json!({ "appliedCommit": commit, "conditions": drifted("False", "") });
-        check(none, "GitSync apps/shop: nothing differs from commit 11111111\n", true);
+        check(none, "GitSync apps/shop: nothing differs from commit 111111111111\n", true);
         let ignored =
             json!({ "driftedObjects": 0, "conditions": drifted("Unknown", "spec.drift is Ignore: nobody looks") });
         check(ignored, "GitSync apps/shop: spec.drift is Ignore: nobody looks\n", false);
@@ -149,7 +151,7 @@ mod tests {
                   "nextAttempt": "2030-01-01T00:05:30Z" },
             ],
         });
-        let expected = "GitSync apps/shop: 30 objects differ from commit 11111111, of which these are 2
+        let expected = "GitSync apps/shop: 30 objects differ from commit 111111111111, of which these are 2
   Deployment.apps shop/web, for 5 min, by kubectl: spec.drift is Report
     spec.replicas
   -   5

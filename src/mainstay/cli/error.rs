@@ -41,6 +41,10 @@ pub(super) enum Error {
     UnknownKind(String),
     #[error("kind and name are needed, not {:?}", format!("{kind}{}", name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()))]
     NotAnObject { kind: String, name: Option<String> },
+    #[error("{what} is no GitSync, and only GitSyncs are suspended")]
+    NotAGitSync { what: String },
+    #[error("objects are named for one kind only")]
+    SeveralKinds,
     #[error("{what} does not exist")]
     Missing { what: String },
     #[error("no GitSync manages {what}{}", notes.iter().flat_map(|note| ["; ", note]).collect::<String>())]
@@ -128,6 +132,8 @@ impl Error {
             Self::LocalDirectory(error) => error.hint(),
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
+            Self::NotAGitSync { what } => Some(format!("mainstay pause {what} stops the reverts of one object")),
+            Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
             Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
             Self::Missing { .. } | Self::NoSync { namespace: Some(_) } => {
@@ -144,7 +150,7 @@ impl Error {
             Self::Install(_) => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
             Self::Cluster(error) if matches!(*error.cause, mainstay_cluster::Cause::Configuration(_)) => {
-                Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster".into())
+                Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster, and --context NAME one of several".into())
             }
             Self::Function(error) => error.hint().map(str::to_owned),
             #[cfg(feature = "dev")]

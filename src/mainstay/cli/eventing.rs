@@ -20,7 +20,7 @@ pub(super) struct Arguments {
 #[derive(Subcommand, Debug)]
 enum What {
     /// Accept events over HTTP, and deliver them to the Services of Triggers and Subscriptions
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// List the events that could not be delivered, with their data in base64
     DeadLetters(ListArguments),
     /// Deliver them again to a subscriber, by the process that runs
@@ -90,12 +90,14 @@ struct ReplayArguments {
 type Service = (String, String, u16);
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
-    let (What::Run(RunArguments { data, .. })
-    | What::DeadLetters(ListArguments { data, .. })
-    | What::Replay(ReplayArguments { data, .. })) = &arguments.what;
+    let data = match &arguments.what {
+        What::Run(arguments) => &arguments.data,
+        What::DeadLetters(arguments) => &arguments.data,
+        What::Replay(arguments) => &arguments.data,
+    };
     local_directory::check(&data.data)?;
     match arguments.what {
-        What::Run(arguments) => serve(arguments).await,
+        What::Run(arguments) => serve(*arguments).await,
         What::DeadLetters(arguments) => list(&arguments),
         What::Replay(arguments) => {
             let number = mainstay_eventing::replay(&arguments.data.data, &arguments.subscriber).await?;

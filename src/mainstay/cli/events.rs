@@ -190,5 +190,5 @@ fn text(events: &[SeenEvent], output: OutputArgument, now: Timestamp) -> String 
         let object = event.object.to_string();
         table.row(vec![age + &times, event.severity.clone(), event.reason.clone(), object, event.message.clone()]);
     }
-    table.render((output.output != Format::Wide).then_some(table::WIDTH))
+    table.render(table::width().filter(|_| output.output != Format::Wide))
 }

@@ -1,13 +1,11 @@
 //! The end of a command: its exit code, and the output of its failure.
 
-use std::{
-    error::Error as _,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{error::Error as _, process::ExitCode};
 
-use super::Error;
-use mainstay_object::printable_lines;
+use super::{
+    Error, output,
+    style::{Style, paint},
+};
 
 /// The exit code of a command that could be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,13 +26,12 @@ impl From<Exit> for ExitCode {
 
 /// Prints a failure on standard error: the attempt, its causes indented, then the hint. Exit code 2.
 pub(super) fn report(error: &Error) -> ExitCode {
-    // A failure to write to standard error cannot be reported.
-    let _ = io::stderr().lock().write_all(printable_lines(&text(error)).as_bytes());
+    output::note(&text(error));
     ExitCode::from(2)
 }
 
 fn text(error: &Error) -> String {
-    let mut text = format!("error: {error}\n");
+    let mut text = format!("{} {error}\n", paint(Style::Bad, "error:"));
     let mut depth = 1;
     let mut next = error.source();
     while let Some(cause) = next {
@@ -47,7 +44,7 @@ fn text(error: &Error) -> String {
         next = cause.source();
     }
     if let Some(hint) = error.hint() {
-        text.push_str(&format!("hint: {hint}\n"));
+        text.push_str(&format!("{} {hint}\n", paint(Style::Title, "hint:")));
     }
     text
 }

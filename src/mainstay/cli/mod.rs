@@ -24,10 +24,13 @@ mod exit;
 mod exposure;
 mod follow;
 mod function;
+mod get;
 mod identity;
+mod ids;
 mod ignore_for;
 mod install;
 mod lease_identity;
+mod length;
 #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "what writes there besides is of the embedded cluster"))]
 mod local_directory;
 mod logs;
@@ -43,25 +46,47 @@ mod runtimes;
 mod settled;
 mod status;
 mod stop;
+mod style;
+mod suspend;
 mod sync;
 mod syncs;
 mod table;
 mod trace;
 mod tree;
 mod uninstall;
+mod version;
 mod work_tree;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
+
+use connection::ClusterArguments;
 
 use error::Error;
 use exit::Exit;
 
 /// Keeps a Kubernetes cluster on its Git repository: applies commits, prunes what left, reverts hand edits.
 #[derive(Parser, Debug)]
-#[command(name = "mainstay", version, disable_help_subcommand = true)]
+#[command(name = "mainstay", version, after_help = CLUSTER_FLAGS)]
 struct Arguments {
+    /// Those before the command; clap hands them down to it.
+    #[command(flatten)]
+    _cluster: ClusterArguments,
+    /// The same.
+    #[arg(short, long = "namespace", id = "namespace", global = true, value_name = "NS", help_heading = connection::HEADING)]
+    _namespace: Option<String>,
+    /// When output has colours: auto (on a terminal, unless $NO_COLOR is set), always or never
+    #[arg(
+        long = "color",
+        id = "color",
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    _color: style::Color,
     #[command(subcommand)]
     command: Command,
 }
@@ -87,6 +112,8 @@ enum Command {
     /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. With two words,
     /// `mainstay sync function NAME`, it is about a Function: `mainstay function sync NAME`
     Sync(sync::Arguments),
+    /// Print GitSyncs, GitRepositories, Functions, Receivers and APIRules, as `kubectl get` does
+    Get(get::Arguments),
     /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; of several GitSyncs, a table
     Status(status::Arguments),
     /// Show field by field what differs from the repository and was not put back, or what a work tree or a revision would
@@ -117,8 +144,12 @@ enum Command {
     Runtimes(runtimes::Arguments),
     /// Break glass: stop applying and reverting one object
     Pause(pause::PauseArguments),
-    /// End a break glass
-    Resume(object_name::ObjectArguments),
+    /// Stop syncing GitSyncs: nothing is applied, pruned or reverted
+    Suspend(suspend::Arguments),
+    /// End the suspension of GitSyncs; or the break glass on one object: `mainstay resume deploy/web`
+    Resume(pause::ResumeArguments),
+    /// Print the versions of this program and of the agent that leads; exit code 1 if none leads
+    Version(version::Arguments),
     /// Try it out: an embedded cluster, kept on a repository of yours or on a demonstration
     #[cfg(feature = "dev")]
     Dev(dev::Arguments),
@@ -126,6 +157,11 @@ enum Command {
     #[cfg(feature = "dev")]
     Bench(bench::Arguments),
 }
+
+/// The end of the help.
+const CLUSTER_FLAGS: &str = "\
+Commands that speak to a cluster take the flags of kubectl, before the command or after it: --kubeconfig, --context,
+--cluster, --user, --as, --as-group, --request-timeout, --namespace.";
 
 /// Size of the pool for blocking calls: at least twice what all remotes together may occupy, so that files, packs and the
 /// name lookup of the API server always get a thread. Idle threads end.
@@ -135,7 +171,9 @@ const _: () = assert!(BLOCKING_THREADS >= 2 * mainstay_git::MAX_THREADS);
 /// Parses the arguments of the process, runs the command and returns its exit code: 0 fine, 1 differences or not in
 /// sync, 2 failed.
 pub fn run() -> ExitCode {
-    let arguments = match parse(&std::env::args_os().collect::<Vec<_>>()) {
+    let words = std::env::args_os().collect::<Vec<_>>();
+    style::choose(style::given(words.iter().filter_map(|word| word.to_str())));
+    let arguments = match parse(&words) {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
     };
@@ -151,12 +189,26 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// The commands. The flags of a cluster are in the help of those that speak to one: what clap hands down to the others is hidden.
+fn command_line() -> clap::Command {
+    Arguments::command().mut_args(|flag| {
+        let is_of_cluster = flag.get_help_heading() == Some(connection::HEADING);
+        flag.hide(is_of_cluster)
+    })
+}
+
+fn parse_words(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let mut command = command_line().color(style::given(words.iter().filter_map(|word| word.to_str())).of_clap());
+    let mut matches = command.try_get_matches_from_mut(words)?;
+    Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
 /// What the words mean. `sync function` alone is about the GitSync of that name.
 fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
-    let Some(in_order) = function::words::in_order(words) else { return Arguments::try_parse_from(words) };
-    let meant = Arguments::try_parse_from(in_order);
+    let Some(in_order) = function::words::in_order(words) else { return parse_words(words) };
+    let meant = parse_words(&in_order);
     match meant {
-        Err(error) if error.kind() != ErrorKind::DisplayHelp => Arguments::try_parse_from(words).map_err(|_| error),
+        Err(error) if error.kind() != ErrorKind::DisplayHelp => parse_words(words).map_err(|_| error),
         meant => meant,
     }
 }
@@ -172,6 +224,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Manifests(arguments) => manifests::run(&arguments),
         Command::Function(arguments) => function::run(&arguments).await,
         Command::Sync(arguments) => sync::run(&arguments).await,
+        Command::Get(arguments) => get::run(&arguments).await,
         Command::Status(arguments) => status::run(&arguments).await,
         Command::Diff(arguments) => diff::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,
@@ -179,12 +232,14 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,
         Command::Events(arguments) => events::run(&arguments).await,
         Command::Eventing(arguments) => eventing::run(arguments).await,
-        Command::Completion(arguments) => completion::run(&arguments, Arguments::command()),
+        Command::Completion(arguments) => completion::run(&arguments, command_line()),
         Command::Build(arguments) => build::run(arguments).await,
         Command::Registry(arguments) => registry::run(arguments).await,
         Command::Renderer(arguments) => renderer::run(arguments).await,
         Command::Runtimes(arguments) => runtimes::run(arguments).await,
         Command::Pause(arguments) => pause::pause(&arguments).await,
+        Command::Suspend(arguments) => suspend::run(&arguments).await,
+        Command::Version(arguments) => version::run(&arguments).await,
         Command::Resume(arguments) => pause::resume(&arguments).await,
         #[cfg(feature = "dev")]
         Command::Dev(arguments) => dev::run(arguments).await,

@@ -31,7 +31,8 @@ pub(super) fn facts(key: &Key) -> Value {
     json!({ "group": &*key.group, "kind": &*key.kind, "namespace": key.namespace.as_deref(), "name": &*key.name })
 }
 
-fn kind_and_name<'a>(kind: &'a str, name: Option<&'a str>) -> Option<(&'a str, &'a str)> {
+/// Kind and name in `deploy/web` or `deploy web`.
+pub(super) fn kind_and_name<'a>(kind: &'a str, name: Option<&'a str>) -> Option<(&'a str, &'a str)> {
     let (kind, name) = match name {
         None => kind.split_once('/')?,
         Some(name) => (kind, name),

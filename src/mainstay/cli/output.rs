@@ -10,7 +10,10 @@ use std::{
 
 use serde::Serialize;
 
-use super::Error;
+use super::{
+    Error,
+    style::{self, Stream, written},
+};
 use mainstay_object::{is_unprintable, printable_lines};
 
 /// The format of a command's result.
@@ -19,7 +22,7 @@ pub(super) enum Format {
     /// For people
     #[default]
     Text,
-    /// For people, with more columns and nothing cut
+    /// For people, with more columns, and nothing cut on a terminal
     Wide,
     /// One JSON document; several in a stream, each in a line of its own
     Json,
@@ -138,7 +141,8 @@ pub(super) fn print(text: &str) -> Result<(), Error> {
 /// Writes `text`; breaks when nobody reads it any more.
 fn write(text: &str) -> Result<ControlFlow<()>, Error> {
     let mut out = io::stdout().lock();
-    match out.write_all(printable_lines(text).as_bytes()).and_then(|()| out.flush()) {
+    let text = written(text, style::is_on(Stream::Out), escape);
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(ControlFlow::Continue(())),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
         Err(error) => Err(Error::Print(error)),
@@ -147,7 +151,12 @@ fn write(text: &str) -> Result<ControlFlow<()>, Error> {
 
 /// Writes `text` to standard error, for people. A failure to write is ignored.
 pub(super) fn note(text: &str) {
-    let _ = io::stderr().lock().write_all(printable_lines(text).as_bytes());
+    let text = written(text, style::is_on(Stream::Error), escape);
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn escape(text: &str) -> String {
+    printable_lines(text).into_owned()
 }
 
 #[cfg(test)]

@@ -2,16 +2,19 @@
 //!
 //! Invariant: only the two break-glass annotations are written, by a merge patch of the metadata.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
     Error, Exit,
+    connection::{Connection, WideConnection},
+    length::{at_least_a_second, end},
     object_name::{self, ObjectArguments},
+    output::OutputArgument,
+    suspend::{self, Choice, Chosen},
 };
-use mainstay_api::{NotADuration, Span, names};
+use mainstay_api::{Span, names};
 use mainstay_cluster::{Cluster, Kind, Part};
 use mainstay_object::Key;
 
@@ -27,7 +30,8 @@ pub(super) struct PauseArguments {
 
 pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
     let until = arguments.length.map(|Span(length)| end(jiff::Timestamp::now(), length));
-    let found = FoundObject::locate(&arguments.target).await?;
+    let (kind, name) = arguments.target.kind_and_name()?;
+    let found = FoundObject::locate(kind, name, &arguments.target.connection).await?;
     let live = found.annotate(Some(names::DISABLED), until.as_deref()).await?;
     let is_managed = !live["metadata"]["labels"][names::SYNC_LABEL].is_null();
     let facts = json!({
@@ -45,20 +49,23 @@ pub(super) async fn pause(arguments: &PauseArguments) -> Result<Exit, Error> {
     Ok(Exit::Fine)
 }
 
-/// An end that is over before anybody can see it is a mistake.
-fn at_least_a_second(text: &str) -> Result<Span, String> {
-    let span: Span = text.parse().map_err(|error: NotADuration| error.to_string())?;
-    if span.0 < Duration::from_secs(1) { Err("at least 1s".to_owned()) } else { Ok(span) }
+/// Arguments of `resume`.
+#[derive(clap::Args, Debug)]
+pub(super) struct ResumeArguments {
+    #[command(flatten)]
+    choice: Choice,
+    #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: WideConnection,
 }
 
-/// When a length of time is over, in whole seconds and not sooner.
-fn end(now: Timestamp, length: Duration) -> String {
-    let end = now.saturating_add(length).and_then(|end| end.saturating_add(Duration::from_nanos(999_999_999)));
-    end.unwrap_or(Timestamp::MAX).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-pub(super) async fn resume(arguments: &ObjectArguments) -> Result<Exit, Error> {
-    let found = FoundObject::locate(arguments).await?;
+pub(super) async fn resume(arguments: &ResumeArguments) -> Result<Exit, Error> {
+    let (kind, name) = match arguments.choice.chosen()? {
+        Chosen::Object(kind, name) => (kind, name),
+        chosen => return suspend::resume(&arguments.connection, chosen, arguments.output).await,
+    };
+    let found = FoundObject::locate(kind, name, &arguments.connection.connection).await?;
     found.annotate(None, None).await?;
     let facts = json!({ "object": object_name::facts(&found.key()), "paused": false });
     arguments.output.print(&facts, || format!("{} follows its repository again\n", found.key()))?;
@@ -74,10 +81,9 @@ struct FoundObject {
 }
 
 impl FoundObject {
-    async fn locate(arguments: &ObjectArguments) -> Result<Self, Error> {
-        let (called, name) = arguments.kind_and_name()?;
-        let cluster = arguments.connection.connect().await?;
-        let namespace = arguments.connection.namespace(&cluster);
+    async fn locate(called: &str, name: &str, connection: &Connection) -> Result<Self, Error> {
+        let cluster = connection.connect().await?;
+        let namespace = connection.namespace(&cluster);
         let kind = cluster.kind_called(called).await?;
         let kind = kind.ok_or_else(|| Error::UnknownKind(called.to_owned()))?;
         Ok(Self { cluster, kind, namespace, name: name.to_owned() })
@@ -101,25 +107,5 @@ impl FoundObject {
             Err(error) if error.is_not_found() => Err(Error::Missing { what: self.key().to_string() }),
             answer => Ok(answer?),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ends_in_whole_seconds_and_not_sooner() {
-        let at = |millis| Timestamp::from_millisecond(millis).unwrap();
-        assert_eq!(end(at(0), Duration::from_secs(60)), "1970-01-01T00:01:00Z");
-        assert_eq!(end(at(900), Duration::from_secs(1)), "1970-01-01T00:00:02Z");
-    }
-
-    #[test]
-    fn a_length_of_nothing_is_refused() {
-        for text in ["0s", "0h0m", "999ms", "", "tomorrow"] {
-            assert!(at_least_a_second(text).is_err(), "{text}");
-        }
-        assert_eq!(at_least_a_second("1h30m").map(|span| span.0.as_secs()), Ok(5400));
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::table::{WIDTH, cut};
+use super::table::{cut, width_of_notes};
 use mainstay_object::printable;
 
 /// How often the line says how long it has been there.
@@ -65,7 +65,9 @@ impl Line {
         let text = self.text.lock();
         if !text.is_empty() {
             let text = format!("{} s  {text}", self.began.elapsed().as_secs());
-            write(&format!("{ERASE}{}", cut(&text, WIDTH.min(79))));
+            // One that fills the line would begin another one on some terminals.
+            let width = width_of_notes().map_or(79, |width| width.saturating_sub(1));
+            write(&format!("{ERASE}{}", cut(&text, width)));
         }
     }
 }

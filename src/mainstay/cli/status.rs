@@ -9,8 +9,9 @@ use super::{
     connection::{WideConnection, own_kind},
     drift,
     follow::{Syncs, follow},
-    output::OutputArgument,
-    syncs::{self, address, ago, short},
+    ids,
+    output::{Format, OutputArgument},
+    syncs::{self, address, ago},
 };
 use mainstay_api::{
     GitRepository, GitSync, GitSyncStatus, conditions,
@@ -90,7 +91,7 @@ impl StatusCommand<'_> {
         };
         let text = match syncs {
             [] => "no GitSync\n".to_owned(),
-            [one] if !self.arguments.connection.all_namespaces => describe(one, of(one), now),
+            [one] if !self.arguments.connection.all_namespaces => describe(one, of(one), self.arguments.output, now),
             _ => overview::table(syncs, of, self.arguments.output, self.arguments.connection.all_namespaces, now),
         };
         Ok(Shown { facts, text, exit: if is_fine { Exit::Fine } else { Exit::Differs } })
@@ -123,7 +124,12 @@ fn is_in_sync(sync: &GitSync) -> bool {
 }
 
 /// The report about one GitSync.
-fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Timestamp) -> String {
+fn describe(
+    sync: &GitSync,
+    repository: Option<&GitRepository>,
+    output: OutputArgument,
+    now: jiff::Timestamp,
+) -> String {
     let spec = &sync.spec;
     let status = sync.status.clone().unwrap_or_default();
     let mut text = format!("{}\n", syncs::name(sync));
@@ -133,7 +139,7 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
         Some(repository) => address(repository).unwrap_or_else(|| "(the address cannot be read)".to_owned()),
     };
     row("repository", format!("{address}, {}, {}", spec.followed_reference(), spec.base_dir));
-    row("commit", commits(&status));
+    row("commit", commits(&status, output));
     if let Some(config) = &spec.kube_config {
         let id = status.cluster.as_deref().map(|id| format!(", {id}")).unwrap_or_default();
         row("cluster", format!("another one, by Secret {}{}", config.secret_ref.name, printable(&id)));
@@ -148,7 +154,7 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
         let ago = ago(now.duration_since(over.when.0).as_secs());
         row(
             "override",
-            format!("{} was applied {ago} ago although {}, by {}", short(&over.commit), over.window, over.who),
+            format!("{} was applied {ago} ago although {}, by {}", ids::short(&over.commit), over.window, over.who),
         );
     }
     let ready = conditions::status(&status.conditions, conditions::Type::Ready).map(|ready| ready.message.clone());
@@ -158,12 +164,13 @@ fn describe(sync: &GitSync, repository: Option<&GitRepository>, now: jiff::Times
         let is_telling = if condition.type_ == "Prevented" {
             condition.status != "Unknown"
         } else {
-            condition.status == "True" && !["Healthy", "Drifted"].contains(&&*condition.type_)
+            condition.status == "True" && !["Healthy", "Drifted", "Suspended"].contains(&&*condition.type_)
         };
         let is_shown = is_telling && Some(&condition.message) != ready.as_ref();
         if condition.type_ == "Ready" || is_shown {
-            let message = condition.message.replace('\n', "\n              ");
-            row(&condition.type_.to_lowercase(), format!("{}, {}: {message}", condition.status, condition.reason));
+            let message = syncs::rest(&condition.message, &status).map(|message| format!(": {message}"));
+            let message = message.unwrap_or_default().replace('\n', "\n              ");
+            row(&condition.type_.to_lowercase(), format!("{}, {}{message}", condition.status, condition.reason));
         }
     }
     text.push_str(&failures(&status));
@@ -199,12 +206,13 @@ fn counts(status: &GitSyncStatus) -> String {
     format!("{} managed, {} healthy, {} failed", status.objects, status.healthy, status.failed)
 }
 
-fn commits(status: &GitSyncStatus) -> String {
+fn commits(status: &GitSyncStatus, output: OutputArgument) -> String {
+    let short = |id: &str| if output.output == Format::Wide { id.to_owned() } else { ids::short(id) };
     match (&status.applied_commit, &status.attempted_commit) {
         (Some(applied), Some(attempted)) if applied != attempted => {
             format!("{} applied; {} attempted and not applied in full", short(applied), short(attempted))
         }
-        (Some(applied), _) => applied.clone(),
+        (Some(applied), _) => short(applied),
         (None, Some(attempted)) => format!("{} attempted and not applied in full", short(attempted)),
         (None, None) => "none yet".into(),
     }
@@ -317,11 +325,16 @@ mod tests {
             }],
         }));
         let now = "2030-01-01T00:05:00Z".parse().unwrap();
-        let text = describe(&sync, Some(&repository("https://u:hunter2@git.example.org/shop.git")), now);
+        let text = describe(
+            &sync,
+            Some(&repository("https://u:hunter2@git.example.org/shop.git")),
+            OutputArgument::default(),
+            now,
+        );
         let expected = "\
 GitSync apps/shop
   repository  https://git.example.org/shop.git, main, /
-  commit      11111111 applied; 22222222 attempted and not applied in full
+  commit      111111111111 applied; 222222222222 attempted and not applied in full
   objects     9 managed, 8 healthy, 1 failed, 23 drifted
   put back    2 times
   ready       False, ApplyFailed: 1 of 9 objects failed
@@ -361,7 +374,8 @@ GitSync apps/shop
 
     #[test]
     fn shows_a_missing_repository_and_an_empty_status() {
-        let text = describe(&sync(serde_json::Value::Null), None, jiff::Timestamp::UNIX_EPOCH);
+        let text =
+            describe(&sync(serde_json::Value::Null), None, OutputArgument::default(), jiff::Timestamp::UNIX_EPOCH);
         let expected = "\
 GitSync apps/shop
   repository  (GitRepository shop does not exist), main, /

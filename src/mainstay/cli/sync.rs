@@ -16,12 +16,13 @@ use serde_json::{Value, json};
 
 use super::{
     Error, Exit,
-    connection::{Connection, own_kind},
+    connection::{WideConnection, own_kind},
+    ids::short,
     output::{self, OutputArgument},
     preview,
     progress::Progress,
     settled::{Settled, Wait, settled},
-    syncs::{self, short},
+    syncs,
 };
 use mainstay_api::{GitSync, Span, conditions, names};
 use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
@@ -49,16 +50,20 @@ pub(super) struct Arguments {
     #[command(flatten)]
     output: OutputArgument,
     #[command(flatten)]
-    connection: Connection,
+    connection: WideConnection,
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
-    let cluster = arguments.connection.connect().await?;
-    let namespace = arguments.connection.namespace(&cluster);
+    let cluster = arguments.connection.connection.connect().await?;
     let kind = own_kind::<GitSync>(&cluster).await?;
     let now = Instant::now();
     let end = now.checked_add(arguments.timeout.0).unwrap_or(now + FOR_EVER);
-    let all = syncs::read(&cluster, &kind, &namespace, arguments.name.as_deref()).await?;
+    let all = match &arguments.name {
+        Some(name) => {
+            vec![syncs::read(&cluster, &kind, &arguments.connection.connection.namespace(&cluster), name).await?]
+        }
+        None => syncs::select(&cluster, &kind, &arguments.connection.selection(&cluster, None)).await?,
+    };
     if arguments.dry_run {
         return dry_run(arguments, &cluster, all).await;
     }
@@ -280,7 +285,9 @@ fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     let reconciling = reconciling.filter(|_| end != End::Succeeded);
     let reconciling = reconciling.filter(|other| ready.is_none_or(|ready| ready.message != other.message));
     for condition in ready.into_iter().chain(reconciling) {
-        let _ = writeln!(shown, "  {}: {}", condition.reason, condition.message);
+        if let Some(message) = syncs::rest(&condition.message, &status) {
+            let _ = writeln!(shown, "  {}: {message}", condition.reason);
+        }
     }
     for failure in &status.failures {
         let _ = writeln!(shown, "  {}: {}: {}", failure.object, failure.reason, failure.message);
@@ -315,7 +322,7 @@ mod tests {
             "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
         }));
         let (result, wrong) = texts(&before, &after, End::Failed);
-        assert_eq!(result, "GitSync apps/shop: commit 11111111, as before, 9 objects, 9 healthy, 3 failed\n");
+        assert_eq!(result, "GitSync apps/shop: commit 111111111111, as before, 9 objects, 9 healthy, 3 failed\n");
         assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
     }
 }

@@ -6,8 +6,8 @@ use futures::TryStreamExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Error;
-use mainstay_api::{GitRepository, GitSync};
+use super::{Error, ids};
+use mainstay_api::{GitRepository, GitSync, GitSyncStatus};
 use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_engine::managed::health_rules::HealthRules;
 use mainstay_git::RemoteUrl;
@@ -36,23 +36,20 @@ fn none(selection: &Selection) -> Error {
     }
 }
 
-/// The GitSync of this name, or all of the namespace; at least one.
-pub(super) async fn read(
-    cluster: &Cluster,
-    kind: &Arc<Kind>,
-    namespace: &str,
-    name: Option<&str>,
-) -> Result<Vec<GitSync>, Error> {
-    if let Some(name) = name {
-        let found = cluster.get(kind, Some(namespace), name).await?;
-        let found = found.ok_or_else(|| Error::Missing { what: format!("GitSync {namespace}/{name}") })?;
-        return Ok(vec![understand(found)?]);
-    }
-    let values: Vec<Value> = cluster.list(kind, Selection::default().within(namespace)).try_collect().await?;
-    if values.is_empty() {
-        return Err(Error::NoSync { namespace: Some(namespace.to_owned()) });
-    }
-    values.into_iter().map(understand).collect()
+/// The GitSync of this name.
+pub(super) async fn read(cluster: &Cluster, kind: &Arc<Kind>, namespace: &str, name: &str) -> Result<GitSync, Error> {
+    let found = cluster.get(kind, Some(namespace), name).await?;
+    understand(found.ok_or_else(|| Error::Missing { what: format!("GitSync {namespace}/{name}") })?)
+}
+
+/// What the message of a condition says besides the commit and the failures, which have lines of their own; `None` if that is
+/// nothing. Ids are cut.
+pub(super) fn rest(message: &str, status: &GitSyncStatus) -> Option<String> {
+    let first = status.failures.iter().filter_map(|failure| message.find(&failure.object)).min();
+    let said = message[..first.unwrap_or(message.len())].trim_end_matches([' ', ':', ';']);
+    let commit = status.applied_commit.as_deref();
+    let said = ids::shortened(&commit.map_or_else(|| said.to_owned(), |commit| ids::without(said, commit)));
+    (!said.is_empty() && said != "applied").then_some(said)
 }
 
 /// The typed object in a response of the API server.
@@ -78,11 +75,6 @@ pub(super) fn address(repository: &GitRepository) -> Option<String> {
     RemoteUrl::parse(&repository.spec.url).ok().map(|url| url.to_string())
 }
 
-/// The first 8 characters of a commit id.
-pub(super) fn short(commit: &str) -> String {
-    commit.chars().take(8).collect()
-}
-
 /// A duration for people.
 pub(super) fn ago(seconds: i64) -> String {
     match seconds.max(0) {
@@ -90,5 +82,38 @@ pub(super) fn ago(seconds: i64) -> String {
         s @ 120..=7199 => format!("{} min", s / 60),
         s @ 7200..=172_799 => format!("{} h", s / 3600),
         s => format!("{} days", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mainstay_api::git_sync::Failure;
+
+    #[test]
+    fn a_message_says_nothing_that_has_a_line_of_its_own() {
+        let commit = "0123456789abcdef0123456789abcdef01234567";
+        let failure = Failure {
+            object: "Service shop/api".to_owned(),
+            reason: "Invalid".to_owned(),
+            message: "spec.ports: Required value".to_owned(),
+        };
+        let status =
+            GitSyncStatus { applied_commit: Some(commit.to_owned()), failures: vec![failure], ..Default::default() };
+        for (message, expected) in [
+            (format!("applied commit {commit}"), None),
+            (
+                format!("applied commit {commit}, but pods cannot be watched"),
+                Some("applied, but pods cannot be watched"),
+            ),
+            (
+                "1 of the objects failed: Service shop/api: spec.ports: Required value".to_owned(),
+                Some("1 of the objects failed"),
+            ),
+            ("Service shop/api: 0 of 3 replicas".to_owned(), None),
+            (format!("commit {} waits", commit.replace('0', "9")), Some("commit 9123456789ab waits")),
+        ] {
+            assert_eq!(rest(&message, &status).as_deref(), expected, "{message}");
+        }
     }
 }

@@ -1,11 +1,39 @@
-//! Tables for people: columns as wide as their longest cell, within the width of a line.
+//! Tables for people: columns as wide as their longest cell, within the width of the terminal.
+//!
+//! Invariant: nothing is cut where no terminal is, because a program may read it.
 
-/// Width of a table unless told otherwise.
-pub(super) const WIDTH: usize = 120;
-/// Blanks between two columns.
-const GAP: usize = 2;
-/// Widest column that is not the last one.
+use std::io;
+
+use rustix::termios::tcgetwinsize;
+
+use super::style::{Style, paint};
+
+/// Width of a terminal that does not say how wide it is.
+const WIDTH: usize = 80;
+/// Blanks between two columns, as in kubectl.
+const GAP: usize = 3;
+/// Widest column that is not the last one, where something has to be cut.
 const WIDEST: usize = 40;
+/// Narrowest column.
+const NARROWEST: usize = 4;
+
+/// Width of the terminal that standard output is; `None` if it is none.
+pub(super) fn width() -> Option<usize> {
+    columns(io::stdout())
+}
+
+/// Width of the terminal that standard error is; `None` if it is none.
+pub(super) fn width_of_notes() -> Option<usize> {
+    columns(io::stderr())
+}
+
+fn columns(stream: impl io::IsTerminal + std::os::fd::AsFd) -> Option<usize> {
+    if !stream.is_terminal() {
+        return None;
+    }
+    let size = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
+    Some(size.filter(|columns| *columns > 0).unwrap_or(WIDTH))
+}
 
 /// Rows under a heading.
 pub(super) struct Table {
@@ -20,39 +48,68 @@ impl Table {
 
     /// Adds a row with as many cells as there are columns. Only the first line of a cell is shown.
     pub(super) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells.iter().map(|cell| mainstay_object::printable(first_line(cell)).into_owned()).collect());
+        self.rows.push(cells.iter().map(|cell| mainstay_object::printable(&first_line(cell)).into_owned()).collect());
     }
 
-    /// The lines; with `width`, cells are cut so that none is longer.
+    /// The lines; with `width`, cells are cut so that none is longer, if that is possible.
     pub(super) fn render(&self, width: Option<usize>) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
         let longest = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let mut widths: Vec<usize> = (0..columns).map(longest).collect();
-        if let (Some(width), Some((last, others))) = (width, widths.split_last_mut()) {
+        let sum = |widths: &[usize]| widths.iter().map(|width| width + GAP).sum::<usize>();
+        if let Some(width) = width
+            && sum(&widths) > width + GAP
+            && let Some((last, others)) = widths.split_last_mut()
+        {
             for other in &mut *others {
                 *other = (*other).min(WIDEST);
             }
             // The last column has what the others leave; where that is too little, the widest of them give way.
             let least = (*last).min(WIDEST / 2);
-            while others.iter().map(|other| other + GAP).sum::<usize>() + least > width {
-                let Some(widest) = others.iter_mut().max() else { break };
-                *widest = widest.saturating_sub(1);
+            while sum(others) + least > width {
+                let Some(widest) = others.iter_mut().max().filter(|widest| **widest > NARROWEST) else { break };
+                *widest -= 1;
             }
-            *last = (*last).min(width - others.iter().map(|other| other + GAP).sum::<usize>());
+            *last = (*last).min(width.saturating_sub(sum(others)).max(NARROWEST));
         }
+        let titles = self.rows.first().map(Vec::as_slice).unwrap_or_default();
         let line = |row: &Vec<String>| {
             let mut line = String::new();
-            for (cell, &width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{:<1$}", cut(cell, width), width + GAP));
+            let mut blanks = 0;
+            for ((cell, &width), title) in row.iter().zip(&widths).zip(titles) {
+                let cell = cut(cell, width);
+                if cell.is_empty() {
+                    blanks += width + GAP;
+                    continue;
+                }
+                line.push_str(&" ".repeat(blanks));
+                line.push_str(&style(title, &cell).map_or_else(|| cell.clone(), |style| paint(style, &cell)));
+                blanks = width + GAP - cell.chars().count();
             }
-            format!("{}\n", line.trim_end())
+            format!("{line}\n")
         };
         self.rows.iter().map(line).collect()
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.split('\n').next().unwrap_or_default()
+/// The colour of a cell, by the title of its column.
+fn style(title: &str, cell: &str) -> Option<Style> {
+    match (title, cell) {
+        _ if title == cell => Some(Style::Title),
+        ("READY", "True") => Some(Style::Good),
+        ("READY", "False") => Some(Style::Bad),
+        ("READY", "Unknown") | ("SUSPENDED", "True") => Some(Style::Doubtful),
+        _ => None,
+    }
+}
+
+/// The first line; `…` says that there are more.
+fn first_line(text: &str) -> String {
+    match text.split_once('\n') {
+        Some((first, rest)) if !rest.trim().is_empty() => format!("{first}…"),
+        Some((first, _)) => first.to_owned(),
+        None => text.to_owned(),
+    }
 }
 
 /// The text in at most `width` characters.
@@ -68,18 +125,48 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::style::written;
+
+    fn render(table: &Table, width: Option<usize>) -> String {
+        written(&table.render(width), false, str::to_owned)
+    }
 
     #[test]
     fn cuts_the_last_column_first_and_then_the_widest() {
         let mut table = Table::new(&["NAME", "READY", "MESSAGE"]);
         table.row(vec!["shop".into(), "True".into(), "all is well\nand more".into()]);
-        assert_eq!(table.render(Some(30)), "NAME  READY  MESSAGE\nshop  True   all is well\n");
+        assert_eq!(render(&table, Some(30)), "NAME   READY   MESSAGE\nshop   True    all is well…\n");
         table.row(vec!["a-name-of-many-characters".into(), "False".into(), "x".repeat(200)]);
         for width in [30, 60, 120] {
-            let text = table.render(Some(width));
+            let text = render(&table, Some(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             assert_eq!(text.lines().count(), 3);
         }
-        assert!(table.render(None).contains(&"x".repeat(200)));
+        assert!(render(&table, None).contains(&"x".repeat(200)));
+    }
+
+    #[test]
+    fn cuts_nothing_that_fits_and_no_width_is_too_small() {
+        let mut table = Table::new(&["NAME", "READY", "MESSAGE"]);
+        table.row(vec!["n".repeat(60), String::new(), "m".repeat(10)]);
+        let whole = render(&table, None);
+        assert_eq!(render(&table, Some(81)), whole);
+        assert!(whole.lines().nth(1).unwrap().ends_with(&format!("n{}mmmmmmmmmm", " ".repeat(11))), "{whole}");
+        assert!(render(&table, Some(80)).contains('…'));
+        for width in 0..40 {
+            assert_eq!(render(&table, Some(width)).lines().count(), 2);
+        }
+    }
+
+    #[test]
+    fn colours_say_what_is_ready() {
+        let mut table = Table::new(&["NAME", "READY"]);
+        table.row(vec!["True".into(), "True".into()]);
+        table.row(vec!["a".into(), "False".into()]);
+        let text = written(&table.render(None), true, str::to_owned);
+        assert!(
+            text.contains("\nTrue   \u{1b}[32mTrue\u{1b}[0m\n") && text.contains("\u{1b}[31mFalse\u{1b}[0m"),
+            "{text:?}"
+        );
     }
 }

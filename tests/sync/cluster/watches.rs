@@ -71,7 +71,7 @@ async fn a_kubeconfig_gives_requests_and_watches_their_credentials() {
     let serving = server.serve(([127, 0, 0, 1], 0).into(), Some("right".to_owned())).await.expect("served");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("config");
-    let origin = Origin::Kubeconfig { path: Some(path.clone()), context: None };
+    let origin = Origin::of_file(&path);
 
     std::fs::write(&path, server.kubeconfig(serving.address(), Some("wrong"))).expect("written");
     let cluster = Cluster::from_origin(&origin).await.expect("a client");
@@ -87,7 +87,7 @@ async fn a_kubeconfig_gives_requests_and_watches_their_credentials() {
     let mut events = watch(&cluster);
     assert_eq!(words(&mut events, 3).await, ["begin", "initial a=1", "synced"]);
 
-    let missing = Origin::Kubeconfig { path: Some(directory.path().join("nowhere")), context: None };
+    let missing = Origin::of_file(&directory.path().join("nowhere"));
     let error = Cluster::from_origin(&missing).await.expect_err("no file");
     assert_eq!((error.to_string().as_str(), error.class()), ("could not connect to the cluster", Class::Invalid));
 }

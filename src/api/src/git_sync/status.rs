@@ -103,8 +103,8 @@ pub struct GitSyncStatus {
     /// The last commit that was applied outside of the windows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_override: Option<WindowOverride>,
-    /// Conditions: Ready, Reconciling, Stalled, Healthy, Contended, Drifted, Frozen if there are windows, and Prevented with
-    /// `spec.prevent`.
+    /// Conditions: Ready, Reconciling, Stalled, Suspended, Healthy, Contended, Drifted, Frozen if there are windows, and
+    /// Prevented with `spec.prevent`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,

@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::ByteString;
 use serde_json::Value;
 
-use crate::cli::{Error, identity::data_of, syncs};
+use crate::cli::{Error, identity::data_of, ids, syncs};
 use mainstay_api::git_repository::{AuthType, GitRepositorySpec, RepositoryAuth, Verify};
 use mainstay_api::{Function, GitRepository, GitSync, names};
 use mainstay_cluster::secrets::{Known, Purpose};
@@ -180,7 +180,7 @@ impl Attempt<'_> {
                     continue;
                 }
             };
-            let at = syncs::short(&found.commit.to_string());
+            let at = ids::short(&found.commit.to_string());
             let mut text = format!("{} answers: {} is at {at}", remote.url, found.short());
             if is_first_use {
                 text.push_str(" (the host is not verified)");

@@ -292,7 +292,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         stop.cancelled().await;
         return Ok(Exit::Fine);
     };
-    let origin = Origin::Kubeconfig { path: Some(started.kubeconfig.clone()), context: None };
+    let origin = Origin::of_file(&started.kubeconfig);
     let cluster = Cluster::from_origin(&origin).await?;
     let admit = agent::Admit::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Reach::SameUser)?;
     install::install(&cluster, followed, reference, arguments.v1alpha2).await?;

@@ -49,7 +49,8 @@ enum Command {
     /// Write a Function of the cluster into a directory. The files of this Function that are there are replaced
     Sync(sync::Arguments),
     /// Run the Function of a directory on the Node.js or Python of this machine, by the server that pods have, again whenever
-    /// a file is saved
+    /// a file is saved. Values of variables that are in ConfigMaps and Secrets are read from the cluster of --kubeconfig,
+    /// --context, --cluster or --user; without one of these no cluster is asked
     Run(run::Arguments),
 }
 

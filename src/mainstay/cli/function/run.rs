@@ -8,15 +8,8 @@ use loopback::{Front, Listener, Reach};
 use notify::{EventKind, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use super::{
-    descendants,
-    error::Error,
-    machine::Machine,
-    process::Group,
-    project::Project,
-    values::{self, Values},
-};
-use crate::cli::{Exit, output, stop};
+use super::{descendants, error::Error, machine::Machine, process::Group, project::Project, values};
+use crate::cli::{Exit, connection::ClusterArguments, output, stop};
 use mainstay_cluster::Cluster;
 use mainstay_object::failure::chain;
 
@@ -45,14 +38,14 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     #[command(flatten)]
-    values: Values,
+    cluster: ClusterArguments,
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, crate::cli::Error> {
     let stop = stop::on_signal()?;
     descendants::adopt();
     let room = tempfile::tempdir().map_err(|cause| Error::Write { path: std::env::temp_dir(), cause })?;
-    let cluster = arguments.values.cluster().await?;
+    let cluster = values::source(&arguments.cluster).await?;
     let first = read(arguments, cluster.as_ref()).await?;
     let listener =
         Listener::bind((Ipv4Addr::LOCALHOST, arguments.port).into(), Reach::SameUser).map_err(Error::Port)?;

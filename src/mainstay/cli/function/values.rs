@@ -3,7 +3,7 @@
 //! Invariant: no cluster is asked that the command line does not name, and only objects that the configuration names are read.
 //! Invariant: no value is written or shown.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
@@ -12,30 +12,12 @@ use super::{
     environment::{Found, holders},
     project::Project,
 };
-use crate::cli::Error;
-use mainstay_cluster::{Cluster, Origin};
+use crate::cli::{Error, connection::ClusterArguments};
+use mainstay_cluster::Cluster;
 
-/// The cluster of the values.
-#[derive(clap::Args, Debug)]
-pub(super) struct Values {
-    /// Read values of variables that are in ConfigMaps and Secrets from the cluster of this kubeconfig. Without this and --context
-    /// no cluster is asked
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The same with this context of the kubeconfig, which is $KUBECONFIG or ~/.kube/config unless --kubeconfig names one
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-}
-
-impl Values {
-    /// The cluster, if one is named; sends no request yet.
-    pub(super) async fn cluster(&self) -> Result<Option<Cluster>, Error> {
-        if self.kubeconfig.is_none() && self.context.is_none() {
-            return Ok(None);
-        }
-        let origin = Origin::Kubeconfig { path: self.kubeconfig.clone(), context: self.context.clone() };
-        Ok(Some(Cluster::from_origin(&origin).await?))
-    }
+/// The cluster of `cluster`, if a flag names one; sends no request yet.
+pub(super) async fn source(cluster: &ClusterArguments) -> Result<Option<Cluster>, Error> {
+    if cluster.origin().names_cluster() { cluster.connect().await.map(Some) } else { Ok(None) }
 }
 
 /// What a cluster has of the values that a project lacks.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::hunks::hunks;
 use crate::cli::output::{Format, OutputArgument};
-use crate::cli::{Exit, syncs};
+use crate::cli::{Exit, ids};
 use mainstay_gitsync::{Changes, Fate, Previewed, Revision};
 use mainstay_object::{Mask, Owner, printable};
 
@@ -77,7 +77,7 @@ pub(super) struct Named {
 impl Named {
     /// A commit.
     pub(super) fn revision(revision: &Revision) -> Self {
-        let (commit, reference) = (syncs::short(&revision.commit), &revision.reference);
+        let (commit, reference) = (ids::short(&revision.commit), &revision.reference);
         let of = if *reference == revision.commit { String::new() } else { format!(" of {}", printable(reference)) };
         Self { what: format!("commit {commit}{of}"), commit: Some(revision.commit.clone()) }
     }

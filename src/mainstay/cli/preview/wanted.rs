@@ -121,8 +121,7 @@ pub(in crate::cli) async fn dry_run(cluster: &Cluster, sync: GitSync) -> Result<
 async fn find(cluster: &Cluster, namespace: &str, name: &str, file: Option<&Path>) -> Result<GitSync, Error> {
     let Some(file) = file else {
         let kind = own_kind::<GitSync>(cluster).await?;
-        let mut found = syncs::read(cluster, &kind, namespace, Some(name)).await?;
-        return found.pop().ok_or_else(|| Error::Missing { what: format!("GitSync {namespace}/{name}") });
+        return syncs::read(cluster, &kind, namespace, name).await;
     };
     let text = fs::read_to_string(file).map_err(|cause| Error::ReadFile { path: file.to_owned(), cause })?;
     let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cli::{
-    Error,
+    Error, ids,
     output::{Format, OutputArgument},
-    syncs::{address, short},
+    syncs::address,
     table::{self, Table},
 };
 use mainstay_api::{GitRepository, GitSync, conditions};
@@ -50,7 +50,8 @@ pub(super) fn table<'a>(
     now: Timestamp,
 ) -> String {
     let is_wide = output.output == Format::Wide;
-    let mut heading = vec!["NAME", "READY", "COMMIT", "HEALTHY", "FAILED", "DRIFTED", "PAUSED", "REVERTED"];
+    let mut heading =
+        vec!["NAME", "READY", "SUSPENDED", "COMMIT", "HEALTHY", "FAILED", "DRIFTED", "PAUSED", "REVERTED"];
     if with_namespaces {
         heading.insert(0, "NAMESPACE");
     }
@@ -62,15 +63,14 @@ pub(super) fn table<'a>(
     for sync in syncs {
         let status = sync.status.clone().unwrap_or_default();
         let ready = conditions::status(&status.conditions, conditions::Type::Ready);
-        let is_suspended = sync.spec.suspended(now).is_some();
+        let suspended = if sync.spec.suspended(now).is_some() { "True" } else { "False" };
+        let commit = status.applied_commit.as_deref().unwrap_or("none");
+        let commit = if is_wide { commit.to_owned() } else { ids::short(commit) };
         let mut row = vec![
             sync.metadata.name.clone().unwrap_or_default(),
-            match ready {
-                _ if is_suspended => "Suspended".to_owned(),
-                Some(ready) => ready.status.clone(),
-                None => "Unknown".to_owned(),
-            },
-            short(status.applied_commit.as_deref().unwrap_or("none")),
+            ready.map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone()),
+            suspended.to_owned(),
+            commit,
             format!("{}/{}", status.healthy, status.objects),
             status.failed.to_string(),
             status.drifted_objects.to_string(),
@@ -84,18 +84,28 @@ pub(super) fn table<'a>(
             let url = repository(sync).and_then(address).unwrap_or_else(|| "?".to_owned());
             row.extend([url, sync.spec.followed_reference().into_owned(), sync.spec.base_dir.clone()]);
         }
-        row.push(ready.map_or_else(|| "no agent has looked at it yet".to_owned(), |ready| ready.message.clone()));
+        row.push(match ready {
+            None => "no agent has looked at it yet".to_owned(),
+            Some(ready) if is_wide => ready.message.clone(),
+            Some(ready) => message(&ready.message, status.applied_commit.as_deref()),
+        });
         table.row(row);
     }
-    table.render((!is_wide).then_some(table::WIDTH))
+    table.render(table::width().filter(|_| !is_wide))
+}
+
+/// A message without the commit that has a column, and with other ids cut.
+fn message(message: &str, commit: Option<&str>) -> String {
+    ids::shortened(&commit.map_or_else(|| message.to_owned(), |commit| ids::without(message, commit)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::style::written;
 
     #[test]
-    fn a_table_fits_a_line_and_wide_cuts_nothing() {
+    fn a_table_cuts_nothing_where_no_terminal_is() {
         let message = "waiting for Deployment.apps shop/web: 0 of 3 replicas are available\nDeployment.apps shop/api";
         let sync = |namespace: &str, name: &str| -> GitSync {
             serde_json::from_value(json!({
@@ -117,10 +127,13 @@ mod tests {
             let output = OutputArgument { output };
             table(&[&one, &two], |_| None, output, true, Timestamp::UNIX_EPOCH)
         };
-        let text = render(Format::Text);
-        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        let text = written(&render(Format::Text), false, str::to_owned);
         assert!(text.lines().nth(1).unwrap().starts_with("apps "), "{text}");
-        assert!(text.contains("  False  11111111  421/441  1       3        21      7  "), "{text}");
+        assert!(
+            text.contains("   False   False       111111111111   421/441   1        3         21       7  "),
+            "{text}"
+        );
+        assert!(text.contains("replicas are available…\n"), "{text}");
         assert!(render(Format::Wide).contains(&"n".repeat(90)));
     }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::origin::{Manager, Trace};
-use crate::cli::syncs::short;
+use crate::cli::ids::short;
 use mainstay_api::{
     DriftPolicy, GitSyncStatus, conditions,
     git_sync::{DriftReason, UNKNOWN},
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_first_reason_decides() {
         let live = json!({ "metadata": { "name": "web" } });
-        check(json!({}), live.clone(), "keeps it at commit 11111111: changes of its fields are put back at once");
+        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are put back at once");
         check(json!({}), Value::Null, "creates it");
         check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is not there");
         check(json!({ "spec": { "drift": "Ignore" } }), live.clone(), "applies changes of its manifest");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{next::Next, origin::Trace};
 use crate::cli::{
-    drift, object_name,
+    drift, ids, object_name,
     syncs::{self, address, ago},
 };
 use mainstay_api::{git_sync::UNKNOWN, names};
@@ -36,7 +36,7 @@ pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
             Some((commit, place)) if Some(&**commit) == status.applied_commit.as_deref() => {
                 row("file", &place.to_string());
             }
-            Some((commit, place)) => row("file", &format!("{place}, as of commit {}", syncs::short(commit))),
+            Some((commit, place)) => row("file", &format!("{place}, as of commit {}", ids::short(commit))),
             None => row("file", NO_PLACE),
         }
         let applied = trace.live.as_ref().and_then(applied);

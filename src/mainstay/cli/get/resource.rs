@@ -1,0 +1,102 @@
+//! The resources that `mainstay get` knows, and how people name them.
+
+/// One kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Resource {
+    /// Its API group.
+    pub(in crate::cli) group: &'static str,
+    /// Its kind.
+    pub(in crate::cli) kind: &'static str,
+    /// Its plural, singular and short names, the plural first.
+    names: &'static [&'static str],
+}
+
+const SERVERLESS: &str = "serverless.kyma-project.io";
+
+/// GitSyncs.
+pub(in crate::cli) const GIT_SYNCS: Resource =
+    Resource { group: "mainstay.dev", kind: "GitSync", names: &["gitsyncs", "gitsync", "gs"] };
+/// GitRepositories.
+const GIT_REPOSITORIES: Resource =
+    Resource { group: SERVERLESS, kind: "GitRepository", names: &["gitrepositories", "gitrepository", "gitrepos"] };
+
+/// All of them, in the order in which they are printed.
+const ALL: [Resource; 5] = [
+    GIT_REPOSITORIES,
+    GIT_SYNCS,
+    Resource { group: "mainstay.dev", kind: "Receiver", names: &["receivers", "receiver"] },
+    Resource { group: SERVERLESS, kind: "Function", names: &["functions", "function"] },
+    Resource { group: "gateway.kyma-project.io", kind: "APIRule", names: &["apirules", "apirule"] },
+];
+
+impl Resource {
+    /// The one with this name: plural, singular or short, in any case, with its group or without it.
+    pub(in crate::cli) fn named(text: &str) -> Option<Self> {
+        let text = text.to_lowercase();
+        let is_it = |one: &Self| {
+            one.names.iter().any(|name| {
+                let rest = text.strip_prefix(name);
+                rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('.') == Some(one.group))
+            })
+        };
+        ALL.into_iter().find(is_it)
+    }
+}
+
+/// What is asked for: `gitsyncs`, `gitsyncs,functions`, `all`, or `gitsync/shop`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) resources: Vec<Resource>,
+    /// The name behind a slash.
+    pub(super) name: Option<String>,
+    /// Whether a kind that the cluster does not serve is left out.
+    pub(super) is_all: bool,
+}
+
+/// What the words of a command ask for.
+pub(super) fn asked(text: &str) -> Result<Asked, String> {
+    if text == "all" {
+        return Ok(Asked { resources: ALL.to_vec(), name: None, is_all: true });
+    }
+    let (kinds, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name)));
+    let known = ALL.map(|resource| resource.names[0]).join(", ");
+    let find = |word: &str| {
+        Resource::named(word)
+            .ok_or_else(|| format!("{word:?} is none of {known}, all; `kubectl get` prints other kinds"))
+    };
+    let resources = kinds.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
+    if name.is_some_and(|name| name.is_empty() || name.contains('/') || resources.len() > 1) {
+        return Err("write one kind and one name, as in gitsync/shop".to_owned());
+    }
+    Ok(Asked { resources, name: name.map(str::to_owned), is_all: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_names_that_kubectl_takes() {
+        let kinds = |text: &str| {
+            let asked = asked(text)?;
+            let kinds: Vec<_> = asked.resources.iter().map(|one| one.kind).collect();
+            Ok::<_, String>((kinds.join(" "), asked.name))
+        };
+        for (text, expected, name) in [
+            ("gitsyncs", "GitSync", None),
+            ("gs", "GitSync", None),
+            ("GitSync", "GitSync", None),
+            ("gitsyncs.mainstay.dev", "GitSync", None),
+            ("gitsync/shop", "GitSync", Some("shop")),
+            ("gitrepositories,functions", "GitRepository Function", None),
+            ("functions.serverless.kyma-project.io/a", "Function", Some("a")),
+            ("all", "GitRepository GitSync Receiver Function APIRule", None),
+        ] {
+            assert_eq!(kinds(text), Ok((expected.to_owned(), name.map(str::to_owned))), "{text}");
+        }
+        for text in ["", "pods", "gitsyncs.example.org", "gitsyncs,", "gitsync/", "gitsyncs,functions/a", "gitsync/a/b"]
+        {
+            assert!(kinds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Ids of commits and trees in texts for people: cut to as many digits as Git hosts show.
+
+/// Digits of an id that are shown.
+pub(super) const ID: usize = 12;
+
+/// Whether this is the whole id of a Git object.
+pub(super) fn is_id(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The first digits of a commit id.
+pub(super) fn short(id: &str) -> String {
+    id.chars().take(ID).collect()
+}
+
+/// The text with every id in it cut.
+pub(super) fn shortened(text: &str) -> String {
+    let mut shortened = String::with_capacity(text.len());
+    for word in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let end = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len();
+        let (id, rest) = word.split_at(end);
+        shortened.push_str(if is_id(id) { &id[..ID] } else { id });
+        shortened.push_str(rest);
+    }
+    shortened
+}
+
+/// The text without a commit that is said elsewhere.
+pub(super) fn without(text: &str, commit: &str) -> String {
+    text.replace(&format!(" commit {commit}"), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_whole_ids_and_nothing_else() {
+        let id = "0123456789abcdef0123456789abcdef01234567";
+        assert_eq!(shortened(&format!("commit {id}, tree:{id}.")), "commit 0123456789ab, tree:0123456789ab.");
+        for text in [&id[..39], &format!("{id}0"), &id.to_uppercase(), "größe: 12", "", "a b\n"] {
+            assert_eq!(shortened(text), *text);
+        }
+        assert_eq!(without(&format!("applied commit {id}, but"), id), "applied, but");
+        assert_eq!(without("applied", id), "applied");
+    }
+}

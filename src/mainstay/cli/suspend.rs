@@ -1,0 +1,174 @@
+//! `mainstay suspend` and the end of that by `mainstay resume`: a GitSync, or several.
+//!
+//! Invariant: only `spec.suspend` and `spec.suspendUntil` are written, by a merge patch. The agent resumes at the time that
+//! `spec.suspendUntil` says.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    Error, Exit,
+    connection::{WideConnection, own_kind},
+    get::resource::{GIT_SYNCS, Resource},
+    length::{at_least_a_second, end},
+    object_name,
+    output::{OutputArgument, print},
+    syncs,
+};
+use mainstay_api::{GitSync, Span, names};
+use mainstay_cluster::{Cluster, Kind, Part};
+
+/// Arguments of `suspend`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    chosen: Choice,
+    /// Resume after this time, such as 30m or 2h; by default only `mainstay resume` does
+    #[arg(long = "for", value_name = "DURATION", value_parser = at_least_a_second)]
+    length: Option<Span>,
+    #[command(flatten)]
+    output: OutputArgument,
+    #[command(flatten)]
+    connection: WideConnection,
+}
+
+/// The words that choose GitSyncs.
+#[derive(clap::Args, Debug)]
+pub(super) struct Choice {
+    /// Name of the GitSync: shop, gitsync/shop or gitsync shop
+    #[arg(id = "name", value_name = "NAME", num_args = 1..=2, required_unless_present_any = ["all", "all_namespaces"])]
+    words: Vec<String>,
+    /// Every GitSync of the namespace
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+}
+
+/// What the words mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chosen<'a> {
+    /// The GitSync with this name.
+    GitSync(&'a str),
+    /// An object of another kind: its kind and its name.
+    Object(&'a str, &'a str),
+    /// All GitSyncs of the namespace, or of the cluster.
+    All,
+}
+
+impl Choice {
+    /// What they mean.
+    pub(super) fn chosen(&self) -> Result<Chosen<'_>, Error> {
+        let (first, second) = match &self.words[..] {
+            [] => return Ok(Chosen::All),
+            [name] if !name.contains('/') => return Ok(Chosen::GitSync(name)),
+            [first, rest @ ..] => (first, rest.first()),
+        };
+        let (kind, name) = object_name::kind_and_name(first, second.map(String::as_str))
+            .ok_or_else(|| Error::NotAnObject { kind: first.clone(), name: second.cloned() })?;
+        let is_git_sync = Resource::named(kind) == Some(GIT_SYNCS);
+        Ok(if is_git_sync { Chosen::GitSync(name) } else { Chosen::Object(kind, name) })
+    }
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let until = arguments.length.map(|Span(length)| end(jiff::Timestamp::now(), length));
+    let spec = json!({ "suspend": until.is_none(), "suspendUntil": until });
+    let changed = change(&arguments.connection, arguments.chosen.chosen()?, &json!({ "spec": spec })).await?;
+    let end = until.as_ref().map_or_else(|| "`mainstay resume`".to_owned(), Clone::clone);
+    report(arguments.output, &changed, &json!({ "suspended": true, "until": until }), |sync| {
+        format!("{} is suspended until {end}\n", syncs::name(sync))
+    })
+}
+
+/// Ends the suspension of GitSyncs, and the break glass on them.
+pub(super) async fn resume(
+    connection: &WideConnection,
+    chosen: Chosen<'_>,
+    output: OutputArgument,
+) -> Result<Exit, Error> {
+    let annotations = json!({ names::RECONCILE: null, names::UNTIL: null });
+    let patch =
+        json!({ "metadata": { "annotations": annotations }, "spec": { "suspend": false, "suspendUntil": null } });
+    let changed = change(connection, chosen, &patch).await?;
+    report(output, &changed, &json!({ "suspended": false, "until": null }), |sync| {
+        format!("{} follows its repository again\n", syncs::name(sync))
+    })
+}
+
+/// Patches the GitSyncs, every one of which has to exist.
+async fn change(connection: &WideConnection, chosen: Chosen<'_>, patch: &Value) -> Result<Vec<GitSync>, Error> {
+    let cluster = connection.connection.connect().await?;
+    let kind = own_kind::<GitSync>(&cluster).await?;
+    let namespace = connection.connection.namespace(&cluster);
+    let name = match chosen {
+        Chosen::GitSync(name) => Some(name),
+        Chosen::All => None,
+        Chosen::Object(kind, name) => return Err(Error::NotAGitSync { what: format!("{kind}/{name}") }),
+    };
+    if let Some(name) = name {
+        return Ok(vec![write(&cluster, &kind, &namespace, name, patch).await?]);
+    }
+    let mut changed = Vec::new();
+    for sync in syncs::select(&cluster, &kind, &connection.selection(&cluster, None)).await? {
+        let namespace = sync.metadata.namespace.as_deref().unwrap_or(&namespace);
+        changed
+            .push(write(&cluster, &kind, namespace, sync.metadata.name.as_deref().unwrap_or_default(), patch).await?);
+    }
+    Ok(changed)
+}
+
+async fn write(
+    cluster: &Cluster,
+    kind: &Arc<Kind>,
+    namespace: &str,
+    name: &str,
+    patch: &Value,
+) -> Result<GitSync, Error> {
+    match cluster.patch_merge(kind, Some(namespace), name, Part::Main, patch).await {
+        Err(error) if error.is_not_found() => Err(Error::Missing { what: format!("GitSync {namespace}/{name}") }),
+        answer => syncs::understand(answer?),
+    }
+}
+
+/// Prints a line for each, or the facts.
+fn report(
+    output: OutputArgument,
+    changed: &[GitSync],
+    facts: &Value,
+    line: impl Fn(&GitSync) -> String,
+) -> Result<Exit, Error> {
+    if output.is_text() {
+        print(&changed.iter().map(line).collect::<String>())?;
+    } else {
+        let fact = |sync: &GitSync| {
+            json!({
+                "namespace": sync.metadata.namespace, "name": sync.metadata.name,
+                "suspended": facts["suspended"], "until": facts["until"],
+            })
+        };
+        output.print(&json!({ "items": changed.iter().map(fact).collect::<Vec<_>>() }), String::new)?;
+    }
+    Ok(Exit::Fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_a_git_sync_or_another_object() {
+        let check = |line: &str, expected: Option<Chosen<'_>>| {
+            let words = line.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(Choice { words, all: false }.chosen().ok(), expected, "{line}");
+        };
+        for line in ["shop", "gitsync/shop", "gs/shop", "gitsyncs.mainstay.dev/shop", "gitsync shop"] {
+            check(line, Some(Chosen::GitSync("shop")));
+        }
+        check("", Some(Chosen::All));
+        check("deploy/web", Some(Chosen::Object("deploy", "web")));
+        check("deploy web", Some(Chosen::Object("deploy", "web")));
+        for line in ["deploy/", "/web", "a/b/c", "deploy/web web"] {
+            check(line, None);
+        }
+    }
+}

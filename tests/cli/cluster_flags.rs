@@ -1,0 +1,125 @@
+//! The flags that choose a cluster and a user, as kubectl has them.
+
+use std::{fs, path::Path, time::Instant};
+
+use devcluster::{Cluster, Options};
+use serde_json::{Value, json};
+
+use mainstay_testkit::{
+    program::executable,
+    world::{NAMESPACE, World, config_map},
+};
+
+/// A kubeconfig whose current context leads nowhere; `there` is the cluster of the world.
+fn kubeconfig(server: &str) -> String {
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
+        "clusters": [
+            {"name": "there", "cluster": {"server": server}},
+            {"name": "nowhere", "cluster": {"server": "http://127.0.0.1:1"}},
+        ],
+        "users": [{"name": "admin", "user": {}}, {"name": "stranger", "user": {"token": "no-such-token"}}],
+        "contexts": [
+            {"name": "there", "context": {"cluster": "there", "user": "admin", "namespace": NAMESPACE}},
+            {"name": "nowhere", "context": {"cluster": "nowhere", "user": "admin"}},
+            {"name": "wrong", "context": {"cluster": "nowhere", "user": "stranger", "namespace": NAMESPACE}},
+        ],
+    });
+    text.to_string()
+}
+
+/// Exit code, standard output and standard error.
+async fn run(home: &Path, environment: &[(&str, &str)], line: &str) -> (i32, String, String) {
+    let mut command = mainstay_testkit::isolated(executable());
+    command.args(line.split(' ')).env_clear().env("HOME", home).current_dir(home);
+    command.envs(environment.iter().copied());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chooses_the_cluster_and_the_user_as_kubectl_does() {
+    let mut world = World::of(Cluster::new(Options { rbac: true, ..Options::default() }));
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    let server = world.server.embedded();
+    let serving = server.serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("config");
+    fs::write(&file, kubeconfig(&format!("http://{}", serving.address()))).unwrap();
+    let file = file.to_str().unwrap();
+    // A pod, whose account must not be asked.
+    let pod = [("KUBECONFIG", file), ("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", "1")];
+    let missing = format!("/nowhere/at/all:{file}");
+    let several = [("KUBECONFIG", missing.as_str())];
+    for (environment, line) in [
+        (&pod[..], "status --context there".to_owned()),
+        (&pod, "--context there status".to_owned()),
+        (&several, "--context=there status demo".to_owned()),
+        (&[], format!("--kubeconfig {file} status --context there")),
+        (&pod, "status --context wrong --cluster there --user admin".to_owned()),
+        (&pod, format!("-n {NAMESPACE} --cluster there status")),
+        (&pod, "--context there --as system:admin --as-group system:masters status".to_owned()),
+        (&pod, "--context there status --request-timeout 20s".to_owned()),
+        (&pod, "--context there tree".to_owned()),
+        (&pod, "--context there events --request-timeout=0".to_owned()),
+    ] {
+        let (code, out, error) = run(home.path(), environment, &line).await;
+        assert_eq!((code, error.as_str()), (0, ""), "{line}: {out}");
+    }
+    for (line, expected) in [
+        ("status", "Connection refused"),
+        ("status --context there --as alice", "User \"alice\" cannot"),
+        ("--context there trace cm/a --as alice", "User \"alice\" cannot"),
+        ("status --context none", "failed to load current context: none"),
+    ] {
+        let (code, _, error) = run(home.path(), &pod, line).await;
+        assert!(code == 2 && error.contains(expected), "{line}: {error}");
+    }
+    let (code, _, error) = run(home.path(), &pod, "status --as-group x").await;
+    assert!(code == 2 && error.contains("--as <USER>"), "{error}");
+    drop(serving);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_never_answers_is_waited_for_as_long_as_the_timeout_says() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("config");
+    fs::write(&file, kubeconfig(&format!("http://{}", silent.local_addr().unwrap()))).unwrap();
+    let begun = Instant::now();
+    let environment = [("KUBECONFIG", file.to_str().unwrap())];
+    let (code, _, error) = run(home.path(), &environment, "status --context there --request-timeout 1s").await;
+    assert!(code == 2 && begun.elapsed().as_secs() < 50, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn init_needs_no_cluster_whatever_the_environment_names() {
+    let home = tempfile::tempdir().unwrap();
+    let broken = home.path().join("broken");
+    fs::write(&broken, "{{{").unwrap();
+    let exec = home.path().join("exec");
+    let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere", "interactiveMode": "Never"}});
+    let context = json!({"cluster": "c", "user": "u", "namespace": "team"});
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x", "users": [{"name": "u", "user": user}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": context}],
+    });
+    fs::write(&exec, text.to_string()).unwrap();
+    for (name, kubeconfig, namespace) in [
+        ("a", "/nowhere/at/all", "default"),
+        ("b", broken.to_str().unwrap(), "default"),
+        ("c", exec.to_str().unwrap(), "team"),
+    ] {
+        let line = format!("init function --dir {name}");
+        let (code, out, error) = run(home.path(), &[("KUBECONFIG", kubeconfig)], &line).await;
+        assert_eq!((code, error.as_str()), (0, ""), "{kubeconfig}: {out}");
+        let config: Value =
+            serde_yaml::from_str(&fs::read_to_string(home.path().join(name).join("config.yaml")).unwrap()).unwrap();
+        assert_eq!(config["namespace"], namespace, "{kubeconfig}");
+    }
+    let (code, _, error) = run(home.path(), &[], "init function --dir d --kubeconfig /nowhere/at/all").await;
+    assert!(code == 2 && error.contains("/nowhere/at/all"), "a file that a flag names is read: {error}");
+}

@@ -1,0 +1,151 @@
+//! `mainstay get`, `suspend`, `resume` and `version`, beside kubectl.
+
+use serde_json::{Value, json};
+
+use mainstay_testkit::{
+    kubectl::Kubectl,
+    program::Program,
+    world::{NAMESPACE, World, config_map},
+};
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A world with a GitSync that is Ready.
+async fn world() -> (World, String) {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1"));
+    let commit = world.remote.commit("one");
+    world.synced(json!({})).await;
+    (world, commit)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prints_what_kubectl_prints() {
+    let (world, commit) = world().await;
+    let program = Program::of(&world).await;
+    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    for kind in ["gitsyncs", "gitrepositories"] {
+        let (code, ours, error) = program.run(&["get", kind, "-n", NAMESPACE, "-o", "wide"]).await;
+        assert_eq!((code, error.as_str()), (0, ""), "{ours}");
+        let theirs = kubectl.run(&["get", kind, "-o", "wide"]).await;
+        // The age may be another one by now.
+        let shape = |text: &str| text.lines().map(|line| words(line).len()).collect::<Vec<_>>();
+        assert_eq!(ours.lines().next().map(words), theirs.lines().next().map(words));
+        assert_eq!(shape(&ours), shape(&theirs), "{ours}{theirs}");
+        let (_, ours, _) = program.run(&["get", kind, "-n", NAMESPACE, "-o", "name"]).await;
+        assert_eq!(ours, kubectl.run(&["get", kind, "-o", "name"]).await);
+        for format in ["json", "yaml"] {
+            let (_, ours, _) = program.run(&["get", kind, "-n", NAMESPACE, "-o", format]).await;
+            let theirs = kubectl.run(&["get", kind, "-o", format]).await;
+            let read = |text: &str| serde_yaml::from_str::<Value>(text).unwrap();
+            assert_eq!(read(&ours), read(&theirs));
+        }
+    }
+    let (_, text, _) = program.run(&["get", "gs", "demo", "-n", NAMESPACE]).await;
+    assert_eq!(words(text.lines().next().unwrap())[..4], ["NAME", "READY", "SUSPENDED", "COMMIT"]);
+    assert_eq!(words(text.lines().nth(1).unwrap())[..4], ["demo", "True", "False", &commit[..12]], "{text}");
+    assert!(!text.contains(&commit) && text.matches(&commit[..12]).count() == 1, "an id is said once: {text}");
+    let one = program.json(&["get", "gitsync/demo", "-n", NAMESPACE]).await;
+    assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!("GitSync"), &json!("demo")));
+    assert!(one["metadata"]["managedFields"].is_null());
+
+    let (code, all, error) = program.run(&["get", "all", "-A"]).await;
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(all.contains("gitsync.mainstay.dev/demo ") && all.contains("\n\nNAMESPACE "), "{all}");
+    assert!(all.contains("gitrepository.serverless.kyma-project.io/repo "), "{all}");
+    let (code, out, error) = program.run(&["get", "functions", "-n", NAMESPACE]).await;
+    assert_eq!((code, out.as_str(), error), (0, "", format!("No resources found in {NAMESPACE} namespace.\n")));
+    let (code, out, error) = program.run(&["get", "gitsyncs", "demo", "nobody", "-n", NAMESPACE]).await;
+    assert!(code == 2 && out.contains("demo") && error.contains(&format!("GitSync {NAMESPACE}/nobody does not exist")));
+    let (code, _, error) = program.run(&["get", "pods"]).await;
+    assert!(code == 2 && error.contains("`kubectl get` prints other kinds"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
+    let (mut world, commit) = world().await;
+    world.sync("other", json!({"baseDir": "/none"}));
+    let program = Program::of(&world).await;
+    let (code, said, error) = program.run(&["suspend", "demo", "-n", NAMESPACE]).await;
+    assert_eq!(
+        (code, said, error.as_str()),
+        (0, format!("GitSync {NAMESPACE}/demo is suspended until `mainstay resume`\n"), "")
+    );
+    world.condition_is("demo", "Suspended", "True Suspended: suspended: nothing is applied").await;
+    assert!(world.condition("demo", "Ready").starts_with("True Applied: "), "{}", world.condition("demo", "Ready"));
+    world.remote.file("a.yaml", config_map("a", "2")).commit("two");
+    world.look();
+    let (code, table, _) = program.run(&["status", "-A"]).await;
+    let row = table.lines().find(|line| line.contains(" demo ")).unwrap();
+    assert_eq!(
+        (code, &words(row)[2..5]),
+        (1, &["True".to_owned(), "True".to_owned(), commit[..12].to_owned()][..]),
+        "{table}"
+    );
+    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let table = kubectl.run(&["get", "gitsync", "demo"]).await;
+    assert_eq!(words(table.lines().nth(1).unwrap())[..3], ["demo", "True", "True"], "{table}");
+
+    let (code, said, _) = program.run(&["resume", "gitsync/demo", "-n", NAMESPACE]).await;
+    assert_eq!((code, said), (0, format!("GitSync {NAMESPACE}/demo follows its repository again\n")));
+    world.condition_is("demo", "Suspended", "False NotSuspended").await;
+    world.until("the commit is applied", |w| w.data("a") == "2").await;
+
+    let facts = program.json(&["suspend", "--all", "--for", "2h", "-n", NAMESPACE]).await;
+    assert_eq!(facts["items"].as_array().unwrap().len(), 2, "{facts}");
+    let until = facts["items"][0]["until"].as_str().unwrap();
+    let live = world.get("mainstay.dev/v1alpha1", "gitsyncs", "demo").unwrap();
+    assert_eq!((&live["spec"]["suspend"], &live["spec"]["suspendUntil"]), (&json!(false), &json!(until)));
+    world.condition_is("demo", "Suspended", &format!("True Suspended: suspended until {until}: ")).await;
+    let (code, said, _) = program.run(&["resume", "-A"]).await;
+    assert_eq!((code, said.lines().count()), (0, 2), "{said}");
+    world.condition_is("demo", "Suspended", "False NotSuspended").await;
+
+    for (line, expected) in [
+        ("suspend deploy/web", "deploy/web is no GitSync"),
+        ("suspend nobody", "GitSync default/nobody does not exist"),
+        ("suspend", "<NAME>"),
+        ("resume", "<NAME>"),
+    ] {
+        let (code, _, error) = program.run(&line.split(' ').collect::<Vec<_>>()).await;
+        assert!(code == 2 && error.contains(expected), "{line}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sync_goes_through_all_namespaces_and_says_each_failure_once() {
+    let (mut world, commit) = world().await;
+    let program = Program::of(&world).await;
+    let (code, said, error) = program.run(&["sync", "-A"]).await;
+    let expected =
+        format!("GitSync {NAMESPACE}/demo: commit {}, as before, 1 objects, 1 healthy, 0 failed\n", &commit[..12]);
+    assert_eq!((code, said, error.as_str()), (0, expected, ""));
+    let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: api}\nspec: {ports: [{port: 0}]}\n";
+    world.remote.file("b.yaml", wrong);
+    world.try_commit("demo", "two").await;
+    let (code, said, error) = program.run(&["sync", "-A"]).await;
+    assert_eq!(code, 1, "{said}{error}");
+    assert_eq!(error.matches("spec.ports[0].port").count(), 1, "{error}");
+    let (_, shown, _) = program.run(&["status", "demo", "-n", NAMESPACE]).await;
+    assert_eq!(shown.matches("spec.ports[0].port").count(), 1, "{shown}");
+    assert!(!shown.contains(&commit), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn version_is_that_of_the_program_and_of_the_agent_that_leads() {
+    let mut world = World::new().await;
+    let program = Program::of(&world).await;
+    let own = env!("CARGO_PKG_VERSION");
+    let (code, said, _) = program.run(&["version", "-n", NAMESPACE]).await;
+    assert_eq!((code, said), (1, format!("client: {own}\nagent:  none leads in the namespace {NAMESPACE}\n")));
+    world.start_as("one", true);
+    world.until("it leads", |w| w.get("coordination.k8s.io/v1", "leases", "mainstay").is_some()).await;
+    let (code, said, _) = program.run(&["version", "-n", NAMESPACE]).await;
+    assert_eq!((code, said), (0, format!("client: {own}\nagent:  {own} (namespace {NAMESPACE})\n")));
+    let facts = program.json(&["version", "-n", NAMESPACE]).await;
+    assert_eq!((&facts["client"]["version"], &facts["agent"]["identity"]), (&json!(own), &json!("one")));
+    let (code, said, _) = program.run(&["version", "--client"]).await;
+    assert_eq!((code, said), (0, format!("client: {own}\n")));
+}
