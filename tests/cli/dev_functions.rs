@@ -86,7 +86,7 @@ fn builds_the_example_runs_it_and_rebuilds_only_what_a_commit_changes() {
     assert_eq!((&total["total"], &total["currency"]), (&"0.00".into(), &"EUR".into()));
     let columns = dev.kubectl(&["get", "functions"]);
     let header: Vec<_> = columns.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(header, ["NAME", "CONFIGURED", "BUILT", "RUNNING", "RUNTIME", "VERSION", "AGE"]);
+    assert_eq!(header, ["NAME", "CONFIGURED", "BUILT", "RUNNING", "RUNTIME", "VERSION", "AGE", "SERVES"]);
 
     // A Service that comes again has another address, which is said.
     let old = url(&dev, "hello");

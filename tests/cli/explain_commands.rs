@@ -25,6 +25,29 @@ fn find<'a>(tree: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_names_the_file_that_an_object_was_moved_to() {
+    let (mut world, _) = deployed().await;
+    let program = Program::of(&world).await;
+    let check = async |object: &str, file: &str, commit: String| {
+        let place = program.json(&["trace", object, "-n", NAMESPACE]).await["managedBy"]["place"].clone();
+        assert_eq!((&place["file"], &place["commit"]), (&json!(file), &json!(commit)));
+    };
+    let web = |name: &str| deployment(name, "example.org/web:1", 1);
+    world.remote.remove("apps/web.yaml").file("apps/shop/site.yaml", web("web"));
+    let moved = world.try_commit("demo", "only the file moves").await;
+    check("deploy/web", "apps/shop/site.yaml", moved).await;
+    world.remote.remove("apps/shop/site.yaml").file("apps/more/front.yaml", web("front"));
+    let renamed = world.try_commit("demo", "the name changes with the file").await;
+    check("deploy/front", "apps/more/front.yaml", renamed).await;
+    world.stop().await;
+    world.remote.remove("apps/more/front.yaml").file("apps/front.yaml", web("front"));
+    let commit = world.remote.commit("the file moves while no agent runs");
+    world.start();
+    world.ready_at("demo", &commit).await;
+    check("deploy/front", "apps/front.yaml", commit).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_goes_down_to_the_pods() {
     let (world, _) = deployed().await;
     let program = Program::of(&world).await;

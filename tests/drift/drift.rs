@@ -243,9 +243,10 @@ async fn one_revert_makes_one_event_on_the_object_and_one_on_its_git_sync() {
     };
     world.until("both are there", |w| told(w).len() >= 2).await;
     fence(&world).await;
-    let of_fence = 2;
-    world.until("those of the fence too", |w| told(w).len() >= 2 + of_fence).await;
-    assert_eq!(told(&world), ["ConfigMap", "ConfigMap", "GitSync", "GitSync"]);
+    world.until("that of the fence too", |w| told(w).iter().filter(|kind| **kind == "ConfigMap").count() >= 2).await;
+    // The GitSync's may be summed up.
+    let (of_objects, of_git_syncs): (Vec<_>, Vec<_>) = told(&world).into_iter().partition(|kind| *kind == "ConfigMap");
+    assert_eq!((of_objects.len(), (1..=2).contains(&of_git_syncs.len())), (2, true), "{of_git_syncs:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

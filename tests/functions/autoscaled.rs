@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use mainstay_testkit::{
     functions,
+    server::Changes,
     world::{NAMESPACE, World, config_map, deployment},
 };
 
@@ -100,6 +101,46 @@ async fn an_autoscaler_in_the_same_commit_gets_the_count_without_a_dip() {
     world.remote.file("web.yaml", deployment("web", "nginx:2", 3));
     world.commit("demo", "another image").await;
     assert_eq!(replicas(&world), 6, "nor does a new agent touch it");
+}
+
+/// The counts that the Deployment has had, and whether it has this many since.
+async fn counts_until(changes: &mut Changes, last: i64) -> Vec<i64> {
+    let mut counts = Vec::new();
+    while counts.last() != Some(&last) {
+        for object in changes.next().await {
+            if object["metadata"]["namespace"] == NAMESPACE {
+                counts.extend(object["spec"]["replicas"].as_i64());
+            }
+        }
+    }
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_commit() {
+    let mut world = World::new().await;
+    world.remote.file("web.yaml", deployment("web", "nginx:1", 4)).commit("one");
+    world.synced(json!({"wait": false})).await;
+    let mut changes = world.server.changes("apps/v1", "deployments");
+    let mut hpa = autoscaler("web");
+    hpa["spec"]["minReplicas"] = 3.into();
+    let without = deployment("web", "nginx:2", 4).replace("  replicas: 4\n", "");
+    world.remote.file("web.yaml", without).file("hpa.yaml", hpa.to_string());
+    world.commit("demo", "the count is the autoscaler's").await;
+    assert_eq!(replicas(&world), 4);
+    // The next one, of which an autoscaler is known, and one that somebody else applied.
+    world.remote.file("web.yaml", deployment("web", "nginx:3", 4).replace("  replicas: 4\n", ""));
+    world.commit("demo", "another image").await;
+    scale(&world, 5);
+    let counts = counts_until(&mut changes, 5).await;
+    assert!(counts.iter().all(|count| [4, 5].contains(count)), "{counts:?}");
+    // Without an autoscaler the count that leaves is the server's.
+    world.remote.remove("hpa.yaml").file("web.yaml", deployment("web", "nginx:3", 2));
+    world.commit("demo", "no autoscaler").await;
+    world.until("Git's count holds", |w| replicas(w) == 2).await;
+    world.remote.file("web.yaml", deployment("web", "nginx:3", 2).replace("  replicas: 2\n", ""));
+    world.commit("demo", "nobody's count").await;
+    world.until("the server's default", |w| replicas(w) == 1).await;
 }
 
 /// Scales the Deployment by hand, as `kubectl scale` does.

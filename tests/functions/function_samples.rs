@@ -113,7 +113,7 @@ async fn kubectl_applies_every_sample_strictly_and_shows_the_columns_that_users_
     }
     let table = kubectl.run(&["get", "functions"]).await;
     let columns: Vec<_> = table.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(columns, ["NAME", "CONFIGURED", "BUILT", "RUNNING", "RUNTIME", "VERSION", "AGE"]);
+    assert_eq!(columns, ["NAME", "CONFIGURED", "BUILT", "RUNNING", "RUNTIME", "VERSION", "AGE", "SERVES"]);
     assert_eq!(table.lines().count(), 1 + 3, "three names among the six samples:\n{table}");
     // A Function is stored as it was written: nothing is defaulted into it.
     let stored: Value =

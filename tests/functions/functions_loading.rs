@@ -56,6 +56,7 @@ async fn a_version_that_cannot_be_loaded_says_why_and_the_old_one_serves() {
         world.runs(runtime).await;
         world.answers(runtime, "200 one").await;
         let image = world.function_status(runtime)["image"].clone();
+        let generation = world.function_status(runtime)["servedGeneration"].as_i64().unwrap();
         for (source, cause) in broken {
             world.edit_function(runtime, json!({"spec": {"source": source}}));
             let told = |w: &World| {
@@ -65,21 +66,27 @@ async fn a_version_that_cannot_be_loaded_says_why_and_the_old_one_serves() {
             world.until_function(cause, told).await;
             assert_eq!(world.call(runtime).await, "200 one", "{source}");
             assert_eq!(world.function_status(runtime)["image"], image);
+            assert_eq!(world.function_status(runtime)["servedGeneration"], generation, "{source}");
         }
         world.edit_function(runtime, json!({"spec": {"source": two}}));
         world.runs(runtime).await;
         world.answers(runtime, "200 two").await;
         assert_ne!(world.function_status(runtime)["image"], image);
+        assert_eq!(world.function_status(runtime)["servedGeneration"], generation + 4);
     }
-    // The first version of all is as honest.
-    let (runtime, _, two, [(source, cause), ..]) = LANGUAGES[0];
-    world.function("first", spec(runtime, source));
-    let told = |w: &World| {
-        let said = w.said("first", "Running");
-        said.starts_with("Unknown DeploymentWaiting") && said.contains(cause)
-    };
-    world.until_function(cause, told).await;
-    assert_eq!(world.function_status("first")["image"], Value::Null);
+    // The first version of all is as honest, and so is each that follows: the pods of the one before it are still there.
+    let (runtime, _, two, [first, second, third]) = LANGUAGES[0];
+    world.function("first", spec(runtime, first.0));
+    for (source, cause) in [first, third, second] {
+        world.edit_function("first", json!({"spec": {"source": source}}));
+        let told = |w: &World| {
+            let said = w.said("first", "Running");
+            said.starts_with("Unknown DeploymentWaiting") && said.contains(cause)
+        };
+        world.until_function(cause, told).await;
+        assert_eq!(world.function_status("first")["image"], Value::Null);
+        assert_eq!(world.function_status("first")["servedGeneration"], Value::Null);
+    }
     world.edit_function("first", json!({"spec": {"source": two}}));
     world.runs("first").await;
     for (version, resource) in [PODS, ("serverless.kyma-project.io/v1alpha1", "functions"), ("v1", "events")] {

@@ -194,6 +194,7 @@ fn decide(case: &Case) -> String {
             summary: &summary(&attempt.objects),
             drift: attempt.drift,
             base_dir: "/apps",
+            left_out: None,
             wait: case.wait.map(Duration::from_secs),
             windows: case.windows,
             unprotected: false,

@@ -126,7 +126,7 @@ async fn a_missing_secret_is_named_and_works_once_it_is_there() {
     server.require("robot", "right-pass");
     repository_uses(&world, json!({"auth": {"type": "basic", "secretName": "git"}}));
     world.start();
-    world.condition_is("demo", "Ready", "False SpecInvalid: Secret git ").await;
+    world.condition_is("demo", "Ready", "False SecretNotFound: Secret git ").await;
     password(&world, "right-pass");
     world.until("the object is applied", |w| w.data("a") == "1").await;
 }
@@ -221,8 +221,7 @@ async fn a_missing_git_repository_is_named_and_works_once_it_is_there() {
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.sync("demo", json!({"gitRepository": "later"}));
     world.start();
-    world.condition_is("demo", "Ready", "False SpecInvalid").await;
-    assert!(world.condition("demo", "Ready").contains("later"));
+    world.condition_is("demo", "Ready", "False SourceNotFound: GitRepository later does not exist").await;
     world.repository("later", &world.remote.path().display().to_string());
     world.until("the object is applied", |w| w.data("a") == "1").await;
 }

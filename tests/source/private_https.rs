@@ -49,14 +49,14 @@ async fn each_correction_of_the_secrets_works_at_once_and_each_message_names_its
     world.sync("demo", json!({"gitRepository": "private", "interval": "1h"}));
     world.start();
     let says = async |expected: &str| world.condition_is("demo", "Ready", expected).await;
-    says("False SpecInvalid: Secret git with the credentials does not exist").await;
+    says("False SecretNotFound: Secret git with the credentials does not exist").await;
     world.set_secret("git", json!({"bearerToken": "wrong-tupelo", "tls.crt": ca.issue("robot").certificate}));
     says("False SourceInvalid: read the credentials of the repository: the Secret has tls.crt without tls.key").await;
     world.set_secret("git", json!({"tls.key": "x"}));
     says("False SourceInvalid: read the credentials of the repository: tls.key of the Secret cannot be used: ").await;
     let robot = ca.issue("robot");
     world.set_secret("git", json!({"tls.crt": robot.certificate, "tls.key": robot.key}));
-    says("False SpecInvalid: Secret proxy with the proxy does not exist").await;
+    says("False SecretNotFound: Secret proxy with the proxy does not exist").await;
     world.set_secret("proxy", json!({"username": "walker", "password": "wrong-tupelo"}));
     says("False SourceInvalid: read the proxy of the repository: missing field address").await;
     assert_eq!(server.take_counts().requests, 0);

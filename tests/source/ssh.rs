@@ -57,7 +57,7 @@ async fn a_git_sync_follows_a_repository_over_ssh_and_each_correction_of_the_sec
     let key = key(&server);
     world.sync("demo", json!({"gitRepository": "private", "interval": "1h"}));
     world.start();
-    world.condition_is("demo", "Ready", "False SpecInvalid: Secret git ").await;
+    world.condition_is("demo", "Ready", "False SecretNotFound: Secret git ").await;
     secret(&world, json!({"key": key, "password": "wrong-tupelo", "known_hosts": server.known_hosts(ALL)}));
     world.condition_is("demo", "Ready", "False SourceInvalid").await;
     let said = world.condition("demo", "Ready");

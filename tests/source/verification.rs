@@ -98,7 +98,7 @@ async fn a_changed_secret_acts_at_once_in_both_directions() {
     let one = world.remote.file("apps/a.yaml", config_map("a", "1")).signed("one", |raw| bob.sign(raw));
     follow(&world, json!({}));
     world.start();
-    let missing = "False SpecInvalid: Secret keys with the keys that may sign does not exist in this namespace";
+    let missing = "False SecretNotFound: Secret keys with the keys that may sign does not exist in this namespace";
     world.condition_is("demo", "Ready", missing).await;
     world.set_secret("keys", json!({}));
     let empty = "Secret keys holds no public key; put OpenPGP keys, SSH keys or an allowed_signers file into it, under any name";

@@ -9,7 +9,7 @@ use devcluster::{Cluster as EmbeddedCluster, Options};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use mainstay_cluster::{
-    Apply, Cluster, Denial, Elector, Event, EventRecorder, EventType, Guard, Kind, Origin, Part, Persistence,
+    Apply, Cluster, Denial, Elector, Event, EventRecorder, EventType, Guard, Kind, Origin, Part, Persistence, Priority,
     Propagation, Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
 };
 use mainstay_object::failure::Class;
@@ -232,6 +232,8 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         },
         related: None,
         kind: EventType::Normal,
+        priority: Priority::Routine,
+        about: None,
         reason: "Reverted".to_owned(),
         action: "Apply".to_owned(),
         note: note.to_owned(),

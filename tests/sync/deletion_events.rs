@@ -40,8 +40,8 @@ async fn what_left_a_commit_is_told_of_each_object() {
     for name in ["map-01", "map-02"] {
         let about = format!("ConfigMap {name}: ");
         world.until("an Event on the object", |w| has(&events(w, "Pruned"), &[&about, &short])).await;
-        let about = format!("GitSync demo: ConfigMap mainstay-tests/{name}: ");
-        world.until("an Event on the GitSync", |w| has(&events(w, "Pruned"), &[&about, &short])).await;
+        let parts = ["GitSync demo: 2 objects pruned: ", &short, &format!("ConfigMap mainstay-tests/{name}")];
+        world.until("an Event on the GitSync", |w| has(&events(w, "Pruned"), &parts)).await;
     }
     world.until("the count", |w| has(&events(w, "Applied"), &[&short, "2 pruned"])).await;
 }

@@ -441,3 +441,14 @@ async fn killed_after(writes: u64) -> bool {
 async fn an_agent_killed_between_any_two_writes_leaves_what_is_ignored_to_others() {
     after_every_write(killed_after, 4).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ready_names_the_rule_that_leaves_out_everything() {
+    let mut world = World::new().await;
+    world.remote.file("apps/a.yaml", config_map("a", "1")).file("apps/b.yaml", config_map("b", "1"));
+    world.remote.file("apps/.mainstayignore", "# all\n*.yaml\n").commit("one");
+    world.synced(json!({"baseDir": "/apps"})).await;
+    let said = world.condition("demo", "Ready");
+    let why = "baseDir /apps holds no manifest: 2 files are left out, apps/a.yaml by the rule \"*.yaml\" (apps/.mainstayignore:2)";
+    assert!(said.starts_with("True NoManifests") && said.contains(why), "{said}");
+}

@@ -184,3 +184,48 @@ async fn one_object_from_two_kustomizations_is_a_problem_that_names_both() {
         .await;
     assert_eq!(world.data("map"), "absent");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_of_a_kustomization_is_at_the_file_that_holds_it() {
+    let mut world = world().await;
+    let broken = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {a: b}}\n  \
+                  template:\n    metadata: {labels: {a: b}}\n    spec: {containers: [{name: main, image: ''}]}\n";
+    world
+        .remote
+        .file("base/kustomization.yaml", "resources: [map.yaml, web.yaml]\n")
+        .file("base/web.yaml", broken)
+        .commit("a container without an image");
+    world.sync("demo", json!({"baseDir": "/apps"}));
+    world.start();
+    let place = "Deployment.apps mainstay-tests/prod-web: base/web.yaml: ";
+    world.until("Ready names the file", |w| w.condition("demo", "Ready").contains(place)).await;
+    let ready = world.condition("demo", "Ready");
+    assert!(
+        ready.contains("spec.template.spec.containers[0].image") && !ready.contains("kustomization.yaml"),
+        "{ready}"
+    );
+    // What cannot be read at all is named so, too.
+    let unread = broken.replace("{name: web}", "{name: web, finalizers: all}");
+    world
+        .remote
+        .file("base/web.yaml", unread)
+        .file("apps/web/kustomization.yaml", "resources: [../../base]\nnamePrefix: prod-\n");
+    world.try_commit("demo", "finalizers that are no list").await;
+    let place =
+        "False ManifestInvalid: base/web.yaml: Deployment prod-web: metadata.finalizers is a string, not a list";
+    world.until("a problem names the file", |w| w.condition("demo", "Ready").contains(place)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_origin_of_an_object_reaches_the_cluster_only_if_the_kustomization_asks_for_it() {
+    const ORIGIN: &str = "config.kubernetes.io/origin";
+    let mut world = world().await;
+    world.sync("demo", json!({"baseDir": "/apps"}));
+    world.start();
+    world.ready("demo").await;
+    let annotations = |w: &World| w.get("v1", "configmaps", "prod-map").unwrap()["metadata"]["annotations"].clone();
+    assert_eq!(annotations(&world), Value::Null);
+    world.remote.file("apps/web/kustomization.yaml", format!("{OVERLAY}buildMetadata: [originAnnotations]\n"));
+    world.commit("demo", "it is asked for").await;
+    assert_eq!(annotations(&world)[ORIGIN], "path: ../../base/map.yaml\n");
+}

@@ -83,3 +83,28 @@ fn the_command_says_what_becomes_of_each_file() {
         .output();
     assert_eq!(missing.unwrap().status.code(), Some(2));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_beside_manifests_hold_a_commit_up_only_if_manifests_may_be_behind_them() {
+    let mut world = World::new().await;
+    let remote = &mut world.remote;
+    remote
+        .file("README.md", "about all")
+        .file("app/a.yaml", config_map("a", "1"))
+        .file("base/b.yaml", config_map("b", "1"));
+    remote.symlink("app/README.md", "../README.md").symlink("app/notes/LICENSE", "../README.md").commit("one");
+    world.synced(json!({"baseDir": "/app"})).await;
+    assert_eq!(world.data("a"), "1");
+    for (link, target) in
+        [("app/b.yaml", "../base/b.yaml"), ("app/base", "../base"), ("app/passwd.md", "/etc/passwd.md")]
+    {
+        world.remote.file("app/a.yaml", config_map("a", "2")).symlink(link, target);
+        world.try_commit("demo", "a link to manifests").await;
+        let said = world.condition("demo", "Ready");
+        assert!(said.contains(&format!("{link}: symbolic links are not followed")), "{said}");
+        assert_eq!((world.data("a"), world.data("b")), ("1".to_owned(), "absent".to_owned()));
+        world.remote.remove(link);
+    }
+    world.commit("demo", "without them").await;
+    assert_eq!(world.data("a"), "2");
+}

@@ -55,6 +55,7 @@ mod sync_faults;
 mod sync_status_writes;
 mod take_over;
 mod tenants;
+mod unions;
 mod unreadable;
 mod watch_failures;
 mod watches_cut;

@@ -261,7 +261,7 @@ async fn a_secret_that_cannot_be_used_is_refused_with_what_to_do() {
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.sync("demo", to("other"));
     world.start();
-    world.condition_is("demo", "Ready", "False SpecInvalid: Secret other with the kubeconfig does not exist").await;
+    world.condition_is("demo", "Ready", "False SecretNotFound: Secret other with the kubeconfig does not exist").await;
     world.set_secret("other", json!({"config": "x"}));
     let no_key =
         "False SpecInvalid: Secret other (spec.kubeConfig) has no key value or value.yaml; put the kubeconfig there";
@@ -635,12 +635,12 @@ async fn objects_are_let_go_of_where_they_are_when_their_git_sync_cannot_go_wher
     world.sync("there", to("other"));
     world.ready("there").await;
     world.change("demo", to("nobody")).await;
-    world.condition_is("demo", "Ready", "False SpecInvalid: Secret nobody").await;
+    world.condition_is("demo", "Ready", "False SecretNotFound: Secret nobody").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
     world.until("it is kept where it is", |w| w.data("a") == "1").await;
     // As `kubectl delete -f` does it: the Secret goes first.
     world.delete("v1", "secrets", "other");
-    world.condition_is("there", "Ready", "False SpecInvalid: Secret other with the kubeconfig does not exist").await;
+    world.condition_is("there", "Ready", "False SecretNotFound: Secret other with the kubeconfig does not exist").await;
     other.edit("a", "edited");
     world.until("the last credentials do as long as the agent has them", |_| other.data("a") == "1").await;
     world.delete(SYNCS.0, SYNCS.1, "demo");

@@ -436,3 +436,29 @@ async fn killed_after(writes: u64) -> bool {
 async fn an_agent_killed_between_any_two_writes_ends_with_the_new_one() {
     after_every_write(killed_after, 6).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_was_grown_by_hand_is_answered_with_the_size_to_commit() {
+    let claim = |size: &str| {
+        format!(
+            "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: disk}}\nspec:\n  accessModes: [ReadWriteOnce]\n  \
+             resources: {{requests: {{storage: {size}}}}}\n"
+        )
+    };
+    let mut world = with(&claim("1Gi"), json!({})).await;
+    world.edit(
+        "v1",
+        "persistentvolumeclaims",
+        "disk",
+        json!({"spec": {"resources": {"requests": {"storage": "3Gi"}}}}),
+    );
+    world.remote.file("it.yaml", claim("2Gi"));
+    world.try_commit("demo", "less than it has").await;
+    let advice =
+        "it was grown to 3Gi, and a claim cannot shrink: commit the size, `spec.resources.requests.storage: 3Gi`";
+    world.until("Ready names the size", |w| w.condition("demo", "Ready").contains(advice)).await;
+    let said = world.status("demo").to_string();
+    assert!(!said.contains("delete the object") && !said.contains("mainstay.dev/replace"), "{said}");
+    world.remote.file("it.yaml", claim("3Gi"));
+    world.commit("demo", "the size").await;
+}

@@ -474,12 +474,45 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     world.change("demo", json!({"patches": null, "components": null, "namePrefix": null})).await;
     world.commit("demo", "a kustomization alone").await;
     world.change("demo", json!({"decryption": null})).await;
-    let told =
-        "apps/web/kustomization.yaml, document 1, line 1, column 1: it is encrypted with SOPS, and nothing says how";
+    let told = "apps/web/web.yaml: Secret w-web: it is encrypted with SOPS, and nothing says how";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
     let ciphertext =
         mainstay_testkit::isolated("grep").args(["-rlF", "ENC[AES256_GCM"]).arg(spied.1.path()).output().unwrap();
     assert!(String::from_utf8(ciphertext.stdout).unwrap().contains("objects.yaml"), "the tool saw it encrypted");
     nothing_is_on_disk(world.disk(), &words);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_several_encrypted_patches_of_one_object_are_all_decrypted() {
+    let (sops, key, other) = (Sops::new(), AgeKey::new(), AgeKey::new());
+    let encrypt = |name: &str, text: &str, key: &AgeKey| {
+        sops.encrypt(name, text, &[&["--age", &key.recipient], &SELECTED[..]].concat())
+    };
+    let patch = |field: &str, value: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata:\n  name: web\nstringData:\n  {field}: {value}\n")
+    };
+    let mut world = World::new().await;
+    world
+        .remote
+        .file(
+            "apps/kustomization.yaml",
+            "resources: [web.yaml]\npatches: [{path: a.yaml}, {path: b.yaml}, {path: c.yaml}]\n",
+        )
+        .file("apps/web.yaml", encrypt("web.yaml", &patch("base", CANARY), &key))
+        .file("apps/a.yaml", encrypt("a.yaml", &patch("one", "canary-hush-1"), &key))
+        .file("apps/b.yaml", encrypt("b.yaml", &patch("two", "canary-hush-2"), &other))
+        .file("apps/c.yaml", patch("three", "open"))
+        .commit("one");
+    world.set_secret("keys", json!({"a.agekey": format!("{}\n{}\n", key.identity, other.identity)}));
+    world.synced(decryption()).await;
+    let expected = json!({"base": CANARY, "one": "canary-hush-1", "two": "canary-hush-2", "three": "open"});
+    assert_eq!(live(&world, "secrets", "web"), expected);
+    // A value of one of them under another key is none of theirs.
+    let moved = encrypt("a.yaml", &patch("one", "canary-hush-1"), &key).replace("    one: ", "    four: ");
+    world.remote.file("apps/a.yaml", moved);
+    world.try_commit("demo", "two").await;
+    let said = world.condition("demo", "Ready");
+    assert!(said.starts_with("False ManifestInvalid") && !said.contains("hush"), "{said}");
+    assert_eq!(live(&world, "secrets", "web"), expected);
 }

@@ -262,3 +262,16 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     world.until("the new value is applied", |w| token(w) == format!("x-{CANARY}-new")).await;
     nothing_is_shown(&mut world, &[CANARY]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_string_that_became_a_number_names_the_variable_and_the_quoting_that_helps() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "${SHA:0:6}")).commit("one");
+    world.sync("demo", json!({"substitute": {"SHA": "83e2019d", "quote": "\""}}));
+    world.start();
+    let hint = "data.key: ${SHA:0:6} became a number: write ${quote}${SHA:0:6}${quote}, and set `quote: '\"'` in spec.substitute";
+    world.until("Ready says so", |w| w.condition("demo", "Ready").contains(hint)).await;
+    world.remote.file("a.yaml", config_map("a", "${quote}${SHA:0:6}${quote}"));
+    world.commit("demo", "quoted").await;
+    assert_eq!(world.data("a"), "83e201");
+}

@@ -76,7 +76,7 @@ async fn a_repository_or_a_receiver_that_cannot_be_read_is_told_where_people_loo
     let functions = "serverless.kyma-project.io/v1alpha1";
     world.git_function_of("deep", "hello", "/");
     world.sync("deep", json!({"gitRepository": "deep"}));
-    world.condition_is("deep", "Ready", "False SpecInvalid: GitRepository deep does not exist").await;
+    world.condition_is("deep", "Ready", "False SourceNotFound: GitRepository deep does not exist").await;
     world.repository("deep", &format!("https://{DEEP}.example.org"));
     world.edit(functions, "gitrepositories", "deep", json!({"metadata": {"annotations": {"example.org/a": DEEP}}}));
     told(&world, "GitRepository", "deep").await;

@@ -220,6 +220,17 @@ fn ports_are_bound_in_one_place() {
     );
 }
 
+/// Values in selectors are escaped where selectors are built, and nobody else writes one into a request.
+#[test]
+fn selectors_of_requests_are_built_in_one_place() {
+    let builds = |path: &PathBuf| {
+        let code = production(path);
+        code.contains("fieldSelector") || code.contains("labelSelector=") || code.contains("metadata.name=")
+    };
+    let found: Vec<_> = PRODUCT.into_iter().flat_map(sources).filter(builds).collect();
+    assert_eq!(found, [PathBuf::from("src/cluster/src/selection.rs")]);
+}
+
 /// Whoever works in the local directory has judged what is there.
 #[test]
 fn the_local_directory_is_named_in_one_file() {

@@ -66,7 +66,7 @@ pub struct Arguments {
     /// Fetch a repository of 1 GiB as well; it needs 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]
     large: bool,
-    /// Measure only syncs and single changes, storms of edits, or restarts
+    /// Measure only syncs and single changes, storms of edits, restarts, or Events
     #[arg(long, value_name = "PART", value_enum, conflicts_with_all = ["functions", "remotes", "syncs"])]
     only: Option<syncs::Part>,
     /// How long the agent is watched doing nothing, in seconds

@@ -50,7 +50,7 @@ impl Row {
 /// The rows as a Markdown table; `load` says what was measured.
 pub(super) fn markdown(rows: &[Row], load: &str) -> String {
     let mut text = format!(
-        "\n{load}; requests of the agent without watches and the Lease. Events wait for their turn, 20 a second, and no row \
+        "\n{load}; requests of the agent without watches and the Lease. Events wait for their turn, and no row \
          waits for them: each says how many were written during it.\n\n\
          | situation | wall time | API requests | agent peak RSS | agent CPU | promised | |\n\
          |---|---|---|---|---|---|---|\n"

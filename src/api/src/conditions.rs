@@ -73,8 +73,12 @@ pub enum Reason {
     DependencyNotReady,
     /// GitSyncs depend on each other in a ring.
     DependencyCycle,
-    /// The GitRepository, its Secret, or a field of the spec is missing or wrong.
+    /// The GitRepository or a field of the spec is wrong, or a ConfigMap or ServiceAccount that it names does not exist.
     SpecInvalid,
+    /// A Secret that the GitSync or its GitRepository names does not exist.
+    SecretNotFound,
+    /// The GitRepository does not exist.
+    SourceNotFound,
     /// Git refused the credentials.
     GitAuthorizationFailed,
     /// Git could not be reached or read.

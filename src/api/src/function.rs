@@ -38,7 +38,9 @@ use super::{Amount, Amounts};
     printcolumn(name = "Running", type_ = "string", json_path = ".status.conditions[?(@.type=='Running')].status"),
     printcolumn(name = "Runtime", type_ = "string", json_path = ".status.runtime"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".metadata.generation"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    // Last: scripts read the others by their position.
+    printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSpec {
@@ -275,6 +277,10 @@ pub struct FunctionStatus {
     /// Image that currently serves, by digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// `metadata.generation` of the version that currently serves; an older one than that of the Function during a rollout, and
+    /// after a version that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_generation: Option<i64>,
     /// Position in the build queue, from 1; absent if the Function does not wait for a build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<i64>,

@@ -39,7 +39,8 @@ use super::git_repository::RepositoryAuth;
     printcolumn(name = "Running", type_ = "string", json_path = ".status.conditions[?(@.type=='Running')].status"),
     printcolumn(name = "Runtime", type_ = "string", json_path = ".spec.runtime"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".metadata.generation"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Serves", type_ = "integer", json_path = ".status.servedGeneration")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FunctionSpec {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use mainstay_object::failure::{Class, chain};
-use mainstay_object::{Key, Object, Place};
+use mainstay_object::{Key, Object, printable};
 
 use super::refusal::{Denial, Refusal};
 
@@ -49,6 +49,23 @@ impl fmt::Display for Attempt {
             Self::Patch => "patch",
             Self::Delete => "delete",
         })
+    }
+}
+
+impl Attempt {
+    /// The command with which a person sees what the server says to the same attempt.
+    fn as_dry_run(self, subject: &Target) -> String {
+        match (self, subject) {
+            (Self::Delete, Target::Object(key)) => {
+                let kind =
+                    if key.group.is_empty() { key.kind.to_string() } else { format!("{}.{}", key.kind, key.group) };
+                let namespace = key.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+                let name = printable(&key.name);
+                format!("`kubectl delete --dry-run=server {kind} {name}{namespace}` shows it")
+            }
+            (Self::Delete, _) => "`kubectl delete --dry-run=server` shows it".to_owned(),
+            _ => "`kubectl apply --dry-run=server` shows it".to_owned(),
+        }
     }
 }
 
@@ -149,7 +166,11 @@ pub struct Error {
 
 impl Error {
     pub(super) fn new(attempt: Attempt, subject: Target, cause: impl Into<Cause>) -> Self {
-        Self { attempt, subject: Box::new(subject), cause: Box::new(cause.into()) }
+        let mut cause = cause.into();
+        if let Cause::Refused(refusal) = &mut cause {
+            refusal.set_remedy(&attempt.as_dry_run(&subject));
+        }
+        Self { attempt, subject: Box::new(subject), cause: Box::new(cause) }
     }
 
     /// The same without the server's words, if the object is one of which nothing may be shown, although it is no Secret.
@@ -187,10 +208,14 @@ impl Error {
     }
 
     /// The same with the manifest, if the server refuses what is in it: `apps/web.yaml:14 (document 2): …`.
-    pub fn cause_at(&self, place: &Place) -> String {
+    pub fn cause_at(&self, object: &Object) -> String {
+        let text = self.cause_text();
         match self.refusal() {
-            Some(_) => format!("{}: {}", place.short(), self.cause_text()),
-            None => self.cause_text(),
+            Some(_) => {
+                let hint = object.quoting_hint(&text).map(|hint| format!("; {hint}")).unwrap_or_default();
+                format!("{}: {text}{hint}", object.place.short())
+            }
+            None => text,
         }
     }
 
@@ -271,6 +296,7 @@ impl Error {
 mod tests {
     use super::super::kind::tests::kind;
     use super::*;
+    use mainstay_object::Place;
 
     #[test]
     fn names_the_attempt_and_leaves_the_cause_to_the_chain() {
@@ -284,6 +310,25 @@ mod tests {
         );
         assert!(error.is_conflict() && !error.is_already_exists());
         assert_eq!(error.class(), Class::Conflict);
+    }
+
+    #[test]
+    fn the_remedy_for_withheld_words_is_that_of_the_attempt() {
+        let key = kind("apps/v1", "Deployment", "deployments", true).key(Some("shop"), "web");
+        let body = br#"{"reason":"Forbidden","code":403,"message":"deployments.apps \"web\" is forbidden: ValidatingAdmissionPolicy 'keep' with binding 'keep' denied request: hush"}"#;
+        let text = |attempt| {
+            let refusal = Refusal::read(&key, 403, None, body);
+            mainstay_object::failure::chain(&Error::new(attempt, Target::Object(key.clone()), refusal))
+        };
+        let deletion = text(Attempt::Delete);
+        assert!(
+            deletion.ends_with("; `kubectl delete --dry-run=server Deployment.apps web -n shop` shows it)"),
+            "{deletion}"
+        );
+        for attempt in [Attempt::Apply, Attempt::Create, Attempt::Patch, Attempt::Replace] {
+            assert!(text(attempt).ends_with("; `kubectl apply --dry-run=server` shows it)"), "{}", text(attempt));
+        }
+        assert!(!deletion.contains("hush"));
     }
 
     #[test]

@@ -24,6 +24,29 @@ pub enum EventType {
     Warning,
 }
 
+/// Which Events are written first. Each priority has a queue and rate limits of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Something failed, or is held back.
+    Failure,
+    /// The state of a resource changed, for instance after a failure.
+    State,
+    /// Normal operation, which is summed up if there is much of it.
+    Routine,
+    /// A Routine Event about one object that the Event about its owner names too. It is left out if it would have to wait.
+    Detail,
+}
+
+impl Priority {
+    /// That of an Event about no managed object.
+    pub const fn of(kind: EventType) -> Self {
+        match kind {
+            EventType::Warning => Self::Failure,
+            EventType::Normal => Self::State,
+        }
+    }
+}
+
 /// An object that an Event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regarding {
@@ -44,12 +67,17 @@ pub struct Event {
     pub related: Option<Regarding>,
     /// Its type.
     pub kind: EventType,
+    /// Its priority.
+    pub priority: Priority,
     /// Why it was emitted, as one CamelCase word such as `Reverted`.
     pub reason: String,
     /// What the agent was doing, as one CamelCase word such as `Apply`.
     pub action: String,
-    /// The text for people. Cut after 1000 bytes. Must not hold secrets.
+    /// The text for people, in one line: `kubectl get events` shows no other. Cut after 1000 bytes. Must not hold secrets.
     pub note: String,
+    /// The managed object that the note is about, if that is not `regarding`. Events that differ only in this are one Event:
+    /// `15 objects pruned: …`.
+    pub about: Option<String>,
     /// Events are aggregated only if this is equal, for instance the field paths. The note may differ.
     pub aggregation_key: String,
 }
@@ -60,6 +88,7 @@ pub(super) struct AggregationKey {
     pub(super) key: Key,
     uid: Option<String>,
     kind: EventType,
+    pub(super) priority: Priority,
     reason: String,
     action: String,
     detail: String,
@@ -71,6 +100,7 @@ impl Event {
             key: self.regarding.key.clone(),
             uid: self.regarding.uid.clone(),
             kind: self.kind,
+            priority: self.priority,
             reason: self.reason.clone(),
             action: self.action.clone(),
             detail: self.aggregation_key.clone(),
@@ -79,7 +109,8 @@ impl Event {
 
     /// The same Event in bounded memory: as much of its note as is written, and a digest of a long key.
     pub(super) fn shortened(mut self) -> Self {
-        self.note = cut(&self.note, MAX_NOTE);
+        self.note = cut(&one_line(&self.note), MAX_NOTE);
+        self.about = self.about.map(|about| cut(&about, MAX_WORD));
         if self.aggregation_key.len() > MAX_WORD {
             self.aggregation_key = hex::encode(Sha256::digest(&self.aggregation_key));
         }
@@ -188,6 +219,20 @@ fn event_name(object: &str) -> String {
     format!("{name}.{:016x}", fastrand::u64(..))
 }
 
+/// A text in one line. A line that announces the next one with a colon is continued by it.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
+        line.push_str(match line.chars().last() {
+            None => "",
+            Some(':' | ';' | ',') => " ",
+            Some(_) => "; ",
+        });
+        line.push_str(part);
+    }
+    line
+}
+
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -212,6 +257,17 @@ mod tests {
             assert!(event_name(object).starts_with(expected), "{object}: {}", event_name(object));
         }
         assert!(event_name(&"a".repeat(253)).len() <= 253);
+    }
+
+    #[test]
+    fn a_note_is_one_line() {
+        for (text, expected) in [
+            ("failed at commit c: a is wrong", "failed at commit c: a is wrong"),
+            ("failed:\n  a is wrong\r\n\n  b is wrong\n", "failed: a is wrong; b is wrong"),
+            ("", ""),
+        ] {
+            assert_eq!(one_line(text), expected);
+        }
     }
 
     #[test]

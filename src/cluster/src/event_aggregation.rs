@@ -1,39 +1,42 @@
-//! Which Events are written, and how often: equal ones are aggregated, within rate limits.
+//! Which Events are written, and how often: equal ones are aggregated, those that differ in the object only are summed up, within
+//! rate limits.
 //!
 //! Invariant: of one series the newest note is written last, however many are left out before it.
-//! Invariant: memory is bounded; what does not fit is counted as dropped.
+//! Invariant: memory is bounded; what does not fit is counted as dropped, Routine Events before others.
+//! Invariant: failures are written before changes of state, and these before Routine Events.
 //! Invariant: namespaces write in turn, and the one with the most pending Events makes room: no namespace takes
 //! anything from the others.
-//! Deliberately absent: the content of an Event ([`event`](super::event)), requests
-//! ([`event_recorder`](super::event_recorder)) and clocks.
+//! Deliberately absent: the content of an Event ([`event`](super::event)), rate limits ([`event_queue`](super::event_queue)),
+//! requests ([`event_recorder`](super::event_recorder)) and clocks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use mainstay_object::Key;
-
-use super::event::{AggregationKey, Event, Occurrences, Reporter};
+use super::event::{AggregationKey, Event, Occurrences, Priority, Reporter};
+use super::event_queue::{EventQueue, namespace_of};
+use super::event_sum::Sum;
 
 /// An equal Event within this time of the last one continues its series, as in Kubernetes' own recorders.
 const AGGREGATION_WINDOW: Duration = Duration::from_secs(360);
+/// An Event about another object within this time of the last one is summed up with it.
+const SUM_WINDOW: Duration = Duration::from_secs(10);
+/// How long an Event that may be summed up waits for others.
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 /// Most series that are remembered.
 const MAX_AGGREGATED: usize = 2048;
-/// Most series of one object that wait to be written: it is let write one in ten seconds, and would fill the room of all
-/// others for hours.
-const MAX_PENDING: usize = 50;
 /// Attempts to write what nobody answers.
 const MAX_ATTEMPTS: u32 = 3;
-/// Writes about one object: this many at once, then one per interval.
-const PER_OBJECT: Bucket = Bucket::new(25.0, 0.1);
-/// Writes altogether: in a storm the first of them are requests beside those that put things back.
-const ALTOGETHER: Bucket = Bucket::new(25.0, 20.0);
+/// The priorities, the first one first.
+const PRIORITIES: [Priority; 4] = [Priority::Failure, Priority::State, Priority::Routine, Priority::Detail];
 
 struct AggregatedEvent {
     event: Event,
+    /// The objects that it is about, besides the one that has it.
+    sum: Sum,
     /// Name of the Event object, the same for every attempt to write it.
     name: String,
     state: Written,
@@ -78,66 +81,68 @@ pub(super) enum How {
 pub(super) struct Aggregator {
     reporter: Reporter,
     series: HashMap<AggregationKey, AggregatedEvent>,
-    /// Events to write, by namespace; the next namespace is first.
-    pending: VecDeque<(String, VecDeque<AggregationKey>)>,
-    /// How many of them are about which object.
-    waiting: HashMap<Key, usize>,
-    buckets: HashMap<Key, Bucket>,
-    altogether: Bucket,
+    /// Events to write, in the order of [`PRIORITIES`].
+    queues: [EventQueue; 4],
     pub(super) dropped: u64,
 }
 
 impl Aggregator {
     pub(super) fn new(reporter: Reporter) -> Self {
-        Self {
-            reporter,
-            series: HashMap::new(),
-            pending: VecDeque::new(),
-            waiting: HashMap::new(),
-            buckets: HashMap::new(),
-            altogether: ALTOGETHER,
-            dropped: 0,
-        }
+        Self { reporter, series: HashMap::new(), queues: PRIORITIES.map(EventQueue::new), dropped: 0 }
     }
 
     /// Takes note of an Event. `now` and `time` are the same moment on two clocks.
     pub(super) fn add(&mut self, event: Event, now: Instant, time: Timestamp) {
         let identity = event.identity();
-        if !self.series.contains_key(&identity) && !self.make_room(&identity.key, now) {
-            self.dropped += 1;
+        if !self.series.contains_key(&identity) && !self.make_room(&identity, now) {
+            // Another Event names the object of a Detail.
+            self.dropped += u64::from(identity.priority != Priority::Detail);
             return;
         }
         let series = self.series.entry(identity.clone()).or_insert_with(|| AggregatedEvent {
             name: event.new_name(),
             event: event.clone(),
+            sum: Sum::default(),
             state: Written::Never,
             unanswered: 0,
             seen: Occurrences { first: time, last: time, count: 0 },
             last: now,
             pending: false,
         });
-        if now.duration_since(series.last) > AGGREGATION_WINDOW && !series.pending {
+        if series.has_ended(&event, now) {
             series.begin_anew();
+            series.sum = Sum::default();
             series.seen = Occurrences { first: time, last: time, count: 0 };
         }
+        let not_before = event.about.as_ref().map_or(now, |_| now + LINGER);
+        event.about.iter().for_each(|about| series.sum.add(about));
         series.event = event;
         series.seen = Occurrences { last: time, count: series.seen.count.saturating_add(1), ..series.seen };
         series.last = now;
         if !series.pending {
             series.pending = true;
-            self.wait(identity);
+            self.queue(identity.priority).push(identity, not_before);
         }
     }
 
-    /// Makes room for another series of an object; returns whether there is any.
-    fn make_room(&mut self, key: &Key, now: Instant) -> bool {
-        if self.waiting.get(key).is_some_and(|waiting| *waiting >= MAX_PENDING) {
+    fn queue(&mut self, priority: Priority) -> &mut EventQueue {
+        let [failure, state, routine, detail] = &mut self.queues;
+        match priority {
+            Priority::Failure => failure,
+            Priority::State => state,
+            Priority::Routine => routine,
+            Priority::Detail => detail,
+        }
+    }
+
+    /// Makes room for another series; returns whether there is any.
+    fn make_room(&mut self, identity: &AggregationKey, now: Instant) -> bool {
+        if !self.queue(identity.priority).admits(&identity.key) {
             return false;
         }
-        let namespace = namespace_of(key);
         // Where all of them wait to be written, there is nothing to forget. In a storm that is so for each of thousands.
-        if self.pending.iter().map(|(_, waiting)| waiting.len()).sum::<usize>() >= MAX_AGGREGATED {
-            return self.drop_of_largest(namespace);
+        if self.queues.iter().map(EventQueue::len).sum::<usize>() >= MAX_AGGREGATED {
+            return self.drop_for(identity);
         }
         if self.series.len() >= MAX_AGGREGATED {
             self.forget(now);
@@ -145,7 +150,7 @@ impl Aggregator {
         if self.series.len() >= MAX_AGGREGATED {
             self.forget_written_of_largest();
         }
-        self.series.len() < MAX_AGGREGATED || self.drop_of_largest(namespace)
+        self.series.len() < MAX_AGGREGATED || self.drop_for(identity)
     }
 
     /// Forgets what the namespace of which the most is remembered has written: what comes again is written as a new
@@ -160,79 +165,33 @@ impl Aggregator {
         self.series.retain(|identity, series| series.pending || namespace_of(&identity.key) != largest);
     }
 
-    /// Drops the newest waiting Event of the namespace with the most, if that is not `namespace`; returns whether it did.
-    fn drop_of_largest(&mut self, namespace: &str) -> bool {
-        let waiting = |(_, waiting): &&mut (String, VecDeque<AggregationKey>)| waiting.len();
-        let own = self.pending.iter().find(|(waiting, _)| waiting == namespace).map_or(0, |(_, own)| own.len());
-        let Some((_, largest)) = self.pending.iter_mut().max_by_key(waiting) else { return false };
-        if own >= largest.len() {
-            return false;
-        }
-        let Some(identity) = largest.pop_back() else { return false };
-        self.waits_no_longer(&identity.key);
+    /// Drops a waiting Event that is less important than this one, or as important and of the namespace with the most;
+    /// returns whether it did.
+    fn drop_for(&mut self, new: &AggregationKey) -> bool {
+        let namespace = namespace_of(&new.key);
+        let queues = self.queues.iter_mut().zip(PRIORITIES).rev();
+        let mut droppable = queues.take_while(|(_, priority)| *priority >= new.priority);
+        let dropped = droppable
+            .find_map(|(queue, priority)| queue.drop_of_largest((priority == new.priority).then_some(namespace)));
+        let Some(identity) = dropped else { return false };
         self.series.remove(&identity);
-        self.dropped += 1;
+        self.dropped += u64::from(identity.priority != Priority::Detail);
         true
     }
 
-    fn wait(&mut self, identity: AggregationKey) {
-        *self.waiting.entry(identity.key.clone()).or_default() += 1;
-        let namespace = namespace_of(&identity.key);
-        if let Some((_, waiting)) = self.pending.iter_mut().find(|(waiting, _)| waiting == namespace) {
-            waiting.push_back(identity);
-        } else {
-            self.pending.push_back((namespace.to_owned(), [identity].into()));
-        }
-    }
-
-    fn waits_no_longer(&mut self, key: &Key) {
-        if let Some(waiting) = self.waiting.get_mut(key) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                self.waiting.remove(key);
-            }
-        }
-    }
-
-    /// Takes the Events that may be written now, the oldest of each namespace in turn.
+    /// Takes an Event that may be written now: the most important one, and of these one of each namespace in turn.
     pub(super) fn due(&mut self, now: Instant) -> Option<Write> {
-        // Called for every new Event: without a token, the waiting ones are not searched.
-        if !self.altogether.refill(now).has_token() {
-            return None;
-        }
-        for _ in 0..self.pending.len() {
-            let (namespace, mut waiting) = self.pending.pop_front()?;
-            let found = self.first_of(&mut waiting, now);
-            if !waiting.is_empty() {
-                self.pending.push_back((namespace, waiting));
-            }
-            let Some(identity) = found else { continue };
-            self.altogether.take();
-            self.waits_no_longer(&identity.key);
+        loop {
+            let identity = self.queues.iter_mut().find_map(|queue| queue.take(now))?;
             let Some(series) = self.series.get_mut(&identity) else { continue };
             series.pending = false;
             return Some(series.write(identity, &self.reporter));
         }
-        None
-    }
-
-    /// The first of those that wait whose object may be written about.
-    fn first_of(&mut self, waiting: &mut VecDeque<AggregationKey>, now: Instant) -> Option<AggregationKey> {
-        for _ in 0..waiting.len() {
-            let identity = waiting.pop_front()?;
-            let bucket = self.buckets.entry(identity.key.clone()).or_insert(PER_OBJECT);
-            if bucket.refill(now).has_token() {
-                bucket.take();
-                return Some(identity);
-            }
-            waiting.push_back(identity);
-        }
-        None
     }
 
     /// Whether something waits to be written.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.pending.is_empty()
+        !self.queues.iter().all(EventQueue::is_empty)
     }
 
     /// A write succeeded.
@@ -280,25 +239,35 @@ impl Aggregator {
     fn wait_again(&mut self, write: &Write) {
         let Some(series) = self.series.get_mut(&write.identity) else { return };
         if !std::mem::replace(&mut series.pending, true) {
-            self.wait(write.identity.clone());
+            let last = series.last;
+            self.queue(write.identity.priority).push(write.identity.clone(), last);
         }
     }
 
     /// Forgets series that have ended, and buckets that are full.
     fn forget(&mut self, now: Instant) {
         self.series.retain(|_, series| series.pending || now.duration_since(series.last) <= AGGREGATION_WINDOW);
-        self.buckets.retain(|_, bucket| !bucket.refill(now).is_full());
+        self.queues.iter_mut().for_each(|queue| queue.forget(now));
     }
 }
 
 impl AggregatedEvent {
+    /// Whether an Event does not continue this series, which was written.
+    fn has_ended(&self, event: &Event, now: Instant) -> bool {
+        let is_same = event.about.as_deref().is_none_or(|about| self.sum.is_only(about));
+        let window = if is_same { AGGREGATION_WINDOW } else { SUM_WINDOW };
+        !self.pending && now.duration_since(self.last) > window
+    }
+
     /// Goes on as a new object.
     fn begin_anew(&mut self) {
         (self.name, self.state, self.unanswered) = (self.event.new_name(), Written::Never, 0);
     }
 
     fn write(&mut self, identity: AggregationKey, reporter: &Reporter) -> Write {
-        let event = &self.event;
+        let mut event = self.event.clone();
+        event.note = self.sum.note(&event.note).into_owned();
+        event.related = event.related.filter(|_| !self.sum.is_several());
         let how = if self.state == Written::Surely {
             How::Repeat(event.repeated(&self.seen))
         } else {
@@ -311,52 +280,13 @@ impl AggregatedEvent {
     }
 }
 
-fn namespace_of(key: &Key) -> &str {
-    key.namespace.as_deref().unwrap_or_default()
-}
-
-/// A token bucket. Why not `governor`: an Event needs a token of two buckets, and 0.10 can only take one, not ask first
-/// whether both have one; nor can it tell a full bucket, which is forgotten.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    size: f64,
-    per_second: f64,
-    tokens: f64,
-    since: Option<Instant>,
-}
-
-impl Bucket {
-    const fn new(size: f64, per_second: f64) -> Self {
-        Self { size, per_second, tokens: size, since: None }
-    }
-
-    fn refill(&mut self, now: Instant) -> &mut Self {
-        if let Some(since) = self.since {
-            let grown = now.duration_since(since).as_secs_f64() * self.per_second;
-            self.tokens = (self.tokens + grown).min(self.size);
-        }
-        self.since = Some(now);
-        self
-    }
-
-    fn has_token(&self) -> bool {
-        self.tokens >= 1.0
-    }
-
-    fn take(&mut self) {
-        self.tokens -= 1.0;
-    }
-
-    fn is_full(&self) -> bool {
-        self.tokens >= self.size
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::event::{EventType, Regarding};
+    use super::super::event_bucket::Bucket;
     use super::super::kind::tests::kind;
     use super::*;
+    use mainstay_object::Key;
     use serde_json::json;
 
     fn event(note: &str) -> Event {
@@ -365,6 +295,8 @@ mod tests {
             regarding: Regarding { key, api_version: "apps/v1".to_owned(), uid: Some("u".to_owned()) },
             related: None,
             kind: EventType::Normal,
+            priority: Priority::Routine,
+            about: None,
             reason: "Reverted".to_owned(),
             action: "Apply".to_owned(),
             note: note.to_owned(),
@@ -471,7 +403,11 @@ mod tests {
             aggregator.due(now).is_some()
         });
         assert_eq!(written.count(), 25);
-        assert_eq!((waiting(&aggregator), aggregator.buckets.len()), (475, 25), "nobody asked for those that wait");
+        assert_eq!(
+            (waiting(&aggregator), routine(&mut aggregator).buckets().len()),
+            (475, 25),
+            "nobody asked for those that wait"
+        );
     }
 
     /// Writes an Event, and nobody says whether it arrived.
@@ -480,8 +416,12 @@ mod tests {
         aggregator.due(now).expect("a write")
     }
 
+    fn routine(aggregator: &mut Aggregator) -> &mut EventQueue {
+        aggregator.queue(Priority::Routine)
+    }
+
     fn waiting(aggregator: &Aggregator) -> usize {
-        aggregator.pending.iter().map(|(_, waiting)| waiting.len()).sum()
+        aggregator.queues.iter().map(EventQueue::len).sum()
     }
 
     /// An Event about an object of another namespace.
@@ -581,11 +521,11 @@ mod tests {
         }
         // Looking for room would forget this one: nothing was taken from it.
         let idle = about(MAX_AGGREGATED).identity().key;
-        aggregator.buckets.insert(idle.clone(), PER_OBJECT);
+        routine(&mut aggregator).buckets().insert(idle.clone(), Bucket::new(25.0, 0.1));
         for number in 0..10 {
             aggregator.add(about(MAX_AGGREGATED + 1 + number), now, time(0));
         }
-        assert_eq!((aggregator.dropped, aggregator.buckets.contains_key(&idle)), (10, true));
+        assert_eq!((aggregator.dropped, routine(&mut aggregator).buckets().contains_key(&idle)), (10, true));
     }
 
     #[test]
@@ -597,9 +537,12 @@ mod tests {
             aggregator.add(event, now, time(0));
         }
         aggregator.add(about(1), now, time(0));
-        assert_eq!(aggregator.series.len(), MAX_PENDING + 1);
+        assert_eq!(aggregator.series.len(), 51);
         let written = std::iter::from_fn(|| aggregator.due(now)).collect::<Vec<_>>();
-        assert_eq!((written.len(), aggregator.waiting.values().sum::<usize>()), (25, waiting(&aggregator)));
+        assert_eq!(
+            (written.len(), routine(&mut aggregator).waiting().values().sum::<usize>()),
+            (25, waiting(&aggregator))
+        );
     }
 
     #[test]
@@ -610,7 +553,112 @@ mod tests {
             aggregator.add(about(number), now, time(0));
             assert!(aggregator.due(now).is_some(), "{number}");
         }
-        assert_eq!((aggregator.dropped, aggregator.waiting.len()), (0, 0));
+        assert_eq!((aggregator.dropped, routine(&mut aggregator).waiting().len()), (0, 0));
         assert!(aggregator.series.len() <= MAX_AGGREGATED);
+    }
+
+    fn message(write: &Write) -> &str {
+        let (How::Create(body) | How::Repeat(body)) = &write.how;
+        body["message"].as_str().unwrap_or_default()
+    }
+
+    /// An Event with the reason and priority of one about a GitSync.
+    fn about_git_sync(priority: Priority, note: &str) -> Event {
+        let mut event = event(note);
+        event.regarding.key = Key::new("mainstay.dev", "GitSync", Some("shop"), "shop");
+        (event.priority, event.reason, event.aggregation_key) = (priority, format!("{priority:?}"), note.to_owned());
+        event
+    }
+
+    #[test]
+    fn a_failure_is_due_at_once_however_many_routine_events_and_commits_came_before() {
+        let (mut aggregator, mut now) = aggregator();
+        for number in 0..5000 {
+            let mut routine = about_git_sync(Priority::Routine, &number.to_string());
+            routine.regarding.key = about(number % 1000).regarding.key;
+            aggregator.add(routine, now, time(0));
+            aggregator.add(about_git_sync(Priority::Routine, &number.to_string()), now, time(0));
+        }
+        for commit in 0..30 {
+            aggregator.add(about_git_sync(Priority::State, &format!("commit {commit} applied")), now, time(0));
+        }
+        assert_eq!(message(&aggregator.due(now).expect("a write")), "commit 29 applied", "the newest state is first");
+        // Writes until no rate limit admits another one.
+        while aggregator.due(now).is_some() {}
+        for failure in ["one", "two"] {
+            now += Duration::from_millis(50);
+            aggregator.add(about_git_sync(Priority::Failure, failure), now, time(0));
+            assert_eq!(message(&aggregator.due(now).expect("a write")), failure);
+        }
+    }
+
+    #[test]
+    fn of_many_failures_of_one_object_the_newest_is_written_within_a_second() {
+        let (mut aggregator, mut now) = aggregator();
+        for number in 0..200 {
+            now += Duration::from_millis(10);
+            let note = number.to_string();
+            aggregator.add(about_git_sync(Priority::Failure, &note), now, time(0));
+            aggregator.due(now);
+        }
+        aggregator.add(about_git_sync(Priority::Failure, "0"), now, time(0));
+        now += Duration::from_secs(1);
+        assert!(aggregator.due(now).is_some());
+        assert_eq!(aggregator.due(now), None);
+        assert!(aggregator.dropped > 0, "what does not fit is dropped and counted");
+    }
+
+    #[test]
+    fn routine_events_make_room_for_a_failure() {
+        let (mut aggregator, now) = aggregator();
+        for number in 0..MAX_AGGREGATED {
+            aggregator.add(about(number), now, time(0));
+        }
+        let mut failure = about(0);
+        failure.priority = Priority::Failure;
+        aggregator.add(failure.clone(), now, time(0));
+        assert_eq!(aggregator.dropped, 1);
+        assert_eq!(aggregator.due(now).expect("a write").identity, failure.identity());
+    }
+
+    #[test]
+    fn routine_events_that_differ_in_their_object_are_one_event() {
+        let (mut aggregator, mut now) = aggregator();
+        let pruned = |number: usize| {
+            let mut event = about_git_sync(Priority::Routine, "pruned: not in commit c");
+            event.about = Some(format!("ConfigMap shop/{number}"));
+            event
+        };
+        for number in 0..15 {
+            aggregator.add(pruned(number), now, time(0));
+        }
+        assert_eq!(aggregator.due(now), None, "others may follow");
+        now += LINGER;
+        let write = aggregator.due(now).expect("a write");
+        aggregator.written(&write);
+        assert!(message(&write).starts_with("15 objects pruned: not in commit c: ConfigMap shop/0, "), "{write:?}");
+        assert_eq!(aggregator.due(now), None);
+        // More of them continue it.
+        aggregator.add(pruned(15), now, time(1));
+        let write = aggregator.due(now + LINGER).expect("a write");
+        aggregator.written(&write);
+        assert!(matches!(&write.how, How::Repeat(_)) && message(&write).starts_with("16 objects "), "{write:?}");
+        // After a while the next one is an Event of its own.
+        now += LINGER + SUM_WINDOW + Duration::from_secs(1);
+        aggregator.add(pruned(16), now, time(2));
+        let write = aggregator.due(now + LINGER).expect("a write");
+        assert!(matches!(&write.how, How::Create(_)), "{write:?}");
+        assert_eq!(message(&write), "ConfigMap shop/16: pruned: not in commit c");
+    }
+
+    #[test]
+    fn an_event_that_another_one_names_too_is_left_out_rather_than_late() {
+        let (mut aggregator, now) = aggregator();
+        for number in 0..500 {
+            let mut detail = about(number);
+            detail.priority = Priority::Detail;
+            aggregator.add(detail, now, time(0));
+        }
+        assert_eq!((waiting(&aggregator), aggregator.dropped), (25, 0));
     }
 }

@@ -1,6 +1,7 @@
 //! The event recorder: callers enqueue Events without waiting, and one task writes them.
 //!
-//! Invariant: [`EventRecorder::publish`] never waits. Events that do not fit into the queue are dropped and counted.
+//! Invariant: [`EventRecorder::publish`] never waits. Events that do not fit into their queue are dropped and counted; Routine
+//! Events have a queue of their own and fill no other.
 //! Invariant: failing to write an Event fails nothing else; missing permissions are logged once.
 //! Needs `create` and `patch` on `events` in the core group.
 
@@ -18,13 +19,13 @@ use mainstay_object::failure::{Class, caught};
 use super::apply::{Part, Persistence};
 use super::connect::Cluster;
 use super::error::Error;
-use super::event::{Event, Reporter};
-use super::event_aggregation::{Aggregator, How, Write};
+use super::event::{Event, Priority, Reporter};
+use super::event_aggregation::{Aggregator, How, LINGER, Write};
 use super::kind::{Kind, Scope};
 
 /// Wait after a panic.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
-/// Capacity of the queue.
+/// Capacity of each queue.
 const QUEUE: usize = 1024;
 /// Deadline of one write.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -33,10 +34,11 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// Longest time for the writes that are left at the end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Enqueues Events. Clones share the queue.
+/// Enqueues Events. Clones share the queues.
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
-    queue: mpsc::Sender<Event>,
+    urgent: mpsc::Sender<Event>,
+    routine: mpsc::Sender<Event>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -44,7 +46,7 @@ pub struct EventRecorder {
 pub struct EventWriter {
     cluster: Cluster,
     events: Kind,
-    queue: mpsc::Receiver<Event>,
+    queues: Queues,
     aggregator: Aggregator,
     dropped: Arc<AtomicU64>,
     /// The warning about missing permissions was logged.
@@ -53,27 +55,53 @@ pub struct EventWriter {
     resume_at: Option<Instant>,
 }
 
+/// What recorders hand over.
+struct Queues {
+    urgent: mpsc::Receiver<Event>,
+    routine: mpsc::Receiver<Event>,
+}
+
+impl Queues {
+    /// The next Event; `None` once every recorder is dropped and nothing is left.
+    async fn recv(&mut self) -> Option<Event> {
+        tokio::select! {
+            biased;
+            Some(event) = self.urgent.recv() => Some(event),
+            Some(event) = self.routine.recv() => Some(event),
+            else => None,
+        }
+    }
+
+    fn try_recv(&mut self) -> Option<Event> {
+        self.urgent.try_recv().or_else(|_| self.routine.try_recv()).ok()
+    }
+}
+
 impl EventRecorder {
     /// A recorder and its writer task. `controller` names the program, such as `mainstay.dev/agent`, `instance` the
     /// process, such as the pod's name.
     pub fn new(cluster: Cluster, controller: &str, instance: &str) -> (Self, EventWriter) {
-        let (sender, queue) = mpsc::channel(QUEUE);
+        let ((urgent, first), (routine, then)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = EventWriter {
             cluster,
             events: Kind::fixed("v1", "Event", "events", Scope::Namespaced),
-            queue,
+            queues: Queues { urgent: first, routine: then },
             aggregator: Aggregator::new(Reporter { controller: controller.to_owned(), instance: instance.to_owned() }),
             dropped: Arc::clone(&dropped),
             warned: false,
             resume_at: None,
         };
-        (Self { queue: sender, dropped }, writer)
+        (Self { urgent, routine, dropped }, writer)
     }
 
     /// Hands an Event over. Never waits. Of long texts only what is written is kept, and what distinguishes them.
     pub fn publish(&self, event: Event) {
-        if self.queue.try_send(event.shortened()).is_err() {
+        let queue = match event.priority {
+            Priority::Failure | Priority::State => &self.urgent,
+            Priority::Routine | Priority::Detail => &self.routine,
+        };
+        if queue.try_send(event.shortened()).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -96,10 +124,11 @@ impl EventWriter {
             }
         }
         let rest = async {
-            while let Ok(event) = self.queue.try_recv() {
+            while let Some(event) = self.queues.try_recv() {
                 self.aggregator.add(event, Instant::now(), Timestamp::now());
             }
-            while let Some(write) = self.aggregator.due(Instant::now()) {
+            // No other Event comes that those which linger could be summed up with.
+            while let Some(write) = self.aggregator.due(Instant::now() + LINGER) {
                 self.perform(write).await;
             }
         };
@@ -113,7 +142,7 @@ impl EventWriter {
         if shutdown.is_cancelled() {
             return Flow::End;
         }
-        while let Ok(event) = self.queue.try_recv() {
+        while let Some(event) = self.queues.try_recv() {
             self.add(event);
         }
         let is_held_back = self.resume_at.is_some_and(|at| Instant::now() < at);
@@ -123,7 +152,7 @@ impl EventWriter {
         }
         // The rate limits recover while nothing happens.
         let pause = if self.aggregator.is_waiting() { Duration::from_millis(500) } else { Duration::MAX };
-        let next = tokio::time::timeout(pause, self.queue.recv());
+        let next = tokio::time::timeout(pause, self.queues.recv());
         match shutdown.run_until_cancelled(next).await {
             None | Some(Ok(None)) => return Flow::End,
             Some(Ok(Some(event))) => self.add(event),
@@ -146,7 +175,7 @@ impl EventWriter {
             // fill.
             tokio::select! {
                 result = &mut sending => break result,
-                Some(event) = self.queue.recv() => self.add(event),
+                Some(event) = self.queues.recv() => self.add(event),
             }
         };
         self.resume_at = None;
@@ -211,6 +240,8 @@ mod tests {
             regarding: Regarding { key, api_version: "v1".to_owned(), uid: None },
             related: None,
             kind: EventType::Warning,
+            priority: Priority::Failure,
+            about: None,
             reason: "Failed".to_owned(),
             action: "Apply".to_owned(),
             note: note.to_owned(),
@@ -288,7 +319,7 @@ mod tests {
             long.aggregation_key = "spec.a,".repeat(100_000) + last;
             recorder.publish(long);
         }
-        let kept = [writer.queue.recv().await.unwrap(), writer.queue.recv().await.unwrap()];
+        let kept = [writer.queues.recv().await.unwrap(), writer.queues.recv().await.unwrap()];
         for event in &kept {
             assert!(event.note.len() <= 1000 && event.aggregation_key.len() <= 100, "{event:?}");
         }

@@ -34,7 +34,10 @@ mod discover;
 mod error;
 mod event;
 mod event_aggregation;
+mod event_bucket;
+mod event_queue;
 mod event_recorder;
+mod event_sum;
 #[cfg(test)]
 mod fake;
 #[cfg(any(test, feature = "fuzz"))]
@@ -68,7 +71,7 @@ pub use connect::{Cluster, ProxySettings};
 pub use count::{Counted, Requests, Verb};
 pub use delete::{Guard, Propagation, Removal, Terminating};
 pub use error::{Attempt, Cause, Error, Target};
-pub use event::{Event, EventType, Regarding};
+pub use event::{Event, EventType, Priority, Regarding};
 pub use event_recorder::{EventRecorder, EventWriter};
 pub use kind::{Kind, KindId, Scope};
 pub use kubeconfig::{Kubeconfig, PlainHttp};
@@ -78,6 +81,6 @@ pub use printed::{Printed, PrintedColumn, PrintedRow};
 pub use refusal::{Denial, FieldCause, FieldConflict, Refusal};
 pub use relist::Relists;
 pub use resolver::Addresses;
-pub use selection::{Content, Selection};
+pub use selection::{FieldSelector, LabelSelector, Selection};
 pub use service_account::ServiceAccount;
 pub use watch::WatchEvent;

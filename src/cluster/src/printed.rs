@@ -94,7 +94,7 @@ impl Cluster {
             if !next.is_empty() {
                 and(&mut path, "continue", &next);
             }
-            let namespace = selection.namespace.as_deref();
+            let namespace = selection.namespace();
             next = self
                 .print_into(&mut printed, Call::collection(Attempt::List, Verb::List, kind, namespace, path))
                 .await?;

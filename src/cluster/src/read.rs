@@ -143,7 +143,7 @@ impl Cluster {
     }
 
     fn list_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, Result<Box<RawValue>, Error>> {
-        let limit = if selection.content == Content::Metadata { METADATA_PAGE } else { WHOLE_PAGE };
+        let limit = if selection.content() == Content::Metadata { METADATA_PAGE } else { WHOLE_PAGE };
         let page = Page { items: VecDeque::new(), next: Some(String::new()), version: String::new(), limit };
         let start = (self.clone(), Arc::clone(kind), selection, page, 0);
         stream::try_unfold(start, |(cluster, kind, selection, mut page, mut listed)| async move {
@@ -195,7 +195,7 @@ impl Cluster {
             and(&mut path, "continue", next);
         }
         let mut call = list_call(kind, selection, path);
-        if selection.content == Content::Metadata {
+        if selection.content() == Content::Metadata {
             call.accept = LIST_METADATA;
         }
         let most = if limit > 1 { PAGE_BYTES } else { self.0.limits.bytes };
@@ -207,5 +207,5 @@ impl Cluster {
 }
 
 fn list_call(kind: &Kind, selection: &Selection, path: String) -> Call {
-    Call::collection(Attempt::List, Verb::List, kind, selection.namespace.as_deref(), path)
+    Call::collection(Attempt::List, Verb::List, kind, selection.namespace(), path)
 }

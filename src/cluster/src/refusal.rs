@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use mainstay_object::failure::Class;
 use mainstay_object::{
-    Key, admission, redact_field_text, redact_server_text, withhold_server_text, without_item_names,
+    Key, admission, redact_field_text, redact_server_text, with_remedy, withhold_server_text, without_item_names,
 };
 
 /// The reason of a 403.
@@ -167,6 +167,13 @@ impl Refusal {
         }
         for conflict in &mut self.conflicts {
             conflict.field = without_item_names(&conflict.field);
+        }
+    }
+
+    /// Says how what is withheld of an admission webhook's or policy's words is seen.
+    pub(super) fn set_remedy(&mut self, remedy: &str) {
+        if let Some(message) = with_remedy(&self.message, remedy) {
+            self.message = message;
         }
     }
 

@@ -36,7 +36,7 @@ impl Cluster {
     /// The selections that are requested for this one.
     pub(super) fn scoped(&self, kind: &Kind, selection: Selection) -> Vec<Selection> {
         match self.0.scope.get() {
-            Some(namespaces) if kind.namespaced && selection.namespace.is_none() => {
+            Some(namespaces) if kind.namespaced && selection.namespace().is_none() => {
                 namespaces.iter().map(|namespace| selection.clone().within(namespace)).collect()
             }
             _ => vec![selection],

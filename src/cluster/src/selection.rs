@@ -1,10 +1,13 @@
 //! The objects that a list or watch selects, and how much of each it returns.
+//!
+//! Invariant: a selector is built by [`FieldSelector`] or [`LabelSelector`] alone, so that no value of it is read as syntax.
 
 use super::kind::{Kind, encode};
+use mainstay_object::syntax;
 
 /// How much of each object is returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Content {
+pub(super) enum Content {
     /// Everything.
     #[default]
     Whole,
@@ -12,40 +15,106 @@ pub enum Content {
     Metadata,
 }
 
+/// A field selector. Values are escaped, so any name may be one: names of RBAC objects contain `=` and `,`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldSelector(String);
+
+impl FieldSelector {
+    /// Selects objects whose field has this value.
+    pub fn equals(field: &'static str, value: &str) -> Self {
+        let mut text = format!("{field}=");
+        for c in value.chars() {
+            // As `fields.EscapeValue` of apimachinery does it.
+            if matches!(c, '\\' | ',' | '=') {
+                text.push('\\');
+            }
+            text.push(c);
+        }
+        Self(text)
+    }
+
+    /// Selects what both select.
+    #[must_use]
+    pub fn and(self, other: &Self) -> Self {
+        Self(format!("{},{}", self.0, other.0))
+    }
+}
+
+/// A label selector. Values of labels have no escapes; one that no label can have selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelSelector(String);
+
+impl LabelSelector {
+    /// Selects objects that have this label with this value.
+    pub fn equals(label: &str, value: &str) -> Self {
+        Self::compared(label, "=", value).unwrap_or_else(|| Self(format!("{label},!{label}")))
+    }
+
+    /// Selects objects without this label, or with another value.
+    pub fn differs(label: &str, value: &str) -> Self {
+        Self::compared(label, "!=", value).unwrap_or_else(|| Self(String::new()))
+    }
+
+    /// Selects what both select.
+    #[must_use]
+    pub fn and(self, other: &Self) -> Self {
+        let both = [&*self.0, &*other.0].into_iter().filter(|part| !part.is_empty());
+        Self(both.collect::<Vec<_>>().join(","))
+    }
+
+    /// Selects objects that have this label with any value.
+    pub fn exists(label: &str) -> Self {
+        Self(label.to_owned())
+    }
+
+    fn compared(label: &str, operator: &str, value: &str) -> Option<Self> {
+        syntax::label(label, value).is_empty().then(|| Self(format!("{label}{operator}{value}")))
+    }
+}
+
 /// The selected objects; the default is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Only this namespace; ignored for cluster-scoped kinds.
-    pub namespace: Option<String>,
-    /// A label selector, such as `app=web,tier!=db`.
-    pub labels: Option<String>,
-    /// A field selector, such as `metadata.name=web`.
-    pub fields: Option<String>,
-    /// How much of each object.
-    pub content: Content,
+    namespace: Option<String>,
+    /// The name, where it is one object that is selected by it.
+    name: Option<String>,
+    labels: Option<LabelSelector>,
+    fields: Option<FieldSelector>,
+    content: Content,
 }
 
 impl Selection {
     /// Objects that carry this label, in all namespaces.
     pub fn labelled(label: &str, value: &str) -> Self {
-        Self { labels: Some(format!("{label}={value}")), ..Self::default() }
+        Self::by_labels(LabelSelector::equals(label, value))
     }
 
     /// Objects that carry this label with any value, in all namespaces.
     pub fn with_label(label: &str) -> Self {
-        Self { labels: Some(label.to_owned()), ..Self::default() }
+        Self::by_labels(LabelSelector::exists(label))
+    }
+
+    /// Objects with these labels, in all namespaces.
+    pub fn by_labels(labels: LabelSelector) -> Self {
+        Self { labels: Some(labels), ..Self::default() }
+    }
+
+    /// Objects with these fields, in all namespaces.
+    pub fn by_fields(fields: FieldSelector) -> Self {
+        Self { fields: Some(fields), ..Self::default() }
     }
 
     /// The object with this name.
     pub fn named(namespace: Option<&str>, name: &str) -> Self {
         Self {
             namespace: namespace.map(str::to_owned),
-            fields: Some(format!("metadata.name={name}")),
+            name: Some(name.to_owned()),
+            fields: Some(FieldSelector::equals("metadata.name", name)),
             ..Self::default()
         }
     }
 
-    /// This selection within one namespace.
+    /// This selection within one namespace; cluster-scoped kinds ignore it.
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
@@ -59,13 +128,33 @@ impl Selection {
         self
     }
 
+    /// The namespace that it is limited to.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The name, where it selects one object by it.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// How much of each object it returns.
+    pub(super) fn content(&self) -> Content {
+        self.content
+    }
+
+    /// All objects within the same namespace.
+    pub(super) fn without_selectors(&self) -> Self {
+        Self { namespace: self.namespace.clone(), content: self.content, ..Self::default() }
+    }
+
     /// Path of the collection with the selectors as its query; [`and`] appends further parameters.
     pub(super) fn path(&self, kind: &Kind) -> String {
         let mut path = kind.path(self.namespace.as_deref(), None, None);
-        if let Some(labels) = &self.labels {
+        if let Some(LabelSelector(labels)) = &self.labels {
             and(&mut path, "labelSelector", labels);
         }
-        if let Some(fields) = &self.fields {
+        if let Some(FieldSelector(fields)) = &self.fields {
             and(&mut path, "fieldSelector", fields);
         }
         path
@@ -96,5 +185,31 @@ mod tests {
         assert_eq!(Selection::default().path(&config_map), "/api/v1/configmaps");
         let named = Selection::named(Some("x"), "y").path(&config_map);
         assert_eq!(named, "/api/v1/namespaces/x/configmaps?fieldSelector=metadata.name%3Dy");
+    }
+
+    #[test]
+    fn values_of_fields_are_escaped_as_apimachinery_does_it() {
+        let cases = [
+            ("web", "metadata.name=web"),
+            ("cn=admins,ou=groups", r"metadata.name=cn\=admins\,ou\=groups"),
+            (r"a\b", r"metadata.name=a\\b"),
+            ("!=x", r"metadata.name=!\=x"),
+            ("ä ö", "metadata.name=ä ö"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(FieldSelector::equals("metadata.name", value), FieldSelector(expected.to_owned()));
+        }
+        let both = FieldSelector::equals("a", "1,2").and(&FieldSelector::equals("b", "3"));
+        assert_eq!(both, FieldSelector(r"a=1\,2,b=3".to_owned()));
+    }
+
+    #[test]
+    fn a_value_that_no_label_can_have_selects_nothing() {
+        for value in ["a,b", "a=b", "-a", "a b", &"a".repeat(64)] {
+            assert_eq!(LabelSelector::equals("x.y/z", value), LabelSelector("x.y/z,!x.y/z".to_owned()), "{value}");
+            assert_eq!(LabelSelector::differs("x.y/z", value), LabelSelector(String::new()), "{value}");
+        }
+        assert_eq!(LabelSelector::equals("x", ""), LabelSelector("x=".to_owned()));
+        assert_eq!(LabelSelector::differs("x", "y"), LabelSelector("x!=y".to_owned()));
     }
 }

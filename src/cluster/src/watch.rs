@@ -75,7 +75,7 @@ pub enum WatchEvent {
 }
 
 impl Cluster {
-    /// Watches a selection of a kind until the stream is dropped. With [`Content::Metadata`] the objects are
+    /// Watches a selection of a kind until the stream is dropped. With metadata only the objects are
     /// `PartialObjectMetadata`. No request is sent before the stream is polled.
     pub fn watch(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
         match <[Selection; 1]>::try_from(self.scoped(kind, selection)) {
@@ -301,11 +301,7 @@ impl Watcher {
     /// Whether the server's version is older than ours: it was restored from a backup, or it is another server. A watch
     /// from our version would be silent.
     async fn went_back(&mut self, version: &str) -> Result<bool, Error> {
-        let anything = Selection {
-            namespace: self.selection.namespace.clone(),
-            content: Content::Metadata,
-            ..Selection::default()
-        };
+        let anything = self.selection.without_selectors().metadata_only();
         match self.cluster.page(&self.kind, &anything, "", 1).await {
             Ok(page) => Ok(match (page.version.parse::<u64>(), version.parse::<u64>()) {
                 (Ok(theirs), Ok(ours)) => theirs < ours,
@@ -442,8 +438,8 @@ impl Watcher {
 
     fn call(&self, attempt: Attempt) -> Call {
         let path = self.selection.path(&self.kind);
-        let mut call = Call::collection(attempt, Verb::Watch, &self.kind, self.selection.namespace.as_deref(), path);
-        call.accept = if self.selection.content == Content::Metadata { METADATA } else { JSON };
+        let mut call = Call::collection(attempt, Verb::Watch, &self.kind, self.selection.namespace(), path);
+        call.accept = if self.selection.content() == Content::Metadata { METADATA } else { JSON };
         call
     }
 

@@ -21,7 +21,7 @@ use super::subscriber::{Subscriber, SubscriberKind};
 use super::watch::follow;
 use loopback::Reserved;
 use mainstay_cluster::listener;
-use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Regarding};
+use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Priority, Regarding};
 
 /// The definitions of Trigger, Broker and Subscription, as a stream of YAML documents.
 pub const DEFINITIONS: &str = include_str!("../../../manifests/eventing/crd.yaml");
@@ -165,6 +165,8 @@ fn event(to: &Subscriber, letter: &DeadLetter) -> Event {
         },
         related: None,
         kind: EventType::Warning,
+        priority: Priority::Failure,
+        about: None,
         reason: "DeliveryFailed".to_owned(),
         action: "Deliver".to_owned(),
         note: format!(

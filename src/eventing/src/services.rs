@@ -17,8 +17,10 @@ pub(super) type Name = (String, String);
 
 /// The label of an EndpointSlice that names its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
-/// Selects EndpointSlices that the cluster's own controller does not keep: it removes what others put among its own.
-pub(super) const WRITTEN: &str = "endpointslice.kubernetes.io/managed-by!=endpointslice-controller.k8s.io";
+/// The label of an EndpointSlice that names who keeps it.
+pub(super) const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// The cluster's own controller, which removes what others put among the EndpointSlices that it keeps.
+pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
 /// All Services.
 #[derive(Debug, Default)]

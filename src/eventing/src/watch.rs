@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::seen::{Name, Seen, Watched, Write};
-use super::services::WRITTEN;
+use super::services::{CONTROLLER, WRITTEN_BY};
 use super::table::Table;
 use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
-use mainstay_cluster::{Apply, Cluster, Error, Kind, Part, Persistence, Scope, Selection, WatchEvent};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, LabelSelector, Part, Persistence, Scope, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
 /// The label of namespaces that want a Broker.
@@ -42,7 +42,7 @@ impl Watched {
     fn selection(self) -> Selection {
         match self {
             Self::Namespaces => Selection::labelled(INJECTION.0, INJECTION.1).metadata_only(),
-            Self::Written => Selection { labels: Some(WRITTEN.to_owned()), ..Selection::default() }.metadata_only(),
+            Self::Written => Selection::by_labels(LabelSelector::differs(WRITTEN_BY, CONTROLLER)).metadata_only(),
             Self::Triggers | Self::Subscriptions | Self::Brokers | Self::Services => Selection::default(),
         }
     }

@@ -42,6 +42,15 @@ impl Children {
         }
     }
 
+    /// Why a pod of a version cannot run.
+    ///
+    /// Invariant: a message about a version tells nothing of another one, whose pods may still be there.
+    pub(super) fn problem_of(&self, version: Option<&str>) -> Option<&(String, String)> {
+        let version = version.filter(|version| !version.is_empty())?;
+        let serving = |pod: &&Pod| pod.role == Role::Serving && pod.version == version && !pod.identity.terminating;
+        self.pods.iter().filter(serving).find_map(|pod| pod.problem.as_ref())
+    }
+
     /// Inserts or updates a child, unless the known state is newer.
     pub(super) fn put(&mut self, child: Child) {
         match child {

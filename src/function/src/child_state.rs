@@ -19,6 +19,8 @@ use mainstay_object::is_unprintable;
 
 /// Maximum bytes of a text from a pod or a condition.
 const MAX_TEXT: usize = 1024;
+/// Label on the pods of a Knative Revision.
+const REVISION_LABEL: &str = "serving.knative.dev/revision";
 /// Group of the Functions.
 const GROUP: &str = "serverless.kyma-project.io";
 /// Maximum attempt number of a Job, so that counting on never overflows.
@@ -115,6 +117,14 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// The name of the ReplicaSet with its present template; `None` until its status is of that. The Deployment controller names
+    /// no other one in its condition.
+    pub(crate) fn version(&self) -> Option<&str> {
+        let progressing = self.conditions.iter().find(|condition| condition.kind == "Progressing")?;
+        let (_, rest) = progressing.message.split_once('"').filter(|_| self.observed >= self.generation)?;
+        rest.split_once('"').map(|(name, _)| name)
+    }
+
     /// Whether it has the minimum number of available pods, of any version.
     pub(crate) fn is_available(&self) -> bool {
         self.conditions.iter().any(|condition| {
@@ -158,6 +168,8 @@ pub struct Pod {
     pub identity: ChildIdentity,
     /// Its role.
     pub role: Role,
+    /// The version that it serves: the name of its ReplicaSet, or of its Knative Revision; empty for a build.
+    pub version: String,
     /// Whether it has ended, by itself or because it was stopped.
     pub over: bool,
     /// Why it cannot run, as a reason and a text.
@@ -302,7 +314,19 @@ pub(crate) fn pod(live: &Value) -> Pod {
         // It was replaced and only exists as a record.
         Role::Serving => None,
     };
-    Pod { identity: identity(live), problem, end, role, over }
+    let version = match &role {
+        Role::Serving => serving_version(live).unwrap_or_default().to_owned(),
+        Role::Build(_) => String::new(),
+    };
+    Pod { identity: identity(live), version, problem, end, role, over }
+}
+
+/// The version that a pod serves. The pods of a Knative Revision have a ReplicaSet, too, of which nothing else is known.
+fn serving_version(live: &Value) -> Option<&str> {
+    let revision = live.pointer("/metadata/labels").and_then(|labels| labels.get(REVISION_LABEL)?.as_str());
+    let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let mut sets = owners.filter(|owner| owner["controller"] == true && owner["kind"] == "ReplicaSet");
+    revision.or_else(|| sets.next()?["name"].as_str())
 }
 
 /// Why the cluster stopped a pod: evicted, not admitted by its node, or its node was lost.

@@ -23,7 +23,7 @@ use super::refusals::{RefusalCause, RefusedWrite, Write};
 use super::stage::{ConditionUpdate, Decision, Put, Step};
 use super::status::Reconciled;
 use mainstay_api::function_conditions::{Reason, Status, Type};
-use mainstay_cluster::{Error, Kind, Scope, Selection};
+use mainstay_cluster::{Error, FieldSelector, Kind, Scope, Selection};
 use mainstay_engine::apply::{self, Change, Expect, Version};
 use mainstay_engine::managed::{Appliers, is_paused};
 use mainstay_object::failure::chain;
@@ -326,11 +326,9 @@ impl Performer<'_> {
     /// Why a Job has no pod: the newest Warning among its Events.
     pub(super) async fn pod_problem(&self, job: &Job) -> Option<String> {
         let kind = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
-        let selection = Selection {
-            namespace: Some(self.namespace.to_owned()),
-            fields: Some(format!("involvedObject.uid={},type=Warning", job.identity.uid)),
-            ..Selection::default()
-        };
+        let of_job = FieldSelector::equals("involvedObject.uid", &job.identity.uid);
+        let warnings = of_job.and(&FieldSelector::equals("type", "Warning"));
+        let selection = Selection::by_fields(warnings).within(self.namespace);
         let mut events = self.context.writer.cluster().list(&kind, selection).take(50);
         let mut newest: Option<(Option<Timestamp>, String)> = None;
         while let Some(Ok(event)) = events.next().await {

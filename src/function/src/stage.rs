@@ -242,6 +242,8 @@ pub struct Record {
     pub queue: Option<usize>,
     /// The image that serves.
     pub image: Option<String>,
+    /// Whether it is that of the present generation.
+    pub serves_current: bool,
     /// Whether there may be a Knative Service.
     pub has_knative_service: bool,
     /// The number of pods, and the labels that select them.

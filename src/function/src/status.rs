@@ -68,7 +68,7 @@ pub fn after(
     new.observed_generation = generation;
     set_source(&mut new, function, reconciled);
     if let Some(record) = &reconciled.record {
-        set_builds(&mut new, record);
+        set_builds(&mut new, record, function.metadata.generation);
     }
     (new, emitted)
 }
@@ -156,9 +156,11 @@ fn set_source(status: &mut FunctionStatus, function: &Function, reconciled: &Rec
     }
 }
 
-fn set_builds(status: &mut FunctionStatus, record: &Record) {
+fn set_builds(status: &mut FunctionStatus, record: &Record, generation: Option<i64>) {
     status.built.clone_from(&record.built);
     status.image.clone_from(&record.image);
+    status.served_generation =
+        if record.serves_current { generation } else { status.served_generation.filter(|_| record.image.is_some()) };
     status.serving = record.has_knative_service.then(|| "knative".to_owned());
     let (pods, selector) = &record.pods;
     (status.replicas, status.pod_selector) = (Some(*pods), Some(selector.clone()));

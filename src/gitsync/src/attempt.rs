@@ -47,10 +47,14 @@ pub(super) struct Attempt<'a> {
 pub(super) struct SyncState {
     /// Digests of the inventory's ConfigMaps as they are written.
     pub(super) written: BTreeMap<usize, Digest>,
+    /// Digests of the files that their objects are in, as they are written.
+    pub(super) files: BTreeMap<usize, Digest>,
     /// The inventory was put together from labels: nothing is pruned in this round.
     pub(super) rebuilt: bool,
     /// The desired state of the last commit that was decoded.
     pub(super) desired: Option<DesiredState>,
+    /// What leaves out manifests of the commit that was decoded last, if it has no others.
+    pub(super) left_out: Option<String>,
     /// Objects whose last apply or deletion failed.
     pub(super) failed: Failures,
     /// The last request that was carried out in full.

@@ -40,8 +40,9 @@ pub(super) fn waits(commit: &str, freeze: &Freeze) -> String {
 }
 
 /// What is said of a directory without any object.
-pub(super) fn no_manifests(base_dir: &str) -> String {
-    format!("baseDir {} holds no manifest: no *.yaml, *.yml or *.json file with an object in it", printable(base_dir))
+pub(super) fn no_manifests(base_dir: &str, left_out: Option<&str>) -> String {
+    let why = left_out.unwrap_or("no *.yaml, *.yml or *.json file with an object in it");
+    format!("baseDir {} holds no manifest: {why}", printable(base_dir))
 }
 
 /// How applying a commit went; see [`Outcome::Applied`].
@@ -305,7 +306,7 @@ impl Conditions<'_> {
         let mut message = format!("applied commit {commit}");
         let deleting = facts.terminating.and_then(terminating::named);
         for text in is_empty
-            .then(|| no_manifests(facts.base_dir))
+            .then(|| no_manifests(facts.base_dir, facts.left_out))
             .into_iter()
             .chain(note.map(str::to_owned))
             .chain(facts.unprotected.then(|| UNPROTECTED.to_owned()))

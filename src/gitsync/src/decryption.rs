@@ -36,8 +36,8 @@ pub(super) struct DecryptionSecret {
 pub(super) enum Which {
     /// All that SOPS may have encrypted.
     All,
-    /// Those with these MACs.
-    With(HashSet<String>),
+    /// Those with one of these MACs, or one of these encrypted values, which patches have put into objects.
+    With { macs: HashSet<String>, values: HashSet<String> },
 }
 
 impl DecryptionSecret {
@@ -93,16 +93,24 @@ impl Which {
     /// Those that encrypted objects are from and that are not verified yet.
     pub(super) fn of(decoded: &Decoded, objects: &[Arc<Object>]) -> Self {
         let known: HashSet<&str> = decoded.sealed.iter().map(|file| file.mac()).collect();
-        Self::With(
-            objects.iter().filter_map(|o| mainstay_manifest::mac(o)).filter(|mac| !known.contains(&**mac)).collect(),
-        )
+        let (mut macs, mut values) = (HashSet::new(), HashSet::new());
+        for object in objects {
+            if let Some(mac) = mainstay_manifest::mac(object).filter(|mac| !known.contains(&**mac)) {
+                macs.insert(mac);
+                values.extend(mainstay_manifest::encrypted_values(object));
+            }
+        }
+        Self::With { macs, values }
     }
 
     fn is_of(&self, content: &[u8]) -> bool {
         match (self, std::str::from_utf8(content)) {
             (_, Err(_)) => false,
             (Self::All, Ok(_)) => true,
-            (Self::With(macs), Ok(text)) => macs.iter().any(|mac| text.contains(&**mac)),
+            (Self::With { macs, values }, Ok(text)) => {
+                macs.iter().any(|mac| text.contains(&**mac))
+                    || mainstay_manifest::holds_any(text, |value| values.contains(value))
+            }
         }
     }
 }
@@ -121,7 +129,7 @@ impl Attempt<'_> {
         if let Some(was) = was.filter(|was| was.keys == id) {
             return Ok(Ok(was));
         }
-        if matches!(&which, Which::With(macs) if macs.is_empty()) {
+        if matches!(&which, Which::With { macs, .. } if macs.is_empty()) {
             return Ok(Ok(Verified { keys: id, sealed: Vec::new() }));
         }
         // What is ours among them is not in the commit, and not encrypted.

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde_json::Value;
 
 use super::contested::{Found, Keeper, Keepers, Signs, listed_by_application, listed_by_kustomization, named};
-use mainstay_cluster::{Cluster, Error, Kind, Scope, Selection};
+use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, Scope, Selection};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, NamespacedName};
 
@@ -93,8 +93,8 @@ async fn released(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<H
     let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
     let mut all = HashSet::new();
     for name in names {
-        let labels = Some(format!("owner=helm,name={}", name.name()));
-        let records = Selection { labels, ..Selection::default() }.within(name.namespace());
+        let labels = LabelSelector::equals("owner", "helm").and(&LabelSelector::equals("name", name.name()));
+        let records = Selection::by_labels(labels).within(name.namespace());
         let mut list = cluster.list_metadata(&kind, records);
         match list.next().await {
             Some(Ok(_)) => drop(all.insert(name)),

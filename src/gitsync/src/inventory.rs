@@ -162,8 +162,29 @@ impl Attempt<'_> {
         Places::encode(&desired.commit.to_string(), shard.keys.iter().map(|key| (key, of.get(key).copied())))
     }
 
-    /// Writes those ConfigMaps of the inventory that differ from what was written last. Where its objects are in the
-    /// repository is written with them, and alone is no reason to write.
+    /// Digests of the files that the objects of each shard are in; none if the commit is not known.
+    fn files(&self, shards: &[Shard]) -> BTreeMap<usize, Digest> {
+        let Some(desired) = &self.state.desired else { return BTreeMap::new() };
+        let of: HashMap<&Key, &str> = desired.objects.iter().map(|one| (&one.key, &*one.object.place.file)).collect();
+        let digest = |shard: &Shard| {
+            let files = shard.keys.iter().map(|key| of.get(key).copied().unwrap_or_default());
+            (shard.index, Digest::of(files.collect::<Vec<_>>().join("\n").as_bytes()))
+        };
+        shards.iter().map(digest).collect()
+    }
+
+    /// Whether objects of a shard have moved to other files since it was written. Of what an earlier agent wrote that is known
+    /// by the commit.
+    fn has_moved(&self, index: usize, files: Digest) -> bool {
+        if let Some(written) = self.state.files.get(&index) {
+            return *written != files;
+        }
+        let applied = self.sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
+        self.state.desired.as_ref().is_some_and(|desired| Some(&*desired.commit.to_string()) != applied)
+    }
+
+    /// Writes those ConfigMaps of the inventory that differ from what was written last, or whose objects are in other files.
+    /// Document and line are written with them, and alone are no reason to write.
     pub(super) async fn save_inventory(&mut self) -> Result<(), Refused> {
         let Some(inventory) = self.context.writer.store().save(self.owner) else { return Ok(()) };
         let nothing = inventory.0.is_empty() && self.state.written.is_empty();
@@ -172,9 +193,13 @@ impl Attempt<'_> {
         // Not held while it is written: until then it would be copied with the next change.
         drop(inventory);
         let mut saved = Ok(());
+        let files = self.files(&shards);
         for shard in shards {
             let digest = Digest::of(&shard.content);
-            if self.state.written.get(&shard.index) == Some(&digest) {
+            let files = files.get(&shard.index).copied();
+            let is_written = self.state.written.get(&shard.index) == Some(&digest);
+            if is_written && files.is_none_or(|files| !self.has_moved(shard.index, files)) {
+                self.state.files.extend(files.map(|files| (shard.index, files)));
                 continue;
             }
             let (owner, cluster) = (self.inventory_owner(), self.context.writer.cluster());
@@ -191,6 +216,7 @@ impl Attempt<'_> {
                 break;
             }
             self.state.written.insert(shard.index, digest);
+            self.state.files.extend(files.map(|files| (shard.index, files)));
         }
         self.publish_managed(managed);
         if let Err(error) = saved {

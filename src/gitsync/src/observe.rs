@@ -95,7 +95,7 @@ impl Task {
                 (Reason::SpecInvalid, format!("GitRepository {name} cannot be read; correct it: {why}"))
             }
             Some(why) => (Reason::ClusterUnavailable, format!("GitRepository {name} cannot be read: {why}")),
-            None => (Reason::SpecInvalid, format!("GitRepository {name} does not exist in this namespace")),
+            None => (Reason::SourceNotFound, format!("GitRepository {name} does not exist in this namespace")),
         };
         Refused { class: Class::NotReady, reason, message, retry_after: None }
     }
@@ -279,6 +279,7 @@ impl Attempt<'_> {
         let decoded = self.read(remote, snapshot, directory, limits).await;
         self.context.writer.keep_in_memory(self.owner, Part::Reading, 0);
         let decoded = decoded?;
+        self.state.left_out.clone_from(&decoded.left_out);
         if !decoded.problems.is_empty() {
             self.state.readable = self.readable(&decoded.objects, directory);
             return Err(match (&*decoded.problems, refused.load(Ordering::Relaxed)) {

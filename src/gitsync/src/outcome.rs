@@ -106,6 +106,8 @@ pub struct Facts<'a> {
     pub drift: DriftPolicy,
     /// The directory of the repository, as the spec writes it.
     pub base_dir: &'a str,
+    /// What leaves out its manifests, if it has no others.
+    pub left_out: Option<&'a str>,
     /// Whether Ready waits for health, and for how long.
     pub wait: Option<Duration>,
     /// Whether there are windows.
@@ -178,6 +180,7 @@ impl From<mainstay_git::Error> for Refused {
         let class = error.class();
         let reason = match class {
             _ if matches!(error.fault(), mainstay_git::Fault::Signature(_)) => Reason::VerificationFailed,
+            _ if matches!(error.fault(), mainstay_git::Fault::MissingSecret) => Reason::SecretNotFound,
             Class::Denied => Reason::GitAuthorizationFailed,
             Class::Invalid => Reason::SourceInvalid,
             Class::Bug => Reason::InternalError,
@@ -187,10 +190,19 @@ impl From<mainstay_git::Error> for Refused {
     }
 }
 
+/// The reason of a GitSync that cannot use a Secret of which this is known.
+pub(super) fn reason_of_secret(class: Class, known: &Known) -> Reason {
+    match known {
+        Known::Absent => Reason::SecretNotFound,
+        _ if class == Class::Unavailable => Reason::ClusterUnavailable,
+        _ => Reason::SpecInvalid,
+    }
+}
+
 /// Refuses if nothing is known of a Secret; `what` is what it holds.
 pub(super) fn is_usable(name: &str, what: &str, known: &Known) -> Result<(), Refused> {
     let Some((class, problem)) = known.problem() else { return Ok(()) };
-    let reason = if class == Class::Unavailable { Reason::ClusterUnavailable } else { Reason::SpecInvalid };
+    let reason = reason_of_secret(class, known);
     let message = match known {
         // What it holds is something else.
         Known::Withheld { .. } => format!("Secret {name} {problem}"),

@@ -193,7 +193,7 @@ impl Attempt<'_> {
         let put = match applied {
             Applied::Done(put) => put,
             Applied::Failed(error) => {
-                let (message, after) = (error.cause_at(&desired.object.place), error.retry_after());
+                let (message, after) = (error.cause_at(&desired.object), error.retry_after());
                 self.state.failed.add(key, error.class(), Reason::ApplyFailed, message, after);
                 return;
             }
@@ -201,7 +201,7 @@ impl Attempt<'_> {
                 let message = format!(
                     "a field differs that cannot be changed; {}: {}",
                     why.text(key),
-                    error.cause_at(&desired.object.place)
+                    error.cause_at(&desired.object)
                 );
                 self.state.failed.add(key, Class::Invalid, Reason::Immutable, message, None);
                 if self.context.writer.has_successor(key) {
@@ -333,7 +333,7 @@ impl Attempt<'_> {
             self.context.emit(self.owner, &message);
         }
         if becomes_empty {
-            let why = conditions::no_manifests(&self.sync.spec.base_dir);
+            let why = conditions::no_manifests(&self.sync.spec.base_dir, self.state.left_out.as_deref());
             let message = Message::NoManifests { subject: self.owner.clone(), commit: commit.to_string(), why };
             self.context.emit(self.owner, &message);
         }

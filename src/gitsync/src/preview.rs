@@ -45,7 +45,7 @@ use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Appliers, Desired, History, Policy};
 use mainstay_git::{Pushes, Reference, Remote, Repositories, Source};
 use mainstay_manifest::Decryption;
-use mainstay_manifest::render::{Helm, Kustomize};
+use mainstay_manifest::render::{Helm, Kustomize, Words};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, Owner};
 
@@ -81,9 +81,19 @@ pub struct Revision {
     pub reference: String,
     /// What of it the agent would object to.
     pub notes: Vec<String>,
+    /// What allows what it deletes: its id, if it has one in the repository.
+    allowed: String,
     objects: Vec<Arc<Desired>>,
     request: SyncRequest,
     branch: String,
+}
+
+impl Revision {
+    /// The same as it is in a work tree: what it will be called is only known once it is committed.
+    #[must_use]
+    pub fn of_work_tree(self) -> Self {
+        Self { allowed: "$(git rev-parse HEAD) # once it is committed".to_owned(), ..self }
+    }
 }
 
 /// What a revision would change.
@@ -183,7 +193,7 @@ impl Preview {
 
     /// What renders kustomizations and charts on this machine, with the programs on `path`, in `scratch`.
     pub fn renderers(path: Option<&std::ffi::OsStr>, scratch: &Path) -> (Kustomize, Helm) {
-        let kustomize = Kustomize::new(path, scratch.to_owned());
+        let kustomize = Kustomize::new(path, scratch.to_owned()).showing(Words::Full);
         let helm = Helm::beside(&kustomize, path);
         (kustomize, helm)
     }
@@ -232,6 +242,7 @@ impl Preview {
         let desired = attempt.desired(remote, &found, &resolved, &request).await?;
         Ok(Revision {
             commit: found.commit.to_string(),
+            allowed: found.commit.to_string(),
             reference: found.short().to_owned(),
             notes: notes.into_iter().collect(),
             objects: desired.objects,
@@ -297,7 +308,8 @@ impl Preview {
         if std::mem::take(&mut self.state.rebuilt) {
             notes.push("the inventory is missing or damaged: what left the repository is told from labels".to_owned());
         }
-        if revision.objects.iter().any(|desired| desired.sets_replicas(&desired.body()))
+        acting.expect_autoscalers(&self.owner, &revision.objects);
+        if revision.objects.iter().any(|desired| desired.is_scalable())
             && let Err(error) = acting.look_at_autoscalers().await
         {
             notes.push(format!("replica counts are compared as if nothing scaled them: {}", chain(&error)));
@@ -345,7 +357,7 @@ impl Preview {
         for object in &mut objects {
             object.is_confidential |= self.applied.is_any || self.applied.keys.contains(&object.key);
         }
-        notes.extend(plan.leaving.guard_text(&self.owner, &revision.commit));
+        notes.extend(plan.leaving.guard_text(&self.owner, &revision.allowed));
         Ok(Changes { objects, notes })
     }
 
@@ -390,7 +402,7 @@ impl Preview {
         });
         let mut all: Vec<Previewed> =
             stream::iter(pruned).buffered(AT_ONCE).filter_map(std::future::ready).collect().await;
-        let (owner, commit) = (&self.owner, &revision.commit);
+        let (owner, commit) = (&self.owner, &revision.allowed);
         all.extend(
             plan.leaving
                 .held
@@ -515,7 +527,6 @@ fn refused_as(why: &Why) -> Fate {
 /// What becomes of an object by what the dry run of its step said.
 fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
     let desired = &step.desired;
-    let place = &desired.object.place;
     match outcome {
         DryRun::Created => Fate::Created { after: desired.whole_body(), note: None },
         DryRun::CreatedLater(error) => {
@@ -548,8 +559,8 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
         DryRun::Immutable(error, why) => Fate::Failed(format!(
             "a field differs that cannot be changed; {}: {}",
             why.text(&desired.key),
-            error.cause_at(place)
+            error.cause_at(&desired.object)
         )),
-        DryRun::Failed(error) => Fate::Failed(error.cause_at(place)),
+        DryRun::Failed(error) => Fate::Failed(error.cause_at(&desired.object)),
     }
 }

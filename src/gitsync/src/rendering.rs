@@ -54,8 +54,8 @@ impl Attempt<'_> {
                     continue;
                 }
                 (Some(Ok(documents)), _) => {
-                    let (file, limits) = (file.clone(), limits.clone());
-                    let read = move |_: &Snapshot| mainstay_manifest::decode_rendered(&file, &documents, &limits);
+                    let (origins, limits) = (rendered.origins, limits.clone());
+                    let read = move |_: &Snapshot| mainstay_manifest::decode_rendered(&origins, &documents, &limits);
                     let read = snapshot.blocking(read).await?;
                     if !read.problems.is_empty() {
                         let problems = self.rather(snapshot, &rendered.closure.files, read.problems).await?;
@@ -106,9 +106,9 @@ impl Attempt<'_> {
                 (None, None) => return Ok(()),
                 (Some(Err(problems)), _) => (Err(problems), None),
                 (Some(Ok(documents)), _) => {
-                    let (shown, limits) = (base_dir.to_string(), limits.clone());
+                    let (origins, limits) = (rendered.origins, limits.clone());
                     let read = move |_: &Snapshot| {
-                        let read = mainstay_manifest::decode_manifests(&shown, &documents, &limits);
+                        let read = mainstay_manifest::decode_rendered(&origins, &documents, &limits);
                         if read.problems.is_empty() {
                             read_back(&read.objects, &before, limits.form)
                         } else {

@@ -17,10 +17,13 @@ use super::values::Values;
 use mainstay_api::names::{ANNOTATION_PREFIX, FLUX_SUBSTITUTE};
 use mainstay_manifest::render::{ExpressionFault, Undefined, may_hold_expressions, normal_form, substitute};
 use mainstay_manifest::{Limits, Problem, read_object, read_value};
-use mainstay_object::{Object, Step, path_text};
+use mainstay_object::{Object, Retyped, Step, path_text};
 
 const DEFINE: &str = "define it in spec.substitute or in what spec.substituteFrom names, give it a default (`${name:=default}`), \
     or write `$${` for a plain `${`";
+/// Fields of one object that are remembered to have become something else than strings, and characters of each.
+const MAX_RETYPED: usize = 20;
+const SHOWN: usize = 100;
 const WITHHELD: &str = "what it becomes cannot be applied (what is wrong is withheld: it may quote a Secret)";
 const DECRYPTED: &str =
     "an expression in it cannot be replaced by its value (what is wrong is withheld: the object was encrypted)";
@@ -89,11 +92,50 @@ fn one(object: &Object, values: &Values, limits: &Limits) -> Result<Option<Arc<O
             (is_confidential, new)
         }
     };
+    let retyped = if is_confidential { Vec::new() } else { retyped(&object.value(), &new) };
+    let after = |what: &String| Problem { hint: Retyped::hint(&retyped, what), ..problem(after(what), None) };
     match read_object(new, &object.place) {
         Ok(Some(read)) if is_confidential => Ok(Some(Arc::new(Arc::unwrap_or_clone(read).from_secret()))),
-        Ok(read) => Ok(read),
+        Ok(read) => Ok(read.map(|read| match &*retyped {
+            [] => read,
+            _ => Arc::new(Arc::unwrap_or_clone(read).with_retyped(retyped)),
+        })),
         Err(_) if is_confidential => Err(vec![problem(WITHHELD.to_owned(), None)]),
-        Err(flaws) => Err(flaws.iter().map(|what| problem(after(what), None)).collect()),
+        Err(flaws) => Err(flaws.iter().map(after).collect()),
+    }
+}
+
+/// The strings with variables that have become something else than strings.
+fn retyped(before: &Value, after: &Map<String, Value>) -> Vec<Retyped> {
+    let Value::Object(before) = before else { return Vec::new() };
+    let mut found = Vec::new();
+    strings(before, &mut Vec::new(), &mut |path, written| {
+        let Some(is_now) = at(after, path).and_then(name_of_type) else { return };
+        if found.len() < MAX_RETYPED {
+            let written = written.chars().take(SHOWN).collect();
+            found.push(Retyped { field: path_text(path), written, is_now });
+        }
+    });
+    found
+}
+
+fn at<'v>(map: &'v Map<String, Value>, path: &[Step]) -> Option<&'v Value> {
+    let [Step::Key(first), rest @ ..] = path else { return None };
+    rest.iter().try_fold(map.get(first)?, |value, step| match step {
+        Step::Key(key) => value.get(key),
+        Step::Item(number) => value.get(number),
+    })
+}
+
+/// What a value is; `None` for a string.
+fn name_of_type(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::String(_) => None,
+        Value::Null => Some("null"),
+        Value::Bool(_) => Some("true or false"),
+        Value::Number(_) => Some("a number"),
+        Value::Array(_) => Some("a list"),
+        Value::Object(_) => Some("a map"),
     }
 }
 
@@ -255,6 +297,7 @@ mod tests {
 
     use super::*;
     use mainstay_cluster::secrets::{Contents, Known};
+    use mainstay_manifest::render::Origins;
     use mainstay_manifest::{Form, decode_rendered};
 
     /// What becomes of a document, with values of the spec and of a Secret.
@@ -269,7 +312,7 @@ mod tests {
         let values = Values::of(&serde_json::from_value(spec).unwrap(), &[known]).unwrap().unwrap();
         let limits = Limits { form: Form::WithExpressions, ..Limits::new(|| Duration::ZERO) };
         let text = format!("apiVersion: v1\nkind: X\nmetadata: {{name: a}}\n{document}\n");
-        let decoded = decode_rendered("a.yaml", text.as_bytes(), &limits);
+        let decoded = decode_rendered(&Origins::of_file("a.yaml"), text.as_bytes(), &limits);
         assert_eq!(decoded.problems, []);
         let found = with_values(decoded.objects, &values, &limits);
         if let [problem] = &*found.problems {
@@ -309,6 +352,28 @@ mod tests {
         );
         assert_eq!(check("spec: {a: \"${SMAP}\"}"), "X a: spec.a: a value of a Secret would become a map or a list");
         assert_eq!(check("spec: {a: [\"'${SQUOTE}\"]}"), format!("X a: {WITHHELD}"));
+    }
+
+    #[test]
+    fn a_string_that_becomes_a_number_names_the_variable_and_the_quoting() {
+        let spec = json!({"gitRepository": "r", "substitute": {"SHA": "83e2019d"}});
+        let values = Values::of(&serde_json::from_value(spec).unwrap(), &[]).unwrap().unwrap();
+        let limits = Limits { form: Form::WithExpressions, ..Limits::new(|| Duration::ZERO) };
+        let found = |metadata: &str, more: &str| {
+            let text = format!("apiVersion: v1\nkind: X\nmetadata: {{name: a{metadata}}}\n{more}\n");
+            let decoded = decode_rendered(&Origins::of_file("a.yaml"), text.as_bytes(), &limits);
+            with_values(decoded.objects, &values, &limits)
+        };
+        let refused = found(", labels: {sha: \"${SHA:0:6}\"}", "");
+        let problem = refused.problems[0].to_string();
+        let hint = "sha: ${SHA:0:6} became a number: write ${quote}${SHA:0:6}${quote}, and set `quote: '\"'` in spec.substitute";
+        assert!(problem.starts_with("a.yaml: X a: after substitution ") && problem.contains(hint), "{problem}");
+        // Of other fields only the server knows what they must be.
+        let read = found("", "data: {sha: \"${SHA:0:6}\", text: \"x${SHA}\"}");
+        let object = &read.objects[0];
+        let said = object.quoting_hint(".data.sha: expected string, got 8.3e+202").unwrap();
+        assert!(said.starts_with("data.sha: ${SHA:0:6} became a number: write "), "{said}");
+        assert_eq!(object.quoting_hint(".data.text: expected string, got 1"), None);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(super) fn is_of_reading(reason: Reason) -> bool {
             | Reason::GitAuthorizationFailed
             | Reason::VerificationFailed
             | Reason::SpecInvalid
+            | Reason::SecretNotFound
+            | Reason::SourceNotFound
     )
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::outcome::Refused;
+use super::outcome::{Refused, reason_of_secret};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::{
     GitSyncSpec, SubstituteSource, SubstituteSourceKind, SubstituteStrategy, UndefinedVariables,
@@ -58,18 +58,23 @@ impl Values {
             match of_source(source, known) {
                 Ok(values) => by_name.extend(values),
                 Err((class, why)) => {
-                    refused.push((class, format!("spec.substituteFrom[{number}]: {} {why}", named(source))));
+                    let reason = match source.kind {
+                        SubstituteSourceKind::Secret => reason_of_secret(class, known),
+                        SubstituteSourceKind::ConfigMap if class == Class::Unavailable => Reason::ClusterUnavailable,
+                        SubstituteSourceKind::ConfigMap => Reason::SpecInvalid,
+                    };
+                    let line = format!("spec.substituteFrom[{number}]: {} {why}", named(source));
+                    refused.push((class, reason, line));
                 }
             }
         }
         let wrong = wrong_names(spec.substitute.keys());
-        refused.extend(wrong.map(|wrong| (Class::Invalid, format!("spec.substitute: {wrong}"))));
+        refused.extend(wrong.map(|wrong| (Class::Invalid, Reason::SpecInvalid, format!("spec.substitute: {wrong}"))));
         let own = |text: &String| Variable { text: without_newlines(text), is_secret: false };
         by_name.extend(spec.substitute.iter().map(|(name, text)| (name.clone(), own(text))));
-        if let Some((class, _)) = refused.first() {
-            let reason = if *class == Class::Unavailable { Reason::ClusterUnavailable } else { Reason::SpecInvalid };
-            let lines: Vec<String> = refused.iter().map(|(_, line)| line.clone()).collect();
-            return Err(Refused { class: *class, reason, message: lines.join("\n"), retry_after: None });
+        if let Some((class, reason, _)) = refused.first() {
+            let lines: Vec<String> = refused.iter().map(|(.., line)| line.clone()).collect();
+            return Err(Refused { class: *class, reason: *reason, message: lines.join("\n"), retry_after: None });
         }
         let undefined = match spec.substitute_undefined {
             UndefinedVariables::Refuse => Undefined::Refused,

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
 use mainstay_api::names::{LAST_VALID_SETTINGS, SETTINGS};
-use mainstay_cluster::{Cluster, Event, EventType, Kind, Part, Regarding, Scope, Selection, WatchEvent};
+use mainstay_cluster::{Cluster, Event, EventType, Kind, Part, Priority, Regarding, Scope, Selection, WatchEvent};
 use mainstay_function::{Context, InvalidVariable, Settings};
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
@@ -201,6 +201,8 @@ impl Followed {
             },
             related: None,
             kind,
+            priority: Priority::of(kind),
+            about: None,
             reason: reason.to_owned(),
             action: "ReadSettings".to_owned(),
             note,

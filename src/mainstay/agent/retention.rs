@@ -26,7 +26,9 @@ use super::notify::Notifier;
 use mainstay_api::names::{
     AGENT_MANAGER, BUILD_TAG, FUNCTION_CONTROLLER, IMAGE_RETENTION, INTERNAL_REGISTRY, MANAGED_BY, SWEEP,
 };
-use mainstay_cluster::{Apply, Cluster, Event, EventType, Kind, Part, Regarding, Scope, Selection, WatchEvent};
+use mainstay_cluster::{
+    Apply, Cluster, Event, EventType, Kind, LabelSelector, Part, Priority, Regarding, Scope, Selection, WatchEvent,
+};
 use mainstay_function::registry::retention::{LivingFunction, Observed, Policy, Refusal, Report, Rules, Used};
 use mainstay_function::{Context, Retention};
 use mainstay_object::failure::chain;
@@ -348,9 +350,9 @@ impl Keeper {
     /// Waits until the first containers of the pod for this sweep are done.
     async fn report(&self, deployment: &Value, id: &str) -> Report {
         let labels = deployment["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
-        let labels: Vec<_> = labels.filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect();
-        let mut selection = Selection::default().within(&self.namespace);
-        selection.labels = Some(labels.join(","));
+        let labels = labels.filter_map(|(name, value)| Some(LabelSelector::equals(name, value.as_str()?)));
+        let labels = labels.reduce(|all, one| all.and(&one));
+        let selection = labels.map_or_else(Selection::default, Selection::by_labels).within(&self.namespace);
         let mut pods = self.cluster.watch(&Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced)), selection);
         while let Some(event) = pods.next().await {
             if let WatchEvent::Initial(pod) | WatchEvent::Applied(pod) = event
@@ -377,6 +379,8 @@ impl Keeper {
             },
             related: None,
             kind,
+            priority: Priority::of(kind),
+            about: None,
             reason: reason.to_owned(),
             action: "RemoveImages".to_owned(),
             aggregation_key: note.clone(),

@@ -38,7 +38,7 @@ use mainstay_function::bindings::Bindings;
 use mainstay_git::{Pushes, Repositories, SharedHostKeys, Source};
 use mainstay_gitsync::receiver::{self, Deliveries};
 use mainstay_gitsync::{Begun, Context, Rights};
-use mainstay_manifest::render::{Helm, Kustomize};
+use mainstay_manifest::render::{Helm, Kustomize, Words};
 use mainstay_object::failure::{Backoff, chain};
 
 /// Directory below that of the mirrors in which kustomizations are built and charts rendered.
@@ -91,6 +91,8 @@ pub struct Settings {
     pub audit: Duration,
     /// The directory that is shared with the container in which kustomizations and charts are rendered; `None` renders them here.
     pub renderer: Option<PathBuf>,
+    /// How much of the words of kustomize and Helm statuses show.
+    pub words: Words,
 }
 
 /// The rights that an agent is installed with.
@@ -590,6 +592,7 @@ fn renderers(settings: &Settings) -> (Kustomize, Helm) {
         Some(shared) => Kustomize::in_renderer(shared),
         None => Kustomize::new(path.as_deref(), settings.source.directory.join(RENDERED)),
     };
+    let kustomize = kustomize.showing(settings.words);
     let helm = Helm::beside(&kustomize, path.as_deref());
     (kustomize, helm)
 }

@@ -23,6 +23,7 @@ use mainstay_cluster::listener::Limits;
 use mainstay_cluster::liveness;
 use mainstay_engine::notification::Emitter;
 use mainstay_gitsync::receiver::BaseUrl;
+use mainstay_manifest::render::Words;
 use mainstay_object::names::DomainName;
 
 /// Shortest and longest time in which everything is audited: a shorter one is a load without use, in a longer one nobody waits.
@@ -155,6 +156,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         nudge: agent::Nudge::default(),
         audit: arguments.audit_interval,
         renderer: arguments.renderer,
+        words: Words::Reduced,
     };
     agent::run(settings, cluster, Emitter::default(), stop).await?;
     Ok(Exit::Fine)

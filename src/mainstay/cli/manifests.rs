@@ -66,7 +66,11 @@ fn reports(path: &Path) -> Result<Vec<FileReport>, Error> {
     let mut failed = None;
     let mut read = |entry: &Entry| {
         let path = root.join(&entry.path);
-        Ok(fs::read(&path).unwrap_or_else(|cause| {
+        let content = match entry.kind {
+            EntryKind::Symlink => fs::read_link(&path).map(|target| target.into_os_string().into_encoded_bytes()),
+            EntryKind::File | EntryKind::Submodule => fs::read(&path),
+        };
+        Ok(content.unwrap_or_else(|cause| {
             failed = Some(Error::ReadFile { path, cause });
             Vec::new()
         }))

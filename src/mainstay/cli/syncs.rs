@@ -29,10 +29,9 @@ pub(super) fn health_rules(sync: &GitSync) -> HealthRules {
 
 /// There is none of the selection.
 fn none(selection: &Selection) -> Error {
-    let name = selection.fields.as_deref().and_then(|fields| fields.strip_prefix("metadata.name="));
-    match (&selection.namespace, name) {
+    match (selection.namespace(), selection.name()) {
         (Some(namespace), Some(name)) => Error::Missing { what: format!("GitSync {namespace}/{name}") },
-        (namespace, _) => Error::NoSync { namespace: namespace.clone() },
+        (namespace, _) => Error::NoSync { namespace: namespace.map(str::to_owned) },
     }
 }
 

@@ -17,12 +17,13 @@ use super::ignore::{Ignored, Why};
 use super::kustomize;
 use super::limits::{Deadline, Kept, larger_than};
 use super::other_files;
+use super::render::Origins;
 use super::verified::verified;
-use super::{DecodeCache, Limits, Problem, file, recognise};
+use super::{DecodeCache, Limits, Problem, file, links, recognise};
 use crate::sops::Sealed;
 use mainstay_api::names;
 use mainstay_git::{Entry, EntryKind, PathFlaw};
-use mainstay_object::{Key, Names, Object, Place};
+use mainstay_object::{Key, Names, Object, Place, printable};
 
 /// Bytes of a file that is looked at to find out whether it makes its directory a Helm chart.
 const MAX_CHART: u64 = 64 * 1024;
@@ -40,6 +41,9 @@ pub struct Decoded {
     pub kustomizations: Vec<String>,
     /// The files that make their directories Helm charts, which are not read but rendered.
     pub charts: Vec<String>,
+    /// What leaves out manifests, if nothing else is there: `12 files are left out, apps/a.yaml by the rule "*"
+    /// (.mainstayignore:1)`.
+    pub left_out: Option<String>,
 }
 
 /// Decodes a listing, whose paths are relative to the repository's root and below the base directory, except those of ignore
@@ -57,12 +61,15 @@ pub fn decode<C: AsRef<[u8]>>(
     let deadline = Deadline::new(limits);
     let mut ignored = ignore_rules(listing, base_dir, read, deadline, &mut decoded.problems)?;
     // `.git` and `..` are no hidden directories but names that nobody may write, which only a rule leaves out.
-    let mut left_out = |entry: &Entry| match entry.flaw {
+    let mut leaves_out = |entry: &Entry| match entry.flaw {
         Some(PathFlaw::Reserved) => matches!(ignored.why(&entry.path), Some(Why::Rule { .. })),
         _ => ignored.leaves_out(&entry.path),
     };
-    let is_in = |entry: &&Entry| deadline.is_over() || !left_out(entry);
+    let is_in = |entry: &&Entry| deadline.is_over() || !leaves_out(entry);
     let mut entries: Vec<&Entry> = listing.iter().filter(is_in).collect();
+    if !entries.iter().any(|entry| reads(&entry.path) && !is_ignore_file(&entry.path)) {
+        decoded.left_out = left_out(listing, &ignored);
+    }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));
     let charts = charts(&entries, &kustomizations, read, deadline)?;
@@ -70,6 +77,7 @@ pub fn decode<C: AsRef<[u8]>>(
     let is_own = |file: &&str| !charts.contains(file);
     decoded.kustomizations = kustomizations.files().filter(is_own).map(str::to_owned).collect();
     decoded.charts = charts.files().map(str::to_owned).collect();
+    let listed = entries.clone();
     entries.retain(|entry| !kustomizations.contains(&entry.path) || entry.flaw.is_some());
 
     let mut shared = Names::default();
@@ -87,8 +95,10 @@ pub fn decode<C: AsRef<[u8]>>(
         if charts.contains(&entry.path) {
             continue;
         }
-        if let Some((what, hint)) = not_a_file(entry.kind) {
-            decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
+        if entry.kind != EntryKind::File {
+            if let Some((what, hint)) = not_a_file(entry, &listed, read)? {
+                decoded.problems.push(Problem::new(Place::file(&*entry.path), what, Some(hint)));
+            }
             continue;
         }
         if !is_manifest(&entry.path) || documents > limits.documents {
@@ -154,6 +164,21 @@ pub fn decode<C: AsRef<[u8]>>(
     Ok(decoded)
 }
 
+/// What leaves out the manifests of a listing that has no others; `None` if it has none at all.
+fn left_out(listing: &[Entry], ignored: &Ignored) -> Option<String> {
+    let manifests = listing.iter().filter(|entry| reads(&entry.path) && !is_ignore_file(&entry.path));
+    let mut by_rules = manifests.filter_map(|entry| match ignored.why(&entry.path)? {
+        why @ Why::Rule { .. } => Some((&*entry.path, why)),
+        Why::Hidden(_) => None,
+    });
+    let (path, why) = by_rules.next()?;
+    let path = printable(path);
+    Some(match by_rules.count() {
+        0 => format!("{path} is left out by {why}"),
+        more => format!("{} files are left out, {path} by {why}", more + 1),
+    })
+}
+
 /// Verifies a file that holds encrypted objects; what decrypts them. What is wrong with it joins its problems.
 fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limits) -> Vec<Arc<Sealed>> {
     let Some(keys) = limits.decryption.keys() else { return Vec::new() };
@@ -166,15 +191,14 @@ fn sealed(path: &Arc<str>, content: &[u8], found: &mut file::Read, limits: &Limi
     })
 }
 
-/// Reads what was rendered from a file.
-pub fn decode_rendered(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
-    let file::Read { objects, problems, .. } =
-        file::read(&file.into(), documents, limits.documents, limits, &mut Names::default());
+/// Reads what a kustomization was built to: each object is at the place of the file that held it.
+pub fn decode_rendered(origins: &Origins, documents: &[u8], limits: &Limits) -> Decoded {
+    let file::Read { objects, problems, .. } = file::read_printed(origins, documents, limits);
     Decoded { objects, problems, ..Decoded::default() }
 }
 
-/// Reads what a chart was rendered to, or changed objects: no template, whatever it looks like.
-pub fn decode_manifests(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
+/// Reads what a chart was rendered to: no template, whatever it looks like. Its places are those of the text.
+pub(crate) fn decode_manifests(file: &str, documents: &[u8], limits: &Limits) -> Decoded {
     let file::Read { objects, problems, .. } =
         file::read_manifests(&file.into(), documents, limits.documents, limits, &mut Names::default());
     Decoded { objects, problems, ..Decoded::default() }
@@ -287,18 +311,22 @@ fn takes_too_long(entry: &Entry) -> Problem {
     Problem::new(Place::file(&*entry.path), "timed out while reading the files, at this one", Some(hint))
 }
 
-/// What is wrong with what is no file, and what to do.
-fn not_a_file(kind: EntryKind) -> Option<(&'static str, &'static str)> {
-    match kind {
+/// What is wrong with what is no file, and what to do; `None` if it is nothing to read.
+fn not_a_file<C: AsRef<[u8]>>(
+    entry: &Entry,
+    listing: &[&Entry],
+    read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
+) -> Result<Option<(&'static str, &'static str)>, mainstay_git::Error> {
+    Ok(match entry.kind {
         EntryKind::File => None,
-        EntryKind::Symlink => {
-            Some(("symbolic links are not followed", "put the files themselves there, or name it in .mainstayignore"))
-        }
+        EntryKind::Symlink if reads(&entry.path) => Some(links::NOT_FOLLOWED),
+        EntryKind::Symlink if entry.size > links::LONGEST => Some(("the symbolic link is too long", "remove it")),
+        EntryKind::Symlink => links::flaw(&entry.path, read(entry)?.as_ref(), listing),
         EntryKind::Submodule => Some((
             "the submodule is not fetched",
             "let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore",
         )),
-    }
+    })
 }
 
 /// Whether it matters that there is a file with this path.

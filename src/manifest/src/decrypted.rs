@@ -48,7 +48,7 @@ pub fn decrypted(all: Vec<Arc<Object>>, files: &[Arc<Sealed>], limits: &Limits) 
                 found.objects.push(object);
                 continue;
             }
-            Ok(State::Encrypted) => one(&object, map, &by_mac, limits),
+            Ok(State::Encrypted) => one(&object, map, files, &by_mac, limits),
             Err(flaw) => Err(vec![flaw]),
         };
         match decrypted {
@@ -70,6 +70,7 @@ fn problem(object: &Object, Flaw { path, what, hint }: Flaw) -> Problem {
 fn one(
     object: &Object,
     map: Map<String, Value>,
+    files: &[Arc<Sealed>],
     by_mac: &HashMap<&str, &Sealed>,
     limits: &Limits,
 ) -> Result<Option<Arc<Object>>, Vec<Flaw>> {
@@ -84,7 +85,12 @@ fn one(
         return flaw(what, "encrypt the manifest of the object itself");
     }
     let mut value = Value::Object(map);
-    file.decrypt(&mut value)?;
+    // Patches have put values of other files into it.
+    let others = files
+        .iter()
+        .map(|other| &**other)
+        .filter(|other| other.mac() != file.mac() && other.holds(&object.api_version, &object.key.kind));
+    file.decrypt(&others.collect::<Vec<_>>(), &mut value)?;
     let mark = Mark { line: object.place.line, column: object.place.column };
     let at = At {
         file: &object.place.file,
@@ -93,6 +99,7 @@ fn one(
         items: &[],
         form: limits.form,
         decryption: &Decryption::NotConfigured,
+        origins: None,
     };
     let mut read = objects(value, &at, &mut Names::default());
     if !read.flaws.is_empty() {

@@ -10,6 +10,8 @@ use super::decryption::Decryption;
 use super::encrypted::{self, State};
 use super::normalise::normalise;
 use super::recognise;
+use super::render::Origins;
+use super::render::origins;
 use super::tokens::Mark;
 use mainstay_api::names;
 use mainstay_object::{Flaw, Names, Object, Place, Step, path_text};
@@ -26,6 +28,8 @@ pub(super) struct At<'d> {
     pub(super) items: &'d [Mark],
     pub(super) form: Form,
     pub(super) decryption: &'d Decryption,
+    /// Where the objects are from that a tool has printed: its lines are those of no file.
+    pub(super) origins: Option<&'d Origins>,
 }
 
 /// Maximum number of flaws of one document: a list can have a million items.
@@ -37,6 +41,8 @@ pub(super) struct DocumentContent {
     pub(super) objects: Vec<Arc<Object>>,
     /// The flaws, by path in the document.
     pub(super) flaws: Vec<Flaw>,
+    /// Of what was printed: the place of the object that the flaws are of, and what it is called.
+    pub(super) printed: Option<(Place, Option<String>)>,
 }
 
 impl DocumentContent {
@@ -52,7 +58,10 @@ pub(super) fn objects(value: Value, at: &At<'_>, names: &mut Names) -> DocumentC
     let mut found = DocumentContent::default();
     match value {
         Value::Null => {}
-        Value::Object(map) => add(map, at, at.mark, &mut Vec::new(), names, &mut found),
+        Value::Object(mut map) => {
+            found.printed = at.origins.map(|origins| (origins.take(&mut map), origins::name(&map)));
+            add(map, at, at.mark, &mut Vec::new(), names, &mut found);
+        }
         _ => found.flaw(Flaw::new(vec![], "the document is not an object", NOT_A_MANIFEST)),
     }
     found
@@ -109,7 +118,10 @@ fn object(
     names: &mut Names,
     found: &mut DocumentContent,
 ) {
-    let place = Place { file: Arc::clone(at.file), document: at.document, line: mark.line, column: mark.column };
+    let place = match &found.printed {
+        Some((place, _)) => place.clone(),
+        None => Place { file: Arc::clone(at.file), document: at.document, line: mark.line, column: mark.column },
+    };
     // Folding `stringData` would hide its expressions.
     let is_final = at.form == Form::Final || !map.iter().any(|(_, value)| holds_expressions(value));
     let mut flaws = if is_final && reading == Reading::Normalised { normalise(&mut map) } else { Vec::new() };

@@ -89,6 +89,30 @@ pub fn mac(object: &Object) -> Option<String> {
     mac_in(&encrypted_content(object)?).map(str::to_owned)
 }
 
+/// The encrypted values of an object, which may be from several files: patches bring their own.
+pub fn encrypted_values(object: &Object) -> Vec<String> {
+    let mut values = Vec::new();
+    let content = encrypted_content(object).into_iter().flatten().filter(|(key, _)| key != "sops");
+    let mut left: Vec<Value> = content.map(|(_, value)| value).collect();
+    while let Some(value) = left.pop() {
+        match value {
+            Value::String(text) if text.starts_with(MARKER) => values.push(text),
+            Value::Array(items) => left.extend(items),
+            Value::Object(map) => left.extend(map.into_iter().map(|(_, value)| value)),
+            _ => {}
+        }
+    }
+    values
+}
+
+/// Whether one of these encrypted values is in a file.
+pub fn holds_any<'t>(file: &'t str, is_wanted: impl Fn(&'t str) -> bool) -> bool {
+    file.match_indices(MARKER).any(|(at, _)| {
+        let rest = &file[at..];
+        rest.find(']').is_some_and(|end| is_wanted(&rest[..=end]))
+    })
+}
+
 /// The MAC of the file that a document is of.
 pub(super) fn mac_in(map: &Map<String, Value>) -> Option<&str> {
     map.get("sops")?.get("mac")?.as_str()

@@ -15,6 +15,7 @@ use super::json::{self, Json, is_json};
 use super::limits::{Budget, Limits, Spent, larger_than};
 use super::load::{Loaded, load, locate};
 use super::recognise;
+use super::render::Origins;
 use super::tokens::{Fault, Mark, Yaml};
 use mainstay_object::{Flaw, Names, Object, Place, Step};
 
@@ -49,8 +50,25 @@ pub(super) fn read_manifests(
     limits: &Limits,
     names: &mut Names,
 ) -> Read {
-    let mut reader =
-        Reader { path, limits, names, budget: Budget::new(limits, bytes.len()), documents, read: Read::default() };
+    read_text(path, bytes, documents, limits, names, None)
+}
+
+/// The same of what a tool has printed. Its lines are those of no file, so the files are named that it read.
+pub(super) fn read_printed(origins: &Origins, bytes: &[u8], limits: &Limits) -> Read {
+    let names = &mut Names::default();
+    read_text(origins.shown(), bytes, limits.documents, limits, names, Some(origins))
+}
+
+fn read_text(
+    path: &Arc<str>,
+    bytes: &[u8],
+    documents: usize,
+    limits: &Limits,
+    names: &mut Names,
+    origins: Option<&Origins>,
+) -> Read {
+    let budget = Budget::new(limits, bytes.len());
+    let mut reader = Reader { path, limits, names, budget, documents, origins, read: Read::default() };
     if bytes.len() as u64 > limits.file {
         reader.problem_at_file("the file is too large", Some("split it"));
         return reader.read;
@@ -81,6 +99,7 @@ struct Reader<'r> {
     names: &'r mut Names,
     budget: Budget<'r>,
     documents: usize,
+    origins: Option<&'r Origins>,
     read: Read,
 }
 
@@ -101,13 +120,21 @@ impl Reader<'_> {
         let line = before.split(|b| *b == b'\n').count();
         let column = before.iter().rev().take_while(|b| **b != b'\n').count() + 1;
         let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        let place = Place { file: Arc::clone(self.path), document: 0, line: narrow(line), column: narrow(column) };
+        let place = match self.origins {
+            Some(_) => Place::file(Arc::clone(self.path)),
+            None => Place { file: Arc::clone(self.path), document: 0, line: narrow(line), column: narrow(column) },
+        };
         let what = if bytes.get(at) == Some(&0) { "the file has a NUL byte" } else { "the file is not UTF-8 text" };
         self.read.problems.push(Problem::new(place, what, Some("save it as UTF-8")));
     }
 
     fn problem(&mut self, document: usize, lines_before: u32, fault: Fault) {
         let Fault { mark, what, hint } = fault;
+        if self.origins.is_some() {
+            let what = format!("what it is built to is not as it must be: {what}");
+            self.read.problems.push(Problem { place: Place::file(Arc::clone(self.path)), what, hint });
+            return;
+        }
         let place = Place {
             file: Arc::clone(self.path),
             document: u32::try_from(document).unwrap_or(u32::MAX),
@@ -206,14 +233,18 @@ impl Reader<'_> {
             let marks: Vec<Mark> = items.iter().map(shifted).collect();
             let document = u32::try_from(here.number).unwrap_or(u32::MAX);
             let Limits { form, decryption, .. } = self.limits;
-            let at = At { file: self.path, document, mark: shifted(&mark), items: &marks, form: *form, decryption };
+            let (mark, origins) = (shifted(&mark), self.origins);
+            let at = At { file: self.path, document, mark, items: &marks, form: *form, decryption, origins };
             found = objects(value, &at, self.names);
             self.budget.give_back(reserve);
         } else if !cut_short {
             self.problem(here.number, here.lines_before, Fault::new(mark, Spent::Memory.what()).with_hint("split it"));
         }
         self.budget.give_back(cost);
-        self.flaws(found.flaws, here, mark, &items, locate);
+        match found.printed.take() {
+            Some((place, name)) => self.flaws_of_printed(std::mem::take(&mut found.flaws), &place, name.as_deref()),
+            None => self.flaws(std::mem::take(&mut found.flaws), here, mark, &items, locate),
+        }
         // An item of a list counts as a document.
         self.read.documents += found.objects.len().saturating_sub(1);
         if self.read.documents > self.documents {
@@ -249,6 +280,14 @@ impl Reader<'_> {
             };
             let mark = looked_up.or(item).unwrap_or(mark);
             self.problem(here.number, here.lines_before, Fault { mark, what, hint: hint.map(str::to_owned) });
+        }
+    }
+
+    /// Reports the flaws of an object that a tool has printed: each names its field.
+    fn flaws_of_printed(&mut self, flaws: Vec<Flaw>, place: &Place, name: Option<&str>) {
+        for Flaw { what, hint, .. } in flaws {
+            let what = name.map_or_else(|| what.clone(), |name| format!("{name}: {what}"));
+            self.read.problems.push(Problem { place: place.clone(), what, hint: hint.map(str::to_owned) });
         }
     }
 

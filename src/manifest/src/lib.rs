@@ -31,6 +31,7 @@ mod ignore;
 mod json;
 mod kustomize;
 mod limits;
+mod links;
 mod load;
 mod normalise;
 mod other_files;
@@ -48,11 +49,12 @@ mod verified;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{Decoded, decode, decode_manifests, decode_rendered, duplicates, not_ignored, reads, too_many};
+pub(crate) use decode::decode_manifests;
+pub use decode::{Decoded, decode, decode_rendered, duplicates, not_ignored, reads, too_many};
 pub use decode_cache::DecodeCache;
 pub use decrypted::{Decrypted, decrypted};
 pub use decryption::Decryption;
-pub use encrypted::mac;
+pub use encrypted::{encrypted_values, holds_any, mac};
 pub use limits::{Form, Limits, memory};
 pub use problem::Problem;
 pub(crate) use recognise::is_in_lfs;

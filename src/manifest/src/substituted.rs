@@ -41,7 +41,7 @@ pub fn read_value(text: &str, limits: &Limits) -> Result<Map<String, Value>, Str
 pub fn read_object(map: Map<String, Value>, place: &Place) -> Result<Option<Arc<Object>>, Vec<String>> {
     let mark = Mark { line: place.line, column: place.column };
     let (form, decryption) = (Form::Final, &Decryption::NotConfigured);
-    let at = At { file: &place.file, document: place.document, mark, items: &[], form, decryption };
+    let at = At { file: &place.file, document: place.document, mark, items: &[], form, decryption, origins: None };
     let has_name = map.get("metadata").is_some_and(|metadata| metadata.get("name").is_some());
     let is_list = !has_name && map.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
     let mut found = objects(Value::Object(map), &at, &mut Names::default());

@@ -242,7 +242,10 @@ fn kustomizations_are_named_and_links_and_submodules_are_not_followed() {
     let mut entries = listing(files);
     entries[3].kind = EntryKind::Symlink;
     entries[4].kind = EntryKind::Submodule;
-    let mut read = |entry: &Entry| -> Result<Vec<u8>, mainstay_git::Error> { panic!("{} is read", entry.path) };
+    let mut read = |entry: &Entry| -> Result<Vec<u8>, mainstay_git::Error> {
+        assert_eq!(entry.kind, EntryKind::Symlink, "{} is read", entry.path);
+        Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec())
+    };
     let decoded = decode(&entries, "", &mut read, &DecodeCache::default(), &limits()).unwrap();
     assert_eq!(decoded.kustomizations, ["a/kustomization.yaml"]);
     assert_eq!(
@@ -250,6 +253,36 @@ fn kustomizations_are_named_and_links_and_submodules_are_not_followed() {
         "\
 c: symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)
 e: the submodule is not fetched (let the GitRepository say `submodules: true` and name it in .gitmodules, or name it in .mainstayignore)"
+    );
+}
+
+#[test]
+fn links_beside_manifests_are_left_out_unless_they_are_named_like_manifests() {
+    let map = config_map("a");
+    let files: &[(&str, &[u8])] = &[
+        ("app/CHANGES.md", b"missing.md"),
+        ("app/Kustomization.yml", b"README.md"),
+        ("app/README.md", b"../README.md"),
+        ("app/a.yaml", map.as_bytes()),
+        ("app/b.yaml", b"README.md"),
+        ("app/c.JSON", b"a.yaml"),
+        ("app/sub", b"../base"),
+        ("base/b.yaml", b""),
+    ];
+    let mut entries = listing(files);
+    entries
+        .iter_mut()
+        .filter(|entry| !["app/a.yaml", "base/b.yaml"].contains(&&*entry.path))
+        .for_each(|entry| entry.kind = EntryKind::Symlink);
+    let mut read = |entry: &Entry| Ok(files.iter().find(|(path, _)| *path == entry.path).unwrap().1.to_vec());
+    let decoded = decode(&entries, "", &mut read, &DecodeCache::default(), &limits()).unwrap();
+    let hint = "symbolic links are not followed (put the files themselves there, or name it in .mainstayignore)";
+    assert_eq!(
+        shown(&decoded),
+        format!(
+            "ConfigMap a @ app/a.yaml, document 1, line 1, column 1\napp/Kustomization.yml: {hint}\napp/b.yaml: {hint}\n\
+             app/c.JSON: {hint}\napp/sub: {hint}"
+        )
     );
 }
 

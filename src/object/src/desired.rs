@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::key::{Identity, Names, split_api_version};
-use super::{Digest, Key, Place};
+use super::{Digest, Key, Place, Retyped};
 
 /// How deeply an object may be nested.
 const DEPTH: usize = 110;
@@ -30,6 +30,8 @@ pub struct Object {
     pub digest: Digest,
     /// Whether values of a Secret are in it, or what was encrypted. Of a Secret itself nobody has to say that.
     from_secret: bool,
+    /// Its strings that variables have made something else of.
+    retyped: Option<Arc<[Retyped]>>,
     json: Box<[u8]>,
 }
 
@@ -119,6 +121,7 @@ impl Object {
             place,
             digest: Digest::of(&json),
             from_secret: false,
+            retyped: None,
             json: json.into(),
         })
     }
@@ -127,6 +130,17 @@ impl Object {
     #[must_use]
     pub fn from_secret(self) -> Self {
         Self { from_secret: true, ..self }
+    }
+
+    /// The same object, of which it is known what variables have made of its strings.
+    #[must_use]
+    pub fn with_retyped(self, retyped: Vec<Retyped>) -> Self {
+        Self { retyped: (!retyped.is_empty()).then(|| retyped.into()), ..self }
+    }
+
+    /// What to do where a message about the object says that a string is wanted, if variables have made something else of one.
+    pub fn quoting_hint(&self, message: &str) -> Option<String> {
+        Retyped::hint(self.retyped.as_deref()?, message)
     }
 
     /// Whether somebody said so.

@@ -43,6 +43,7 @@ mod place;
 pub mod pointer;
 mod printable;
 mod redact;
+mod retyped;
 mod secret;
 mod selector;
 pub mod syntax;
@@ -58,6 +59,9 @@ pub use owner::{NamespacedName, Owner};
 pub use place::Place;
 pub use pointer::Pointer;
 pub use printable::{is_unprintable, printable, printable_lines};
-pub use redact::{admission, redact_field_text, redact_server_text, withhold_server_text, without_item_names};
+pub use redact::{
+    admission, redact_field_text, redact_server_text, with_remedy, withhold_server_text, without_item_names,
+};
+pub use retyped::Retyped;
 pub use secret::Secret;
 pub use selector::Selector;

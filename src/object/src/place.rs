@@ -24,6 +24,16 @@ impl Place {
         Self { file: file.into(), document: 0, line: 0, column: 0 }
     }
 
+    /// The line, if there is one.
+    pub fn known_line(&self) -> Option<u32> {
+        Some(self.line).filter(|line| *line > 0)
+    }
+
+    /// The number of the document, if there is one.
+    pub fn known_document(&self) -> Option<u32> {
+        Some(self.document).filter(|document| *document > 0)
+    }
+
     /// As in a list of places: `apps/web.yaml:14 (document 2)`.
     pub fn short(&self) -> String {
         let mut text = printable(&self.file).into_owned();

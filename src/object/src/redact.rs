@@ -16,8 +16,7 @@ const MAX_SCANNED: usize = 64 * 1024;
 /// Replaces a text about a Secret.
 const WITHHELD: &str = "(the server's text is withheld: it may quote the Secret)";
 /// Replaces the words of an admission webhook or policy.
-const ADMISSION_WITHHELD: &str =
-    "(its text is withheld: it may quote values of the object; `kubectl apply --dry-run=server` shows it)";
+const ADMISSION_WITHHELD: &str = "(its text is withheld: it may quote values of the object)";
 /// What API servers write between the name of an admission webhook or policy and its words.
 const ADMISSION: &[(&str, &str)] =
     &[("admission webhook \"", " denied the request: "), ("AdmissionPolicy '", " denied request: ")];
@@ -84,6 +83,12 @@ pub fn admission(text: &str) -> Option<&str> {
         let end = named + text[named..].find(denied)?;
         (end - named <= MAX_SHOWN).then_some(text[..end + denied.len()].trim_end())
     })
+}
+
+/// The same text with how its reader sees what is withheld of the words of an admission webhook or policy.
+pub fn with_remedy(text: &str, remedy: &str) -> Option<String> {
+    let shown = text.strip_suffix(ADMISSION_WITHHELD)?;
+    Some(format!("{shown}{}; {remedy})", ADMISSION_WITHHELD.trim_end_matches(')')))
 }
 
 /// Whether it is our own webhook that denied a request about an object.

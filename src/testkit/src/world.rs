@@ -31,6 +31,7 @@ use devcluster::{
 use mainstay::agent::{self, Nudge, Settings};
 use mainstay_cluster::{Cluster, listener::Limits, liveness};
 use mainstay_engine::notification::{Emitter, Message};
+use mainstay_manifest::render::Words;
 use serde_json::{Value, json};
 use tokio::{sync::broadcast, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -279,6 +280,7 @@ impl World {
             nudge: self.nudge.clone(),
             audit: self.audit,
             renderer: self.renderer.clone(),
+            words: Words::Reduced,
         };
         let stop = CancellationToken::new();
         let running = agent::run(settings, cluster, self.emitter.clone(), stop.clone());

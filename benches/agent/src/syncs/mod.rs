@@ -1,5 +1,6 @@
 //! The cost of a GitSync: a local repository of many ConfigMaps, followed by the agent.
 
+mod announced;
 mod edits;
 mod load;
 mod part;

@@ -7,4 +7,5 @@ pub(crate) enum Part {
     Singles,
     Storms,
     Restarts,
+    Events,
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    Error, Part,
+    Error, Part, announced,
     edits::{Blow, PATIENCE, strike},
     observer::until_last,
     stand::DEADLINE,
@@ -52,6 +52,10 @@ pub(super) async fn all(world: &mut World, only: Option<Part>, idle_seconds: u64
         progress("restart");
         rows.push(protects_again(world).await?);
         rows.push(restart(world).await?);
+    }
+    if is_wanted(Part::Events) {
+        progress("Events");
+        rows.push(announced::announced(world).await?);
     }
     Ok(rows)
 }

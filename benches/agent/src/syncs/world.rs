@@ -85,9 +85,14 @@ impl World {
 
     /// Asks for a sync; returns when the request was there, and its value.
     pub(super) async fn request(&self) -> Result<(Instant, String), Error> {
+        self.request_of(NAME).await
+    }
+
+    /// The same of another GitSync.
+    pub(super) async fn request_of(&self, name: &str) -> Result<(Instant, String), Error> {
         let token = jiff::Timestamp::now().to_string();
         let patch = json!({ "metadata": { "annotations": { REQUESTED_AT: token } } });
-        self.syncs().patch(NAME, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
+        self.syncs().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map_err(Error::Ask)?;
         Ok((Instant::now(), token))
     }
 

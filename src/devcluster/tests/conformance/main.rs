@@ -49,6 +49,7 @@ mod scales;
 mod selectors;
 mod specification;
 mod strictness;
+mod unions;
 mod validation;
 mod watches;
 #[path = "../webhook/mod.rs"]

@@ -2,6 +2,7 @@
 
 use crate::world::claim;
 use reqwest::Method;
+use serde_json::json;
 use std::fmt::Write as _;
 
 /// A text as a part of a query.
@@ -85,5 +86,24 @@ fn a_field_selector_that_makes_no_sense_is_refused_with_what_is_wrong() {
         for selector in [",", "!=", "metadata.name=a\\,b", "metadata.name!=a,,metadata.name=b"] {
             w.get(&w.maps(&format!("?fieldSelector={}", encoded(selector)))).await.code(200);
         }
+    });
+}
+
+#[test]
+fn an_escaped_name_selects_the_object_with_it_in_lists_and_watches() {
+    claim(async |w| {
+        let (roles, name) = (w.path("rbac.authorization.k8s.io/v1", "roles"), r"cn=admins,ou=x\y");
+        for name in [name, "cn=admins"] {
+            w.post(&roles, json!({"metadata": {"name": name}})).await.code(201);
+        }
+        let selector = encoded(r"metadata.name=cn\=admins\,ou\=x\\y");
+        let listed = w.get(&format!("{roles}?fieldSelector={selector}")).await.ok();
+        let names: Vec<_> = listed["items"].as_array().unwrap().iter().map(|role| &role["metadata"]["name"]).collect();
+        assert_eq!(names, [name]);
+        let others = encoded(r"metadata.name!=cn\=admins\,ou\=x\\y");
+        let listed = w.get(&format!("{roles}?fieldSelector={others}")).await.ok();
+        assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+        let mut watch = w.watch(&format!("{roles}?watch=true&fieldSelector={selector}")).await;
+        watch.expect(&[("ADDED", name)]).await;
     });
 }

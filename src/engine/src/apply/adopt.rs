@@ -53,7 +53,7 @@ impl Left {
         let mut fields = taken.as_ref().map(|taken| taken.taken.clone()).unwrap_or_default();
         add(&mut fields, &stale);
         let entries = taken.as_ref().map_or(managed_fields, |taken| &taken.entries);
-        let entries = ownership::claimed(entries, &desired.object.api_version, &stale);
+        let entries = ownership::claimed_in(entries, &desired.object.api_version, &stale);
         Some(Self { entries, fields, taken })
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariant: nothing is written. Every request that changes anything asks for a dry run.
 //!
-//! Deliberately absent: what makes way for an apply, and is rewritten for it. What would be removed at an adoption is taken out of
-//! the answer by another dry run.
+//! Deliberately absent: what makes way for an apply, and is rewritten for it, besides members of unions. What would be removed at an
+//! adoption is taken out of the answer by another dry run.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::managed::autoscaler::Autoscaler;
 use crate::managed::desired::without_replicas;
 use crate::managed::inventory::Entry;
 use crate::managed::replacement::{Denied, permit};
+use crate::managed::stale_defaults::{Reach, Withheld};
 use crate::managed::verdict::resource_version;
 use mainstay_api::git_sync::AllowedBy;
 use mainstay_api::names::MANAGER;
@@ -73,9 +74,13 @@ impl Writer {
     async fn try_apply(&self, owner: &Owner, step: &Step, mut before: Option<Value>) -> Result<DryRun, Error> {
         let desired = &step.desired;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let is_autoscaled = desired.sets_replicas(&desired.body()) && self.store().is_autoscaled(&desired.key);
+        let is_autoscaled = if desired.sets_replicas(&desired.body()) {
+            self.store().is_autoscaled(&desired.key)
+        } else {
+            desired.is_scalable() && self.store().leaves_count(&desired.key)
+        };
         let how = Apply::forced(MANAGER).dry_run();
-        let mut tries = 0;
+        let (mut tries, mut reach) = (0, Reach::Nobodys);
         loop {
             tries += 1;
             // Ours or not, what is ignored of an object that is there stays as it is.
@@ -83,13 +88,19 @@ impl Writer {
             if is_autoscaled {
                 without_replicas(&mut body);
             }
+            let mut withheld = None;
             if let Some(live) = &before {
+                withheld = Withheld::of(reach, desired, &mut body, live);
                 body["metadata"]["resourceVersion"] = json!(resource_version(live));
             }
             match (self.cluster().apply(&desired.kind, namespace, name, &body, how).await, before) {
                 (Ok(_), None) => return Ok(DryRun::Created),
                 (Ok(after), Some(before)) => {
-                    let mut after = self.without_left(step, &body, &before, after).await;
+                    let whole = desired.body_in_place_of(&before);
+                    let mut after = self.without_left(step, &whole, &before, after).await;
+                    if let Some(withheld) = withheld {
+                        withheld.put_back(&mut after);
+                    }
                     if is_autoscaled {
                         keep_replicas(&before, &mut after);
                     }
@@ -98,11 +109,23 @@ impl Writer {
                 (Err(error), Some(_)) if error.is_conflict() && tries < WRITTEN_MEANWHILE => {
                     before = self.cluster().get(&desired.kind, namespace, name).await?;
                 }
+                // What somebody wrote in the place of ours makes way for an apply that is refused because of it.
+                (Err(error), Some(live))
+                    if error.is_invalid()
+                        && reach == Reach::Nobodys
+                        && Withheld::of(Reach::Strangers, desired, &mut body, &live).is_some() =>
+                {
+                    reach = Reach::Strangers;
+                    before = Some(live);
+                }
                 (Err(error), None) if error.is_not_found() => return Ok(DryRun::CreatedLater(error)),
-                (Err(error), Some(_)) if self.is_refused_for_good(desired, &error).await => {
+                (Err(error), Some(live)) if self.is_refused_for_good(desired, &error).await => {
                     return Ok(match permit(desired, &self.store().replaced_kinds(owner)) {
                         Ok(allowed_by) => DryRun::Replaced(allowed_by),
-                        Err(why) => DryRun::Immutable(error.about(&desired.object), why),
+                        Err(why) => {
+                            let why = why.or_grown(desired, &live, error.refusal());
+                            DryRun::Immutable(error.about(&desired.object), why)
+                        }
                     });
                 }
                 (Err(error), _) => return Err(error),

@@ -80,12 +80,18 @@ impl Writer {
         }
     }
 
+    /// The documents of an owner are these: what autoscalers among them scale keeps its count where it leaves a document.
+    pub fn expect_autoscalers(&self, owner: &Owner, desired: &[Arc<Desired>]) {
+        self.store().expect_autoscalers(owner, desired);
+    }
+
     /// A commit counts from now on: what is `leaving` is left alone, and what was applied as the commit wants it is kept.
     pub fn accept<'k>(&self, owner: &Owner, desired: &[Arc<Desired>], leaving: impl IntoIterator<Item = &'k Key>) {
         let mut store = self.store();
         for key in leaving {
             store.leave(owner, key);
         }
+        store.expect_autoscalers(owner, desired);
         drop(store);
         for some in desired.chunks(ACCEPTED) {
             let mut to_list: HashSet<KindId> = HashSet::new();

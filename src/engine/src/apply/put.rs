@@ -223,13 +223,13 @@ impl Writer {
         }
         let is_new = step.expect == Expect::Absent && before.is_empty();
         let mut body = if is_new { desired.whole_body() } else { desired.body() };
-        if desired.sets_replicas(&body) {
-            self.settle_replicas(desired, &mut body).await?;
-        }
         let (mut expected, taken) = self.take_over(step, &body).await?;
         let mut before = before.to_owned();
-        let given_up = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
-        if let Some(given_up) = given_up {
+        // After what others own has become ours, or the count would go with it.
+        let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
+        let count = if is_counted { self.settle_replicas(desired, &mut body).await? } else { None };
+        let ignored = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
+        for given_up in [count, ignored].into_iter().flatten() {
             // Giving something up is no change of the object.
             for known in [expected.as_mut(), Some(&mut before)].into_iter().flatten() {
                 if *known == given_up.before {

@@ -80,7 +80,7 @@ impl Writer {
         }
         let allowed_by = match replacement::permit(desired, &self.store().replaced_kinds(owner)) {
             Ok(allowed_by) => allowed_by,
-            Err(why) => return Ok(Replaced::Denied(why)),
+            Err(why) => return Ok(Replaced::Denied(why.or_grown(desired, &live, refused.refusal()))),
         };
         let refused_uid = uid(&live);
         let judge = |live: &Value| {

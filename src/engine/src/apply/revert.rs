@@ -114,7 +114,7 @@ impl Writer {
         let desired = successor.as_ref().unwrap_or(desired);
         let mut body = desired.body();
         self.settle_ignored(desired, &mut body, found).await?;
-        if desired.sets_replicas(&body) || found.is_some_and(is_at_zero) {
+        if desired.is_scalable() || found.is_some_and(is_at_zero) {
             self.settle_replicas(desired, &mut body).await?;
         }
         if let Some(live) = found.filter(|_| !asked_by_commit) {
@@ -246,7 +246,7 @@ impl Writer {
         let live = seen.live.as_ref().and_then(Sight::value).map(Cow::into_owned);
         let fields = fields_not_put_back(desired, live.as_ref(), error);
         let cause = match &desired.mark {
-            Mark::Label(_) => error.cause_at(&desired.object.place),
+            Mark::Label(_) => error.cause_at(&desired.object),
             Mark::Controller { .. } => error.cause_text(),
         };
         let failure = NotPutBack { reports, fields, cause, advice: advice.clone(), ground: Ground::of(error) };

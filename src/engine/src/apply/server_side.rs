@@ -14,6 +14,7 @@ use crate::managed::attempts::{Attempted, Futile, Ground};
 use crate::managed::collision::{self, Collision};
 use crate::managed::desired::Desired;
 use crate::managed::object::{Answered, Managed};
+use crate::managed::stale_defaults::{self, Reach};
 use crate::managed::verdict::resource_version;
 use crate::managed::{additions, ownership, reserved};
 use mainstay_api::names::MANAGER;
@@ -84,6 +85,7 @@ impl Writer {
         let takes_back = self.store().takes_back(desired);
         let known = |body: &Value, live: &Value, now: &str| {
             let collision = reserved::with(collision::known(body, live, now), reserved, live, now);
+            let collision = stale_defaults::with(collision, Reach::Nobodys, (desired, body), live, now);
             if takes_back { additions::with(collision, desired, live, now) } else { collision }
         };
         let is_added = |live: &Value| {
@@ -129,12 +131,15 @@ impl Writer {
             let rules = self.store().health_rules(&desired.key);
             let answered = Answered::of(desired, &answer, way.body, rules.as_deref());
             let is_over = way.collisions == Collisions::Stay || !way.grounds.is_empty();
-            if is_over || !is_added(&answer) {
+            if is_over || !(is_added(&answer) || stale_defaults::are_in(desired, way.body, &answer)) {
                 return Ok(InPlace { answer, answered, over: way.who });
             }
             // This is not all that was wanted: whoever fails now has to come back.
             self.store().answered(desired, answered);
             self.store().mark_outdated(&desired.key);
+            if let Some(expected) = way.body.pointer_mut("/metadata/resourceVersion") {
+                *expected = json!(resource_version(&answer));
+            }
             self.make_way(&mut way, Some(&answer), known).await?;
             way.collisions = Collisions::Stay;
         }
@@ -154,7 +159,11 @@ impl Writer {
             way.may_help = refused.is_invalid() && !is_known;
             let causes = refused.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
             let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
-            let by_refusal = |body: &Value, live: &Value, now: &str| collision::refused(body, live, &causes, now);
+            let desired = way.desired;
+            let by_refusal = |body: &Value, live: &Value, now: &str| {
+                let collision = collision::refused(body, live, &causes, now);
+                stale_defaults::with(collision, Reach::Strangers, (desired, body), live, now)
+            };
             way.grounds.push(ground);
             // What cannot be read now is no reason to forget the refusal.
             if way.may_help && self.make_way(way, None, by_refusal).await.unwrap_or(false) {

@@ -1,6 +1,6 @@
 //! What the store remembers of an owner: what it asks for all of its objects, and the reverts so far.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -65,6 +65,8 @@ pub(crate) struct Account {
     pub(crate) replaced_kinds: ReplacedKinds,
     /// How to tell whether objects are healthy, where that is not known by their kind.
     pub(crate) health_rules: Option<Arc<HealthRules>>,
+    /// Workloads that autoscalers among its documents scale.
+    pub(crate) scaled: HashSet<Key>,
     /// Remaining drift that an earlier agent knew of, of objects that this one does not keep yet.
     recalled: Vec<Drifted>,
     /// Objects of which changes stay, because with them the owner cannot read its repository, and since when.
@@ -83,6 +85,7 @@ impl Account {
             last_replacements: last_replacements.into(),
             replaced_kinds: ReplacedKinds::default(),
             health_rules: None,
+            scaled: HashSet::new(),
             recalled: drifted,
             unread: BTreeMap::new(),
         }

@@ -1,11 +1,13 @@
 //! The workloads of the store that an autoscaler scales.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::autoscaler::{Autoscaler, is_at_zero};
 use super::desired::Desired;
 use super::store::Store;
-use mainstay_object::Key;
+use mainstay_object::{Key, Owner};
 
 impl Store {
     /// What scales a workload is this from now on, or nothing. Whether it is kept and has to be looked at for that, and then
@@ -25,6 +27,19 @@ impl Store {
     /// The workloads that an autoscaler scales.
     pub(crate) fn autoscaled(&self) -> impl Iterator<Item = &Key> {
         self.autoscaled.keys()
+    }
+
+    /// The documents of an owner are these from now on.
+    pub(crate) fn expect_autoscalers(&mut self, owner: &Owner, desired: &[Arc<Desired>]) {
+        if let Some(account) = self.accounts.get_mut(owner) {
+            let targets = desired.iter().filter_map(|one| Autoscaler::target(&one.key, || one.object.value()));
+            account.scaled = targets.collect();
+        }
+    }
+
+    /// Whether an autoscaler scales a workload whose document does not set the count, or does so as soon as it is applied.
+    pub(crate) fn leaves_count(&self, key: &Key) -> bool {
+        self.is_autoscaled(key) || self.accounts.values().any(|account| account.scaled.contains(key))
     }
 
     pub(crate) fn is_autoscaled(&self, key: &Key) -> bool {

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use mainstay_object::Key;
+use mainstay_object::{Key, split_api_version};
 
 /// Group of the scalers that scale to 0 by themselves what an autoscaler of theirs scales from 1 on.
 const SCALES_TO_ZERO: &str = "keda.sh/";
@@ -35,6 +35,21 @@ impl Autoscaler {
             least => least.unwrap_or(1),
         };
         Some((Key::new(group, text("kind")?, Some(namespace), text("name")?), Self { least }))
+    }
+
+    /// The workload that a document of an autoscaler scales: of a HorizontalPodAutoscaler, or of a ScaledObject of KEDA.
+    pub(crate) fn target(key: &Key, document: impl FnOnce() -> Value) -> Option<Key> {
+        let defaults = match (&*key.group, &*key.kind) {
+            ("autoscaling", "HorizontalPodAutoscaler") => ("", ""),
+            ("keda.sh", "ScaledObject") => ("apps/v1", "Deployment"),
+            _ => return None,
+        };
+        let document = document();
+        let target = document.pointer("/spec/scaleTargetRef")?;
+        let text = |name: &str| target.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let (group, _) = split_api_version(text("apiVersion").unwrap_or(defaults.0));
+        let kind = text("kind").unwrap_or(defaults.1);
+        Some(Key::new(group, kind, key.namespace.as_deref(), text("name")?))
     }
 
     /// Whether it may leave no replicas.
@@ -67,6 +82,24 @@ mod tests {
         let (key, autoscaler) = Autoscaler::read(&autoscaler).unwrap();
         assert_eq!(key, Key::new("apps", "Deployment", Some("shop"), "web"));
         autoscaler.woken(&json!({"spec": {"replicas": git}}), &json!({"spec": {"replicas": live}}))
+    }
+
+    #[test]
+    fn documents_of_autoscalers_name_what_they_scale() {
+        let target = |api_version: &str, kind: &str, spec: Value| {
+            let key = Key::new(split_api_version(api_version).0, kind, Some("shop"), "a");
+            Autoscaler::target(&key, || json!({"spec": spec})).map(|key| key.to_string())
+        };
+        let of = |target: Value| json!({"scaleTargetRef": target});
+        let web = || json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"});
+        let set = || Some("StatefulSet.apps shop/web".to_owned());
+        assert_eq!(target("autoscaling/v2", "HorizontalPodAutoscaler", of(web())), set());
+        assert_eq!(target("autoscaling/v1", "HorizontalPodAutoscaler", of(web())), set());
+        assert_eq!(target("keda.sh/v1alpha1", "ScaledObject", of(web())), set());
+        let short = target("keda.sh/v1alpha1", "ScaledObject", of(json!({"name": "web"})));
+        assert_eq!(short.as_deref(), Some("Deployment.apps shop/web"));
+        assert_eq!(target("keda.sh/v1alpha1", "ScaledJob", of(web())), None);
+        assert_eq!(target("autoscaling/v2", "HorizontalPodAutoscaler", json!({"scaleTargetRef": "web"})), None);
     }
 
     #[test]

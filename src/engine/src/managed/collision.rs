@@ -7,8 +7,8 @@
 //!
 //! Invariant: only fields of people's tools and of managers that update are moved. What another applier holds it would
 //! bring back; what admission added belongs to nobody.
-//! Invariant: what does not collide with ours stays beside it. What collides is known of the fields of [`EXCLUSIVE`] and
-//! of our own items under another key; of everything else the server says it, by refusing.
+//! Invariant: what does not collide with ours stays beside it. What collides is known of the members of unions and of
+//! our own items under another key; of everything else the server says it, by refusing.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::fields::{Fields, add, applied_by};
 use super::ownership::{is_kubectl, moved};
 use super::projection::has_keys;
-use super::unions::{self, EXCLUSIVE};
+use super::unions;
 use mainstay_api::names::{HANDOVER_MANAGER, MANAGER};
 
 /// Lists, with the field by which one of their items is known under another key: of ports with one name the server takes
@@ -72,7 +72,7 @@ fn between(body: &Value, live: &Value, evidence: &Evidence, now: &str) -> Option
 
 /// By what something of theirs is known to collide with ours.
 enum Evidence {
-    /// It is one of [`EXCLUSIVE`], or our item under another key.
+    /// It is a member of a union with ours, or our item under another key.
     Known,
     /// The server refused to have both, because of these fields; because of any, where it named none.
     Refused(Vec<Vec<String>>),
@@ -131,16 +131,16 @@ impl<'f> Ours<'f> {
 }
 
 /// The fields of an object that people write, without its metadata, in which nothing ever collides.
-fn contents(body: &Value) -> impl Iterator<Item = (&String, &Value)> {
+pub(super) fn contents(body: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let fields = body.as_object().into_iter().flatten();
     fields.filter(|(name, _)| !["apiVersion", "kind", "metadata"].contains(&name.as_str()))
 }
 
-fn api_version(body: &Value) -> &str {
+pub(super) fn api_version(body: &Value) -> &str {
     body["apiVersion"].as_str().unwrap_or_default()
 }
 
-fn fields_of(entry: &Value) -> Option<&Fields> {
+pub(super) fn fields_of(entry: &Value) -> Option<&Fields> {
     entry.get("fieldsV1")?.as_object()
 }
 
@@ -150,7 +150,8 @@ fn strangers<'v>(live: &'v Value, api_version: &'v str) -> impl Iterator<Item = 
     entries.into_iter().flatten().filter(move |entry| is_strangers(entry, api_version))
 }
 
-fn is_strangers(entry: &Value, api_version: &str) -> bool {
+/// Whether what an entry holds may be moved.
+pub(super) fn is_strangers(entry: &Value, api_version: &str) -> bool {
     let manager = entry["manager"].as_str().unwrap_or_default();
     entry["apiVersion"] == api_version
         && entry.get("subresource").is_none_or(|subresource| subresource == "")
@@ -159,7 +160,7 @@ fn is_strangers(entry: &Value, api_version: &str) -> bool {
 }
 
 /// What of `fields` is in `taken`, whose empty nodes stand for everything inside.
-fn part(fields: &Fields, taken: &Fields) -> Fields {
+pub(super) fn part(fields: &Fields, taken: &Fields) -> Fields {
     let mut both = Fields::new();
     for (key, inside) in taken {
         let (Some(theirs), Some(inside)) = (fields.get(key), inside.as_object()) else { continue };
@@ -264,12 +265,7 @@ impl<'a> Search<'a> {
     /// Whether a field of theirs excludes one of those that are lost beside it.
     fn excludes(&self, lost: &[&str], name: &str) -> bool {
         match self.evidence {
-            Evidence::Known => {
-                self.is_builtin
-                    && EXCLUSIVE
-                        .iter()
-                        .any(|group| group.contains(&name) && lost.iter().any(|lost| group.contains(lost)))
-            }
+            Evidence::Known => self.is_builtin && lost.iter().any(|lost| unions::exclude(lost, name)),
             Evidence::Refused(causes) => {
                 let path = self.path.iter().copied().chain([name]).collect::<Vec<_>>();
                 !lost.is_empty() && Evidence::concerns(causes, &path)

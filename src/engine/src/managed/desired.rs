@@ -183,13 +183,13 @@ impl Desired {
     }
 
     /// Whether an autoscaler can scale it.
-    pub(crate) fn is_scalable(&self) -> bool {
+    pub fn is_scalable(&self) -> bool {
         let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Function"];
         kinds.contains(&&*self.key.kind)
     }
 
     /// Whether the document sets `spec.replicas` of something that an autoscaler can scale.
-    pub fn sets_replicas(&self, body: &Value) -> bool {
+    pub(crate) fn sets_replicas(&self, body: &Value) -> bool {
         self.is_scalable() && body.pointer("/spec/replicas").is_some_and(|v| !v.is_null())
     }
 }

@@ -8,8 +8,8 @@
 //!   begins, is answered and fails
 //! - `object`: one managed object; `apply_state`: what was last applied to it; `phase`: what is done about it; `pending`:
 //!   whether it is being written, and what waits to be acted on
-//! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`: which fields are ours, what they
-//!   hold, and what is in their way
+//! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`, `stale_defaults`: which fields
+//!   are ours, what they hold, and what is in their way
 //! - `adoption`: what former appliers own becomes ours; `aliases`: fields that the server keeps in step with others
 //! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object; `additions`: what people's tools added
 //! - `deletion`: whether an object that left may be deleted; [`installation`]: the Mainstay that runs here is not, unasked; [`replacement`]: whether one that cannot be changed may be
@@ -71,6 +71,7 @@ pub(crate) mod remaining;
 pub mod replacement;
 pub(crate) mod reserved;
 pub mod revert_backoff;
+pub(crate) mod stale_defaults;
 pub(crate) mod store;
 pub(crate) mod summary;
 pub(crate) mod unions;

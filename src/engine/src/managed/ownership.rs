@@ -63,21 +63,26 @@ pub(crate) fn transfer(
         return None;
     }
     entries.retain(|e| e.get("fieldsV1").and_then(Value::as_object).is_none_or(|f| !f.is_empty()));
+    Some((claimed(entries, api_version, now, &ours), moved))
+}
+
+/// `managedFields` in which these fields are ours as well.
+pub(crate) fn claimed(mut entries: Vec<Value>, api_version: &str, now: &str, fields: &Fields) -> Value {
     let own = entries
         .iter_mut()
         .find(|e| e["manager"] == MANAGER && e["operation"] == "Apply" && e.get("subresource").is_none_or(|s| s == ""));
     match own.and_then(|e| e.get_mut("fieldsV1")).and_then(Value::as_object_mut) {
-        Some(fields) => add(fields, &ours),
+        Some(ours) => add(ours, fields),
         None => entries.push(json!({
             "manager": MANAGER, "operation": "Apply", "apiVersion": api_version, "time": now,
-            "fieldsType": "FieldsV1", "fieldsV1": ours,
+            "fieldsType": "FieldsV1", "fieldsV1": fields,
         })),
     }
-    Some((Value::Array(entries), moved))
+    Value::Array(entries)
 }
 
 /// `managedFields` in which our entry of this version of the kind owns these fields as well.
-pub(crate) fn claimed(managed_fields: &Value, api_version: &str, more: &Fields) -> Value {
+pub(crate) fn claimed_in(managed_fields: &Value, api_version: &str, more: &Fields) -> Value {
     let mut entries = managed_fields.clone();
     let is_ours = |entry: &&mut Value| {
         entry["manager"] == MANAGER && entry["operation"] == "Apply" && entry["apiVersion"] == api_version

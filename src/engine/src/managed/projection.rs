@@ -256,7 +256,10 @@ fn leaf(value: Option<&Value>, parent: Option<&Value>, path: &[&str], empty_cont
 /// A container that we applied empty. As a member of a union it is not there any more when another one is.
 fn container(value: Option<&Value>, parent: Option<&Value>, key: &str) -> Leaf {
     let name = key.strip_prefix("f:").unwrap_or_default();
-    let is_replaced = || unions::partners(name).any(|other| parent.and_then(|p| p.get(other)).is_some());
+    let is_replaced = || {
+        let others = parent.and_then(Value::as_object).into_iter().flatten();
+        others.into_iter().any(|(other, _)| unions::exclude(name, other))
+    };
     let intact = value.map_or_else(|| !is_replaced(), |v| v.is_object() || v.is_array() || v.is_null());
     Leaf::Container { intact }
 }

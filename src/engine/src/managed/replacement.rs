@@ -20,7 +20,7 @@ use super::installation::Installation;
 use super::verdict::{is_controlled, is_paused, uid};
 use mainstay_api::git_sync::AllowedBy;
 use mainstay_api::names::{DISABLED, ENABLED, REPLACE, RERUN, SYNC_LABEL};
-use mainstay_cluster::Terminating;
+use mainstay_cluster::{Refusal, Terminating};
 use mainstay_object::{Digest, Key, can_end};
 
 /// Kinds of the core group that can be applied.
@@ -56,6 +56,8 @@ const GROUPS: [(&str, &str); 12] = [
     ("StatefulSet", "apps"),
     ("StorageClass", "storage.k8s.io"),
 ];
+/// The size of a claim.
+const CLAIMED: &str = "spec.resources.requests.storage";
 /// Characters of a name that are shown.
 const SHOWN: usize = 80;
 
@@ -74,6 +76,8 @@ pub enum Denied {
     Never(&'static str),
     /// It holds data, and its manifest does not name it.
     HoldsData(&'static str),
+    /// It is a claim that was grown to this size, and would have to shrink.
+    Grown(String),
     /// It is under break glass.
     Paused,
     /// This annotation, with its value, keeps it from being deleted.
@@ -312,6 +316,17 @@ pub(crate) fn apply_to(body: &Value, live: &Value) -> Value {
 }
 
 impl Denied {
+    /// The same, unless a claim was grown and would have to shrink, which its deletion is no way out of. Of this field, the server
+    /// refuses only less than it is.
+    pub(crate) fn or_grown(self, desired: &Desired, live: &Value, refused: Option<&Refusal>) -> Self {
+        let is_refused = refused.is_some_and(|refused| refused.causes.iter().any(|cause| cause.field == CLAIMED));
+        let size = live.pointer("/spec/resources/requests/storage").and_then(Value::as_str);
+        match size.filter(|_| is_claim(&desired.key) && is_refused) {
+            Some(size) => Self::Grown(size.to_owned()),
+            None => self,
+        }
+    }
+
     /// What a status says, with what to do about it.
     pub fn text(&self, key: &Key) -> String {
         let kind = if key.group.is_empty() { key.kind.to_string() } else { format!("{}.{}", key.kind, key.group) };
@@ -338,6 +353,9 @@ impl Denied {
                 "{why}, so spec.replace does not count for it: delete the object to have it created anew, or let Mainstay do \
                  that with `annotations: {{{REPLACE}: {ENABLED}}}` in the metadata of its manifest"
             ),
+            Self::Grown(size) => {
+                format!("it was grown to {size}, and a claim cannot shrink: commit the size, `{CLAIMED}: {size}`")
+            }
             Self::Paused => "it is under break glass, so it is not deleted and created anew".to_owned(),
             Self::Kept(annotation) => {
                 format!("{annotation} on the live object keeps it from being deleted and created anew: take that off")

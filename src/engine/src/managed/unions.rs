@@ -1,7 +1,10 @@
 //! The unions of Kubernetes' own kinds: fields of one structure of which the server takes only one.
 //!
-//! Managed fields do not say what excludes what, so it is written down here. What is missing here is found out by the
-//! server's refusal, which costs one request.
+//! Managed fields do not say what excludes what, so it is written down here. What people write in the place of ours and is
+//! missing here is found out by the server's refusal, which costs one request. What nobody owns never makes way unless it is
+//! here.
+
+use serde_json::{Map, Value};
 
 /// Whether the kinds of an API version are Kubernetes' own. What fields of the same names mean in a custom resource is not
 /// known.
@@ -29,28 +32,53 @@ const GROUPS: [&str; 16] = [
     "storage.k8s.io",
 ];
 
-/// Fields of one structure that exclude each other: the server takes one of them, or the second only with a certain value
-/// of the first.
-pub(crate) const EXCLUSIVE: [&[&str]; 11] = [
+/// Fields of one structure of which the server takes only some.
+#[derive(Clone, Copy, Debug)]
+enum Union {
+    /// The server takes one of these.
+    OneOf(&'static [&'static str]),
+    /// The server takes the first field only where the second one has this value.
+    Only(&'static str, &'static str, &'static str),
+    /// The server computes the first field, if nobody sets it: this item is in it where the second field has items.
+    Computed(&'static str, &'static str, &'static str),
+}
+
+/// All unions whose members may be left by different writers. Lists that an apply replaces as a whole, such as the metrics of
+/// a HorizontalPodAutoscaler, need no row.
+const UNIONS: [Union; 18] = [
     // Environment variables, and where their value comes from.
-    &["value", "valueFrom"],
-    &["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"],
+    Union::OneOf(&["value", "valueFrom"]),
+    Union::OneOf(&["configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef"]),
     // Probes and lifecycle hooks.
-    &["exec", "grpc", "httpGet", "sleep", "tcpSocket"],
+    Union::OneOf(&["exec", "grpc", "httpGet", "sleep", "tcpSocket"]),
     // Update strategies of Deployments, StatefulSets and DaemonSets.
-    &["type", "rollingUpdate"],
+    Union::Only("rollingUpdate", "type", "RollingUpdate"),
     // Profiles of security contexts.
-    &["type", "localhostProfile"],
-    &["sessionAffinity", "sessionAffinityConfig"],
+    Union::Only("localhostProfile", "type", "Localhost"),
+    Union::Only("sessionAffinityConfig", "sessionAffinity", "ClientIP"),
+    // NetworkPolicies: without `Egress` nothing of `egress` is enforced, and with it alone everything is denied.
+    Union::Computed("policyTypes", "egress", "Egress"),
     // Ingress backends and their ports.
-    &["resource", "service"],
-    &["name", "number"],
-    // Webhooks.
-    &["service", "url"],
+    Union::OneOf(&["resource", "service"]),
+    Union::OneOf(&["name", "number"]),
+    // Webhooks, and the conversion of definitions.
+    Union::OneOf(&["service", "url"]),
+    Union::Only("webhook", "strategy", "Webhook"),
     // PodDisruptionBudgets.
-    &["maxUnavailable", "minAvailable"],
-    VOLUME_SOURCES,
+    Union::OneOf(&["maxUnavailable", "minAvailable"]),
+    // PriorityLevelConfigurations.
+    Union::Only("limited", "type", "Limited"),
+    Union::Only("exempt", "type", "Exempt"),
+    Union::Only("queuing", "type", "Queue"),
+    // Endpoints of admission policies' parameters.
+    Union::OneOf(&["name", "selector"]),
+    Union::OneOf(VOLUME_SOURCES),
+    Union::OneOf(PROJECTIONS),
 ];
+
+/// Sources of projected volumes.
+const PROJECTIONS: &[&str] =
+    &["clusterTrustBundle", "configMap", "downwardAPI", "podCertificate", "secret", "serviceAccountToken"];
 
 /// Sources of volumes, in pods and of PersistentVolumes.
 const VOLUME_SOURCES: &[&str] = &[
@@ -87,8 +115,83 @@ const VOLUME_SOURCES: &[&str] = &[
     "vsphereVolume",
 ];
 
-/// The fields that the server does not take beside this one.
-pub(crate) fn partners(name: &str) -> impl Iterator<Item = &'static str> {
-    let groups = EXCLUSIVE.iter().filter(move |group| group.contains(&name));
-    groups.flat_map(|group| group.iter().copied()).filter(move |other| *other != name)
+/// Whether one of two fields keeps the server from taking the other one.
+pub(crate) fn exclude(one: &str, other: &str) -> bool {
+    one != other
+        && UNIONS.iter().any(|union| match union {
+            Union::OneOf(members) => members.contains(&one) && members.contains(&other),
+            Union::Only(member, tag, _) => [(one, other), (other, one)].contains(&(*member, *tag)),
+            Union::Computed(..) => false,
+        })
+}
+
+/// Whether a field that a structure has, and that is not `wanted` in it, excludes what is wanted, or was computed of
+/// something else.
+pub(crate) fn gives_way(name: &str, live: &Value, wanted: &Map<String, Value>) -> bool {
+    let is_wanted = |name: &str| wanted.get(name).is_some_and(|value| !value.is_null());
+    UNIONS.iter().any(|union| match union {
+        Union::OneOf(members) => members.contains(&name) && members.iter().any(|other| is_wanted(other)),
+        Union::Only(member, tag, value) => {
+            *member == name && is_wanted(tag) && wanted.get(*tag).is_some_and(|wanted| wanted != value)
+        }
+        Union::Computed(member, of, item) => {
+            let has_items = wanted.get(*of).and_then(Value::as_array).is_some_and(|items| !items.is_empty());
+            let is_listed = live.as_array().is_some_and(|items| items.iter().any(|one| one == item));
+            *member == name && has_items != is_listed
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_member_gives_way_to_another_one_that_is_wanted() {
+        let cases = [
+            ("rollingUpdate", json!({"maxSurge": "25%"}), json!({"type": "Recreate"}), true),
+            ("rollingUpdate", json!({}), json!({"type": "OnDelete"}), true),
+            ("rollingUpdate", json!({}), json!({"type": "RollingUpdate"}), false),
+            ("rollingUpdate", json!({}), json!({}), false),
+            ("rollingUpdate", json!({}), json!({"type": null}), false),
+            ("emptyDir", json!({}), json!({"name": "v", "secret": {"secretName": "s"}}), true),
+            ("emptyDir", json!({}), json!({"name": "v", "secret": null}), false),
+            ("value", json!("1"), json!({"name": "A", "valueFrom": {}}), true),
+            ("httpGet", json!({}), json!({"periodSeconds": 5, "exec": {}}), true),
+            ("localhostProfile", json!("p"), json!({"type": "RuntimeDefault"}), true),
+            ("sessionAffinityConfig", json!({}), json!({"sessionAffinity": "None"}), true),
+            ("service", json!({}), json!({"resource": {}}), true),
+            ("number", json!(80), json!({"name": "http"}), true),
+            ("url", json!("u"), json!({"service": {}}), true),
+            ("webhook", json!({}), json!({"strategy": "None"}), true),
+            ("minAvailable", json!(1), json!({"maxUnavailable": 1}), true),
+            ("limited", json!({}), json!({"type": "Exempt"}), true),
+            ("policyTypes", json!(["Ingress"]), json!({"egress": [{}]}), true),
+            ("policyTypes", json!(["Ingress", "Egress"]), json!({"egress": [{}]}), false),
+            ("policyTypes", json!(["Ingress", "Egress"]), json!({"ingress": [{}]}), true),
+            ("policyTypes", json!(["Ingress"]), json!({"egress": []}), false),
+            ("type", json!("RollingUpdate"), json!({"rollingUpdate": {}}), false),
+            ("replicas", json!(3), json!({"type": "Recreate"}), false),
+        ];
+        for (name, live, wanted, expected) in cases {
+            assert_eq!(gives_way(name, &live, wanted.as_object().unwrap()), expected, "{name}: {live} beside {wanted}");
+        }
+    }
+
+    #[test]
+    fn members_exclude_each_other_and_a_tag_excludes_its_member() {
+        for (one, other, expected) in [
+            ("value", "valueFrom", true),
+            ("rollingUpdate", "type", true),
+            ("type", "rollingUpdate", true),
+            ("exec", "exec", false),
+            ("exec", "value", false),
+            ("type", "localhostProfile", true),
+            ("policyTypes", "egress", false),
+        ] {
+            assert_eq!(exclude(one, other), expected, "{one} {other}");
+        }
+    }
 }

@@ -467,11 +467,11 @@ impl Message {
             ),
             Self::Pruned { why, .. } => {
                 let text = match why {
-                    WhyPruned::Left(commit) => format!("deleted: it is not in commit {}", short(commit)),
+                    WhyPruned::Left(commit) => format!("pruned: not in commit {}", short(commit)),
                     WhyPruned::LeftAndAllowed(commit) => {
-                        format!("deleted: it is not in commit {}, and {ALLOW_PRUNE} allows it", short(commit))
+                        format!("pruned: not in commit {}, and {ALLOW_PRUNE} allows it", short(commit))
                     }
-                    WhyPruned::WithItsGitSync => format!("deleted with its GitSync ({ON_DELETE}: {DELETE_OBJECTS})"),
+                    WhyPruned::WithItsGitSync => format!("pruned with its GitSync ({ON_DELETE}: {DELETE_OBJECTS})"),
                     WhyPruned::RunsAgain => format!("deleted, to run again ({RERUN})"),
                 };
                 describe(Info, "Pruned", "Prune", text.clone(), text)
@@ -500,7 +500,10 @@ impl Message {
             }
             Self::Failed { commit, problems, .. } => {
                 let at = commit.as_deref().map(|commit| format!(" at commit {}", short(commit))).unwrap_or_default();
-                let text = format!("failed{at}\n{}", problems.join("\n"));
+                let text = match &**problems {
+                    [one] => format!("failed{at}: {one}"),
+                    several => format!("failed{at}: {} problems:\n{}", several.len(), several.join("\n")),
+                };
                 describe(Warning, "Failed", "Apply", problems.first().cloned().unwrap_or_default(), text)
             }
             Self::Stage { status, reason, message, .. } => {
@@ -655,7 +658,7 @@ mod tests {
         assert_eq!(stage.to_string(), "function x/y  x  ApplyFailed  one\n    two");
         let (problems, commit) = (vec!["a".to_owned(), "b".to_owned()], Some("0123456789".to_owned()));
         let failed = Message::Failed { subject: Owner::git_sync("a", "b"), commit, problems };
-        assert_eq!(failed.to_string(), "a/b: failed at commit 01234567\n    a\n    b");
+        assert_eq!(failed.to_string(), "a/b: failed at commit 01234567: 2 problems:\n    a\n    b");
     }
 
     #[test]

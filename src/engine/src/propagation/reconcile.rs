@@ -22,7 +22,7 @@ use super::write::Write;
 use crate::apply::Writer;
 use crate::managed::revert_backoff::Shift;
 use mainstay_api::names::{CONFIG, PROPAGATED_FROM};
-use mainstay_cluster::{Denial, Error, Event, EventType, Kind, Regarding, Scope, Selection, WatchEvent};
+use mainstay_cluster::{Denial, Error, Event, EventType, Kind, Priority, Regarding, Scope, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
 /// What was written is shown by the watch within this time.
@@ -331,6 +331,8 @@ impl Propagation {
             },
             related: None,
             kind: EventType::Warning,
+            priority: Priority::Failure,
+            about: None,
             reason: "NotPropagated".to_owned(),
             action: "Propagate".to_owned(),
             note,

@@ -141,11 +141,7 @@ impl Performer<'_> {
     /// Deletes the Revisions of a Knative Service that nothing needs.
     pub(super) async fn clean_up(&self, knative: &ChildIdentity, outcome: &mut Outcome) -> Result<(), Error> {
         let (revisions, name) = (kind("Revision", "revisions"), &*knative.name);
-        let selection = Selection {
-            namespace: Some(self.namespace.to_owned()),
-            labels: Some(format!("{SERVICE}={name}")),
-            ..Selection::default()
-        };
+        let selection = Selection::labelled(SERVICE, name).within(self.namespace);
         // Before what names them: one that is named after that has changed since, and is not deleted.
         let listed: Vec<ObjectMeta> =
             self.context.writer.cluster().list_metadata(&revisions, selection).try_collect().await?;

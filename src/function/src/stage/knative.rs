@@ -14,7 +14,6 @@ use jiff::Timestamp;
 use super::address::may_have_address;
 use super::{ConditionUpdate, Decision, Observed, Resolved, Step, put, serving};
 use crate::child_kind::ChildKind;
-use crate::child_state::Role;
 use crate::children;
 use crate::knative_presence::Presence;
 use crate::knative_state::{KnativeService, Word};
@@ -155,6 +154,7 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
     let mut update = state(live, resolved, observed);
     if update.status == Status::True {
         decision.record.image = Some(live.image.clone());
+        decision.record.serves_current = decision.image.is_some() && !decision.puts(ChildKind::KnativeService);
     }
     // Without a new image, the old one serves.
     update.outdated = decision.image.is_none();
@@ -168,8 +168,8 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
 /// The condition update from the Knative Service's status.
 fn state(live: &KnativeService, resolved: &Resolved<'_>, observed: &Observed<'_>) -> ConditionUpdate {
     let (name, namespace) = (&resolved.function.name, &resolved.function.namespace);
-    let mut pods = observed.children.pods.iter().filter(|pod| pod.role == Role::Serving && !pod.identity.terminating);
-    let problem = pods.find_map(|pod| pod.problem.as_ref()).map(|problem| resolved.repository.explain(problem));
+    let version = live.is_current.then_some(&*live.latest_created);
+    let problem = observed.children.problem_of(version).map(|problem| resolved.repository.explain(problem));
     // The Route says that the address is ours until it has looked again.
     let is_on_its_way = !observed.children.services.is_empty() || !observed.children.deployments.is_empty();
     let word = match live.word() {

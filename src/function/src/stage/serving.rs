@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::{ConditionUpdate, Decision, Observed, Resolved, Step, address, one_of, put};
 use crate::child_kind::ChildKind;
-use crate::child_state::{ChildIdentity, Condition, Deployment, Role};
+use crate::child_state::{ChildIdentity, Condition, Deployment};
 use crate::children;
 use mainstay_api::function_conditions::{Reason, Status, Type};
 
@@ -121,17 +121,12 @@ pub(super) fn running(resolved: &Resolved<'_>, observed: &Observed<'_>, _: Times
         decision.record.image = None;
         return;
     };
-    let problem = observed
-        .children
-        .pods
-        .iter()
-        .filter(|pod| pod.role == Role::Serving && !pod.identity.terminating)
-        .find_map(|pod| pod.problem.as_ref())
-        .map(|problem| resolved.repository.explain(problem));
+    let problem = observed.children.problem_of(live.version()).map(|problem| resolved.repository.explain(problem));
     let may_rest = resolved.function.replicas.fixed() == Some(0) || (observed.may_rest)(&name);
     let mut update = state(live, problem.as_deref(), may_rest);
     if update.status == Status::True {
         decision.record.image = Some(live.image.clone());
+        decision.record.serves_current = decision.image.is_some() && !decision.puts(ChildKind::Deployment);
     }
     // Without a new image, the old one serves.
     update.outdated = decision.image.is_none();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use mainstay_api::names::REPORTER;
-use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, EventWriter, Regarding};
+use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, EventWriter, Priority, Regarding};
 use mainstay_engine::apply::Announcement;
-use mainstay_engine::notification::Severity;
+use mainstay_engine::notification::{Message, Severity};
 use mainstay_object::{Owner, printable_lines};
 
 /// Turns messages into Events. Clones share the queue.
@@ -49,30 +49,47 @@ impl Events {
     /// Writes the Events of a message; none for messages of severity `Debug`.
     pub(super) fn write(&self, announcement: &Announcement<'_>) {
         let description = announcement.message.describe();
-        let kind = match description.severity {
-            Severity::Debug => return,
-            Severity::Info => EventType::Normal,
-            Severity::Warning => EventType::Warning,
+        let (kind, priority) = match (description.severity, announcement.message.object()) {
+            (Severity::Debug, _) => return,
+            (Severity::Warning, _) => (EventType::Warning, Priority::Failure),
+            (Severity::Info, None) => (EventType::Normal, Priority::State),
+            (Severity::Info, Some(_)) => (EventType::Normal, Priority::Routine),
         };
         let subject = self.subjects.lock().get(announcement.owner).cloned();
         let object = announcement.object.clone();
-        let named = announcement.message.object();
-        let event = |regarding: Regarding, related: Option<Regarding>, note: String| Event {
+        let text = printable_lines(&description.text).into_owned();
+        let event = |regarding: Regarding, related: Option<Regarding>| Event {
             regarding,
             related,
             kind,
+            priority,
             reason: description.reason.clone(),
             action: description.action.to_owned(),
-            aggregation_key: format!("{} {}", named.unwrap_or_default(), description.aggregation_key),
-            note,
+            aggregation_key: aggregation_key(announcement.message, &description.aggregation_key, priority),
+            note: text.clone(),
+            about: None,
         };
-        let text = &printable_lines(&description.text).into_owned();
+        let is_summed_up = priority == Priority::Routine && subject.is_some();
         if let Some(subject) = &subject {
-            let note = named.map_or_else(|| text.clone(), |object| format!("{object}: {text}"));
-            self.recorder.publish(event(subject.clone(), object.clone(), note));
+            let event = event(subject.clone(), object.clone());
+            self.recorder.publish(match announcement.message.object() {
+                Some(named) if is_summed_up => Event { about: Some(named.to_owned()), ..event },
+                Some(named) => Event { note: format!("{named}: {text}"), ..event },
+                None => event,
+            });
         }
         if let Some(object) = object {
-            self.recorder.publish(event(object, subject, text.clone()));
+            let event = event(object, subject);
+            let priority = if is_summed_up { Priority::Detail } else { priority };
+            self.recorder.publish(Event { priority, ..event });
         }
+    }
+}
+
+/// Routine Events of one owner that differ in the object only are summed up.
+fn aggregation_key(message: &Message, key: &str, priority: Priority) -> String {
+    match message.object() {
+        Some(named) if priority != Priority::Routine => format!("{named} {key}"),
+        _ => key.to_owned(),
     }
 }

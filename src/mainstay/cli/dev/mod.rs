@@ -50,6 +50,7 @@ use mainstay_cluster::{Cluster, Origin};
 use mainstay_engine::notification::Emitter;
 use mainstay_function::runtimes::libraries;
 use mainstay_gitsync::receiver::BaseUrl;
+use mainstay_manifest::render::Words;
 use mainstay_object::failure::chain;
 use mainstay_object::names::DomainName;
 pub(super) use registry::secret as registry_secret;
@@ -329,6 +330,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         nudge: agent::Nudge::default(),
         audit: agent::AUDIT,
         renderer: None,
+        // Whoever reads the statuses has the files.
+        words: Words::Full,
     };
     let delivering = events.run(cluster.clone(), embedded.server.clone(), stop.clone());
     tasks.spawn(async { Ok(delivering.await.map_err(Error::Events)?) });

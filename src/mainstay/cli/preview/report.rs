@@ -183,7 +183,7 @@ impl Shown {
         json!({
             "apiVersion": self.object.api_version, "kind": &*key.kind, "namespace": key.namespace.as_deref(),
             "name": &*key.name, "file": place.map(|place| &*place.file),
-            "line": place.map(|place| place.line).filter(|line| *line > 0),
+            "line": place.and_then(mainstay_object::Place::known_line),
             "change": camel_case(self.word), "note": self.note, "diff": self.lines.join("\n"),
         })
     }

@@ -173,6 +173,7 @@ impl Comparison<'_> {
             (remote, reference, refused)
         };
         let revision = preview.read(&remote, &reference).await?;
+        let revision = if wanted.path.is_some() { revision.of_work_tree() } else { revision };
         let named = if wanted.path.is_some() { Named::work_tree() } else { Named::revision(&revision) };
         let mut masked = None;
         let (mut changes, against) = match &wanted.against {

@@ -84,7 +84,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
             },
             "appliedCommit": status.applied_commit, "attemptedCommit": status.attempted_commit,
             "place": manager.place.as_ref().map(|(commit, place)| json!({
-                "commit": &**commit, "file": &*place.file, "document": place.document, "line": place.line,
+                "commit": &**commit, "file": &*place.file, "document": place.known_document(), "line": place.known_line(),
             })),
             "suspended": spec.suspended(now).is_some(),
             "drift": status.drifted.iter().find(|one| one.object == trace.object().to_string()),

@@ -82,6 +82,14 @@ impl ChartFiles {
     }
 }
 
+/// Whether a file is about a chart or the repository, by its name.
+fn is_for_people(path: &str) -> bool {
+    const NAMES: [&str; 6] = ["changelog", "contributing", "license", "notice", "owners", "readme"];
+    let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let stem = name.strip_suffix(".md").unwrap_or(&name);
+    NAMES.contains(&stem)
+}
+
 /// What the chart in a directory reads, which is the one of this `Chart.yaml`.
 ///
 /// # Errors
@@ -107,6 +115,8 @@ pub(crate) fn chart_files(
         }
         match entry.kind {
             EntryKind::File => {}
+            // For people; a chart is the same without it.
+            EntryKind::Symlink if is_for_people(&entry.path) => continue,
             EntryKind::Symlink => {
                 let what = "it is a symbolic link in a chart, and links are not followed";
                 found.problem(place(), what, "put the file itself there");
@@ -254,7 +264,8 @@ mod tests {
 
     #[test]
     fn links_and_what_is_not_in_the_repository_are_problems() {
-        let files = [CHART, ("app/templates/a.yaml", "->"), ("app/b", ""), ("app/c/d", "")];
+        let links = [("app/README.md", "->"), ("app/LICENSE", "->"), ("app/templates/a.yaml", "->")];
+        let files = [&[CHART][..], &links, &[("app/b", ""), ("app/c/d", "")]].concat();
         let named = ["../../etc/passwd", "/../x", "-f", "c", "https://u:hush@h/x.yaml", ".git/config"];
         let helm = Helm { values_files: named.map(str::to_owned).to_vec(), ..Helm::default() };
         let (_, problems) = read(helm, &files);

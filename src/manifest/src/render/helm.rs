@@ -21,6 +21,7 @@ use super::program::{Program, Purpose, Run};
 use super::templates::Asked;
 use super::tool::Tool;
 use super::turns::Turns;
+use super::words::Words;
 use crate::Problem;
 use mainstay_git::{Entry, Snapshot};
 use mainstay_object::{Digest, Place};
@@ -56,6 +57,7 @@ pub struct Helm {
     tool: Option<Tool>,
     scratch: PathBuf,
     turns: Arc<Turns>,
+    words: Words,
 }
 
 /// What the cluster says of itself, for templates that ask.
@@ -109,13 +111,13 @@ impl ChartKey {
 
 impl Helm {
     /// With the tool that is found in the directories of `path`, as PATH has them, or in the renderer of `kustomize`, with which
-    /// it takes turns.
+    /// it takes turns, and with as much of the tool's own words.
     pub fn beside(kustomize: &Kustomize, path: Option<&OsStr>) -> Self {
         let tool = match &kustomize.renderer {
             Some(renderer) => Some(Tool::Beside(renderer.clone(), Purpose::Helm)),
             None => path.and_then(|path| Program::find(path, Purpose::Helm)).map(Tool::Here),
         };
-        Self { tool, scratch: kustomize.scratch.clone(), turns: Arc::clone(&kustomize.turns) }
+        Self { tool, scratch: kustomize.scratch.clone(), turns: Arc::clone(&kustomize.turns), words: kustomize.words }
     }
 
     /// Renders the chart of a `Chart.yaml` for a namespace, unless `known` is the key that it has now.
@@ -147,7 +149,8 @@ impl Helm {
                 let outputs = match root {
                     Err(not_copied) => Err(vec![not_copied.problem(file)]),
                     Ok(root) => {
-                        let job = Job { tool, root: root.path(), file, files: &files, options, capabilities };
+                        let (root, words) = (root.path(), self.words);
+                        let job = Job { tool, root, file, files: &files, options, capabilities, words };
                         match job.twice(asked).await {
                             Ok(outputs) => Ok(outputs),
                             Err(NotRendered::Refused(problem)) => Err(vec![problem]),
@@ -207,6 +210,7 @@ struct Job<'j> {
     files: &'j ChartFiles,
     options: &'j ChartOptions,
     capabilities: &'j Capabilities,
+    words: Words,
 }
 
 /// Why a run printed nothing.
@@ -239,7 +243,8 @@ impl Job<'_> {
             Run::Failed(words) => {
                 let line = |path: &str, line: usize| self.line(path, line);
                 let told = Told { chart: self.file, files: self.files, root: self.root, words: &words };
-                Err(NotRendered::Refused(refusal(&told, &line)))
+                let problem = refusal(&told, &line);
+                Err(NotRendered::Refused(self.words.add(problem, &words, &self.root.to_string_lossy())))
             }
             Run::Ended(why) => Err(self.refused(&why, "let its templates make less")),
             Run::Missing => Err(self.refused(NO_TOOL, NO_TOOL_HINT)),

@@ -10,12 +10,14 @@ use super::closure::{Closure, closure, components, join, parent};
 use super::copies::copy;
 use super::error::Error;
 use super::kustomization::fields;
+use super::origins::{Asking, Origins, asking};
 use super::overlay::Overlay;
 use super::program::{Program, Purpose, Run};
 use super::refusal::refusal;
 use super::renderer::{self, Renderer};
 use super::tool::Tool;
 use super::turns::Turns;
+use super::words::Words;
 use crate::Problem;
 use mainstay_git::Snapshot;
 use mainstay_object::{Digest, Place};
@@ -38,6 +40,7 @@ pub struct Kustomize {
     pub(super) renderer: Option<Renderer>,
     pub(super) scratch: PathBuf,
     pub(super) turns: Arc<Turns>,
+    pub(super) words: Words,
 }
 
 /// What is built.
@@ -58,6 +61,8 @@ pub struct Rendered {
     pub key: Digest,
     /// Its documents, or what is wrong with it; `None` if it is as it was.
     pub documents: Option<Result<Vec<u8>, Vec<Problem>>>,
+    /// Where the objects in them are from.
+    pub origins: Origins,
 }
 
 impl Kustomize {
@@ -78,7 +83,13 @@ impl Kustomize {
     fn with(tool: Option<Tool>, renderer: Option<Renderer>, scratch: PathBuf) -> Self {
         // What an agent left there that was killed.
         _ = std::fs::remove_dir_all(&scratch);
-        Self { tool, renderer, scratch, turns: Arc::default() }
+        Self { tool, renderer, scratch, turns: Arc::default(), words: Words::Reduced }
+    }
+
+    /// With so much of the tools' own words in problems, those of charts as well.
+    #[must_use]
+    pub fn showing(self, words: Words) -> Self {
+        Self { words, ..self }
     }
 
     /// How many kustomizations were built and charts rendered so far, those among them that were refused.
@@ -99,11 +110,12 @@ impl Kustomize {
     ) -> Result<Rendered, Error> {
         let prepared = Prepared::of(built);
         let (file, shown) = (prepared.file.clone(), prepared.shown.clone());
-        let (mut closure, added) = snapshot.blocking(move |snapshot| prepared.read(snapshot)).await??;
+        let (mut closure, added, keeps) = snapshot.blocking(move |snapshot| prepared.read(snapshot)).await??;
         let key = match added.digest() {
             Some(added) => Digest::of(format!("{} {added}", closure.digest()).as_bytes()),
             None => closure.digest(),
         };
+        let origins = Origins::new(&shown, &file, &closure, keeps);
         let problem = |what: &str, hint: &str| vec![Problem::new(Place::file(&*shown), what, Some(hint))];
         let documents = match &self.tool {
             _ if !closure.problems.is_empty() => Some(Err(std::mem::take(&mut closure.problems))),
@@ -118,7 +130,8 @@ impl Kustomize {
                         Run::Built(documents) => Ok(documents),
                         Run::Failed(words) => Err({
                             let files = closure.files.keys().map(String::as_str);
-                            vec![refusal(&shown, &root.path().to_string_lossy(), &words, files)]
+                            let root = root.path().to_string_lossy();
+                            vec![self.words.add(refusal(&shown, &root, &words, files), &words, &root)]
                         }),
                         Run::Ended(why) => Err(problem(&why, "split it")),
                         Run::Missing => Err(problem(NO_TOOL, NO_TOOL_HINT)),
@@ -129,7 +142,7 @@ impl Kustomize {
                 Some(built)
             }
         };
-        Ok(Rendered { closure, key, documents })
+        Ok(Rendered { closure, key, documents, origins })
     }
 }
 
@@ -164,10 +177,20 @@ impl Prepared {
         }
     }
 
-    /// What it reads, and what is added to that.
-    fn read(self, mut snapshot: &Snapshot) -> Result<(Closure, Added), mainstay_git::Error> {
+    /// What it reads, what is added to that, and whether it asks for the origins of objects.
+    fn read(self, mut snapshot: &Snapshot) -> Result<(Closure, Added, bool), mainstay_git::Error> {
         let mut added = Added::default();
-        let Some(overlay) = self.overlay else { return Ok((closure(&mut snapshot, &self.file)?, added)) };
+        let Some(overlay) = self.overlay else {
+            let found = closure(&mut snapshot, &self.file)?;
+            let root = found.files.get(&self.file).filter(|_| found.problems.is_empty());
+            let Some(content) = root.map(|root| snapshot.read(root)).transpose()? else {
+                return Ok((found, added, false));
+            };
+            let Ok(root) = fields(&content) else { return Ok((found, added, false)) };
+            let Asking { keeps, content } = asking(&content, &root);
+            added.0.extend(content.map(|content| (self.file, content)));
+            return Ok((found, added, keeps));
+        };
         let root = if let Some(objects) = self.objects {
             added.0.insert(join(parent(&self.file), OBJECTS), objects);
             overlay.edit(json!({"resources": [OBJECTS]}).as_object().cloned().unwrap_or_default(), "../")
@@ -178,16 +201,18 @@ impl Prepared {
                 Some(root) if found.problems.is_empty() => fields(&snapshot.read(root)?).ok(),
                 _ => None,
             };
-            let Some(root) = root else { return Ok((found, added)) };
+            let Some(root) = root else { return Ok((found, added, false)) };
             overlay.edit(root, "")
         };
         let problems = components(&mut snapshot, &self.base_dir, &overlay.components)?;
         if !problems.is_empty() {
-            return Ok((Closure::of_problems(problems), added));
+            return Ok((Closure::of_problems(problems), added, false));
         }
-        added.0.insert(self.file.clone(), Value::Object(root).to_string().into_bytes());
+        let text = Value::Object(root.clone()).to_string().into_bytes();
+        let Asking { keeps, content } = asking(&text, &root);
+        added.0.insert(self.file.clone(), content.unwrap_or(text));
         let found = closure(&mut WithAdded { tree: snapshot, added: &added }, &self.file)?;
-        Ok((found, added))
+        Ok((found, added, keeps))
     }
 }
 

@@ -34,6 +34,7 @@ mod kustomization;
 mod kustomize;
 mod network;
 mod normal_form;
+pub(crate) mod origins;
 mod overlay;
 mod pattern;
 #[expect(clippy::disallowed_methods, reason = "it looks for programs and runs them")]
@@ -46,6 +47,7 @@ mod substitute;
 mod templates;
 mod tool;
 mod turns;
+mod words;
 pub mod written_out;
 
 pub use chart::ChartOptions;
@@ -54,6 +56,8 @@ pub use error::Error;
 pub use helm::{Capabilities, ChartKey, Helm, Outputs, RenderedChart};
 pub use kustomize::{Built, Kustomize, Rendered};
 pub use normal_form::normal_form;
+pub use origins::Origins;
 pub use overlay::Overlay;
 pub use renderer::serve;
 pub use substitute::{ExpressionFault, Substituted, Undefined, may_hold_expressions, substitute};
+pub use words::Words;

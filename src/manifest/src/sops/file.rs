@@ -356,27 +356,44 @@ impl Sealed {
         self.kinds.iter().any(|(own_version, own_kind)| own_version == api_version && own_kind == kind)
     }
 
-    /// Decrypts the values of an object that a tool has made of the file.
+    /// Whether its rule encrypts the value at a path.
+    fn encrypts(&self, path: &[Step]) -> bool {
+        let mut keys = path.iter().filter_map(|step| match step {
+            Step::Key(key) => Some(key.as_str()),
+            Step::Item(_) => None,
+        });
+        // No tool keeps the comments that a rule may be about.
+        self.rule.is_by_comment() || self.rule.selects(keys.any(|key| self.rule.matches(Some(key), &[])))
+    }
+
+    /// Decrypts the values of an object that a tool has made of the file, and of `others`: patches have values of their own.
     ///
     /// # Errors
     /// The values that do not decrypt, by their paths.
-    pub fn decrypt(&self, object: &mut Value) -> Result<(), Vec<Flaw>> {
+    pub fn decrypt(&self, others: &[&Self], object: &mut Value) -> Result<(), Vec<Flaw>> {
         if let Value::Object(map) = object {
             map.remove("sops");
         }
-        let mut flaws = Vec::new();
-        self.inside(object, &mut Vec::new(), &mut String::new(), false, &mut flaws);
-        if flaws.is_empty() { Ok(()) } else { Err(flaws) }
+        let mut opening = Opening { own: self, others, last: 0, is_hopeless: false, flaws: Vec::new() };
+        opening.inside(object, &mut Vec::new(), &mut String::new());
+        if opening.flaws.is_empty() { Ok(()) } else { Err(opening.flaws) }
     }
+}
 
-    fn inside(
-        &self,
-        value: &mut Value,
-        path: &mut Vec<Step>,
-        authenticated: &mut String,
-        matched: bool,
-        flaws: &mut Vec<Flaw>,
-    ) {
+/// The values of one object are decrypted, each by the file that it is from.
+struct Opening<'s> {
+    /// The file that the object's metadata are of.
+    own: &'s Sealed,
+    others: &'s [&'s Sealed],
+    /// Which of the others decrypted the last value.
+    last: usize,
+    /// No file decrypted a value: the others are not tried again.
+    is_hopeless: bool,
+    flaws: Vec<Flaw>,
+}
+
+impl Opening<'_> {
+    fn inside(&mut self, value: &mut Value, path: &mut Vec<Step>, authenticated: &mut String) {
         if path.len() > DEPTH + 10 {
             return;
         }
@@ -387,8 +404,7 @@ impl Sealed {
                     authenticated.push_str(key);
                     authenticated.push(':');
                     path.push(Step::Key(key.clone()));
-                    let matched = matched || self.rule.matches(Some(key), &[]);
-                    self.inside(value, path, authenticated, matched, flaws);
+                    self.inside(value, path, authenticated);
                     path.pop();
                     authenticated.truncate(before);
                 }
@@ -396,32 +412,59 @@ impl Sealed {
             Value::Array(items) => {
                 for (at, item) in items.iter_mut().enumerate() {
                     path.push(Step::Item(at));
-                    self.inside(item, path, authenticated, matched, flaws);
+                    self.inside(item, path, authenticated);
                     path.pop();
                 }
             }
-            // What the tool has added was never encrypted. No tool keeps the comments that a rule may be about.
-            Value::String(text)
-                if text.starts_with(MARKER) && (self.rule.is_by_comment() || self.rule.selects(matched)) =>
-            {
-                match self.cipher.decrypt(text, authenticated) {
-                    Ok((plain, _)) => match to_value(&plain) {
-                        Some(plain) => *value = plain,
-                        None => flaws.push(Flaw::new(path.clone(), format!("{} is no number", path_text(path)), None)),
-                    },
-                    Err(Flawed::NotEncrypted) => {}
-                    Err(flawed) => {
-                        let what = format!("{} {}", path_text(path), said(flawed));
-                        flaws.push(Flaw::new(path.clone(), what, Some(AT_ITS_PATH)));
-                    }
-                }
-            }
-            Value::String(text) if text.starts_with(MARKER) => {
-                let what = format!("{} is encrypted, and not a value that its file encrypts", path_text(path));
-                flaws.push(Flaw::new(path.clone(), what, Some(AT_ITS_PATH)));
-            }
+            // What the tool has added was never encrypted.
+            Value::String(text) if text.starts_with(MARKER) => match self.opened(text, path, authenticated) {
+                Ok(plain) => *value = plain,
+                Err(flaw) => self.flaws.push(flaw),
+            },
             _ => {}
         }
+    }
+
+    /// A value at a path. It decrypts with the data key of its own file alone, and at its own path.
+    fn opened(&mut self, text: &str, path: &[Step], authenticated: &str) -> Result<Value, Flaw> {
+        let attempt = |file: &Sealed| {
+            let opened = file.encrypts(path).then(|| file.cipher.decrypt(text, authenticated));
+            opened.map(|opened| opened.map(|(plain, _)| plain))
+        };
+        let own = attempt(self.own);
+        let plain = match own {
+            Some(Ok(plain)) => Ok(plain),
+            failed => self.by_others(&attempt).ok_or(failed),
+        };
+        match plain {
+            Ok(plain) => {
+                let no_number = || Flaw::new(path.to_vec(), format!("{} is no number", path_text(path)), None);
+                to_value(&plain).ok_or_else(no_number)
+            }
+            Err(failed) => {
+                let said = match failed {
+                    Some(Err(flawed)) => said(flawed),
+                    _ => "is encrypted, and not a value that its file encrypts",
+                };
+                Err(Flaw::new(path.to_vec(), format!("{} {said}", path_text(path)), Some(AT_ITS_PATH)))
+            }
+        }
+    }
+
+    /// The value as one of the others decrypts it, that of the last value first.
+    fn by_others(&mut self, attempt: &impl Fn(&Sealed) -> Option<Result<Plain, Flawed>>) -> Option<Plain> {
+        if self.is_hopeless {
+            return None;
+        }
+        let count = self.others.len();
+        for at in (0..count).map(|step| (self.last + step) % count) {
+            if let Some(Ok(plain)) = attempt(self.others[at]) {
+                self.last = at;
+                return Some(plain);
+            }
+        }
+        self.is_hopeless = true;
+        None
     }
 }
 

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 
 use super::*;
+use crate::render::Origins;
 use crate::sops::{Keys, Sealed};
 use mainstay_object::Object;
 
@@ -53,7 +54,7 @@ fn read(text: &str, limits: &Limits) -> String {
 /// What comes of what a tool has made of the verified file.
 fn built(text: &str) -> String {
     let limits = with(IDENTITY);
-    let decoded = decode_rendered("web/kustomization.yaml", text.as_bytes(), &limits);
+    let decoded = decode_rendered(&Origins::of_file("web/kustomization.yaml"), text.as_bytes(), &limits);
     finally(Decoded { sealed: sealed(ENCRYPTED), ..decoded }, &limits)
 }
 
@@ -128,7 +129,7 @@ fn what_a_tool_makes_of_a_verified_file_is_decrypted_and_nothing_else() {
     let disabled = ENCRYPTED.replace("metadata:\n    name: db", &format!("metadata: {disabled}"));
     assert!(built(&disabled).contains("says not to decrypt it"), "{}", built(&disabled));
     // Also where that was added after it was read.
-    let mut late = decode_rendered("web/kustomization.yaml", ENCRYPTED.as_bytes(), &with(IDENTITY));
+    let mut late = decode_rendered(&Origins::of_file("web/kustomization.yaml"), ENCRYPTED.as_bytes(), &with(IDENTITY));
     let mut value = late.objects[0].value();
     value["metadata"]["annotations"] = serde_json::json!({"kustomize.toolkit.fluxcd.io/decrypt": "disabled"});
     late.objects[0] = Arc::new(Object::from_value(&value, late.objects[0].place.clone()).unwrap());

@@ -84,3 +84,17 @@ apps/web/kustomization.yaml: built
 apps/web/web.yaml: left out, it is part of apps/web/kustomization.yaml"
     );
 }
+
+#[test]
+fn the_rule_is_named_that_leaves_out_every_manifest() {
+    let left_out = |files: &[(&str, &str)]| decode_files(files).left_out;
+    let (a, b) = (config_map("a"), config_map("b"));
+    let all = [(".mainstayignore", "*\n"), ("a.yaml", &*a), ("apps/b.yaml", &*b), ("README.md", "text")];
+    let expected = "2 files are left out, a.yaml by the rule \"*\" (.mainstayignore:1)";
+    assert_eq!(left_out(&all).as_deref(), Some(expected));
+    let one = [(".mainstayignore", "\n/a.yaml\n"), ("a.yaml", &*a)];
+    assert_eq!(left_out(&one).as_deref(), Some("a.yaml is left out by the rule \"/a.yaml\" (.mainstayignore:2)"));
+    let some = [(".mainstayignore", "a.yaml\n"), ("a.yaml", &*a), ("b.yaml", &*b)];
+    assert_eq!(left_out(&some), None, "b.yaml is read");
+    assert_eq!(left_out(&[("README.md", "text")]), None);
+}

@@ -149,6 +149,16 @@ fn a_trial_asks_for_nothing_that_the_first_one_has() {
 }
 
 #[test]
+fn a_claim_that_was_grown_is_answered_with_its_size_and_not_with_its_deletion() {
+    let key = Key::new("", "PersistentVolumeClaim", Some("shop"), "a");
+    let text = Denied::Grown("20Gi".to_owned()).text(&key);
+    assert_eq!(
+        text,
+        "it was grown to 20Gi, and a claim cannot shrink: commit the size, `spec.resources.requests.storage: 20Gi`"
+    );
+}
+
+#[test]
 fn what_may_not_be_replaced_says_how_to_allow_it() {
     let text = |group: &str, kind: &str, why: Denied| why.text(&Key::new(group, kind, Some("shop"), "a"));
     let unasked = text("apps", "Deployment", Denied::Unasked);

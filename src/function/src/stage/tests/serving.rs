@@ -118,6 +118,77 @@ fn a_function_stays_running_during_a_rollout_while_the_previous_version_serves()
     check(2, &refused, [waits, runs]);
 }
 
+/// A pod of a ReplicaSet that cannot load its code.
+fn crashing(set: &str, why: &str) -> child_state::Pod {
+    child_state::pod(&json!({
+        "metadata": {
+            "name": format!("{set}-x"),
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true}],
+        },
+        "status": {"phase": "Running", "containerStatuses": [
+            {"name": "function", "lastState": {"terminated": {"exitCode": 1, "message": why}}},
+        ]},
+    }))
+}
+
+#[test]
+fn running_names_the_error_of_its_own_version_only() {
+    let progressing = |set: &str| {
+        let message = format!("ReplicaSet \"{set}\" is progressing.");
+        json!([{"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "message": message}])
+    };
+    let message = |generation: i64, set: &str, pods: &[child_state::Pod]| {
+        let mut case = Case::new();
+        case.deployment(generation, 2, progressing(set));
+        case.children.pods = pods.to_vec();
+        case.decide()
+            .steps
+            .iter()
+            .find_map(|step| match step {
+                Step::SetConditionUnlessWritten(update) if update.condition == Type::Running => {
+                    Some(update.message.clone())
+                }
+                _ => None,
+            })
+            .unwrap()
+    };
+    let (first, second) = (crashing("web-1", "first error"), crashing("web-2", "second error"));
+    let both = [first.clone(), second];
+    assert!(message(2, "web-1", &both).contains("first error"));
+    let of_second = message(2, "web-2", &both);
+    assert!(of_second.contains("second error") && !of_second.contains("first error"), "{of_second}");
+    for (generation, set) in [(2, "web-2"), (3, "web-1")] {
+        let text = message(generation, set, std::slice::from_ref(&first));
+        assert!(text.ends_with("is not ready yet"), "no pod of this version is known: {text}");
+    }
+}
+
+#[test]
+fn the_version_that_serves_is_that_of_the_last_image_that_was_ready() {
+    let served = |generation: i64, old: Option<i64>, record: Record| {
+        let mut case = Case::new();
+        case.function.metadata.generation = Some(generation);
+        case.status.served_generation = old;
+        let reconciled = crate::status::Reconciled { record: Some(record), ..Default::default() };
+        crate::status::after(&case.status, &case.function, &reconciled, case.now).0.served_generation
+    };
+    let ready = |serves_current| Record { image: Some("i".into()), serves_current, ..Record::default() };
+    assert_eq!(served(4, None, ready(true)), Some(4));
+    assert_eq!(served(5, Some(4), ready(false)), Some(4), "a rollout");
+    assert_eq!(served(5, Some(4), ready(true)), Some(5));
+    assert_eq!(served(5, Some(4), Record::default()), None, "nothing serves");
+    let mut case = Case::new();
+    case.deployment(
+        1,
+        1,
+        json!([
+            {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+        ]),
+    );
+    assert!(!case.decide().record.serves_current, "its image is not known yet");
+}
+
 #[test]
 fn writing_another_child_does_not_change_running() {
     let mut case = Case::new();

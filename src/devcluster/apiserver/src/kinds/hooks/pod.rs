@@ -44,11 +44,10 @@ pub(super) fn default_spec(spec: &mut Object) {
         "topologySpreadConstraints",
         "readinessGates",
     ]);
-    let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
     quantity::normalise(spec.inner("overhead"));
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in spec.each(list) {
-            default_container(container, host_network);
+            default_container(container);
         }
     }
     for volume in spec.each("volumes") {
@@ -65,7 +64,7 @@ fn account_twin(spec: &mut Object) {
     }
 }
 
-fn default_container(container: &mut Object, host_network: bool) {
+fn default_container(container: &mut Object) {
     container.text("terminationMessagePath", "/dev/termination-log");
     container.text("terminationMessagePolicy", "File");
     container.value("resources", json!({}));
@@ -93,9 +92,6 @@ fn default_container(container: &mut Object, host_network: bool) {
     for port in container.each("ports") {
         port.text("protocol", "TCP");
         port.drop_zero(&["hostPort", "hostIP", "name"]);
-        if host_network && let Some(number) = port.get("containerPort").cloned() {
-            port.value("hostPort", number);
-        }
     }
     for mount in container.each("volumeMounts") {
         mount.drop_zero(&["readOnly", "subPath", "subPathExpr"]);
@@ -192,7 +188,13 @@ pub(super) fn default_pod(pod: &mut Object) {
     let Some(spec) = pod.object("spec") else { return };
     default_spec(spec);
     spec.value("enableServiceLinks", true);
+    let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
     for list in ["containers", "initContainers"] {
+        for port in spec.each(list).flat_map(|container| container.each("ports")).filter(|_| host_network) {
+            if let Some(number) = port.get("containerPort").cloned() {
+                port.value("hostPort", number);
+            }
+        }
         for resources in spec.each(list).filter_map(|c| c.inner("resources")) {
             let Some(limits) = resources.inner("limits").cloned() else { continue };
             if let Some(requests) = resources.object("requests") {

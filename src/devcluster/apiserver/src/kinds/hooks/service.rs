@@ -22,8 +22,10 @@ pub(super) fn default_service(service: &mut Object) {
         "loadBalancerSourceRanges",
         "externalName",
     ]);
-    if spec.str("sessionAffinity") == "ClientIP" {
-        spec.value("sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
+    match spec.str("sessionAffinity") {
+        "None" => _ = spec.remove("sessionAffinityConfig"),
+        "ClientIP" => spec.value("sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}})),
+        _ => {}
     }
     let kind = spec.str("type").to_owned();
     if kind != "ExternalName" {

@@ -52,9 +52,12 @@ fn default_stateful_set(spec: &mut Object) {
     spec.value("revisionHistoryLimit", 10);
     spec.text("podManagementPolicy", "OrderedReady");
     if let Some(strategy) = spec.object("updateStrategy") {
-        strategy.text("type", "RollingUpdate");
+        if strategy.str("type").is_empty() {
+            strategy.text("type", "RollingUpdate");
+            strategy.value("rollingUpdate", json!({}));
+        }
         if strategy.str("type") == "RollingUpdate"
-            && let Some(rolling) = strategy.object("rollingUpdate")
+            && let Some(rolling) = strategy.inner("rollingUpdate")
         {
             rolling.value("partition", 0);
         }
