@@ -70,6 +70,7 @@
 //! | what | where |
 //! |---|---|
 //! | ref lookup, shared by all consumers of a remote | [`source::Source::lookup`](mainstay_git::Source::lookup) in `git/lookup.rs`; when: `git/poll.rs` |
+//! | what the status of a GitRepository says | [`gitsync::repository`](mainstay_gitsync::repository), from what lookups come to ([`Source::last_lookup`](mainstay_git::Source::last_lookup)) |
 //! | prune guards | [`gitsync::prune`](mainstay_gitsync::prune); of one object right before its deletion: [`managed::deletion`](mainstay_engine::managed::deletion) |
 //! | every write to a managed object | [`apply`](mainstay_engine::apply): `put.rs` and `revert.rs` (both apply through `server_side.rs`), `replace.rs`, `prune.rs`, `replicas.rs` |
 //! | by whose rights objects are read and written | [`Writer::acting_for`](mainstay_engine::apply::Writer::acting_for), `gitsync/rights.rs` |

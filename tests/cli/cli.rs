@@ -135,6 +135,7 @@ fn every_command_has_help() {
         "get",
         "suspend",
         "version",
+        "logs",
         "dev",
         "bench",
     ] {
@@ -143,23 +144,25 @@ fn every_command_has_help() {
 }
 
 #[test]
-fn bash_completes_commands_and_flags() {
+fn shells_complete_commands_and_flags() {
     let program = env!("CARGO_BIN_EXE_mainstay");
-    let complete = |words: &str, at: usize, current: &str, before: &str| {
+    let complete = |words: &str, at: usize| {
+        let current = words.split(' ').nth(at).unwrap();
         let script = format!(
-            "source <({program} completion bash); COMP_WORDS=({words}); COMP_CWORD={at}; \
-             _mainstay mainstay '{current}' '{before}'; echo \"${{COMPREPLY[@]}}\""
+            "source <({program} completion bash); COMP_WORDS=({words}); COMP_CWORD={at}; COMP_TYPE=9; \
+             _clap_complete_mainstay mainstay '{current}'; echo \"${{COMPREPLY[@]}}\""
         );
         let output = mainstay_testkit::isolated("bash").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(complete("mainstay stat", 1, "stat", "mainstay"), "status\n");
-    assert_eq!(complete("mainstay status --wa", 2, "--wa", "status"), "--watch\n");
-    for (shell, starts) in [("zsh", "#compdef mainstay"), ("fish", "# Print")] {
+    assert_eq!(complete("mainstay stat", 1), "status\n");
+    assert_eq!(complete("mainstay status --wa", 2), "--watch\n");
+    assert_eq!(complete("mainstay get git", 2), "gitrepositories gitsyncs\n");
+    for (shell, starts) in [("zsh", "#compdef mainstay"), ("fish", "complete ")] {
         let output = mainstay(&["completion", shell], Path::new("/"));
         let script = String::from_utf8(output.stdout).unwrap();
-        assert!(script.starts_with(starts) && script.contains("status"), "{script}");
+        assert!(script.starts_with(starts) && script.contains("COMPLETE"), "{script}");
     }
 }
 

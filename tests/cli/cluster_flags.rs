@@ -123,3 +123,33 @@ async fn init_needs_no_cluster_whatever_the_environment_names() {
     let (code, _, error) = run(home.path(), &[], "init function --dir d --kubeconfig /nowhere/at/all").await;
     assert!(code == 2 && error.contains("/nowhere/at/all"), "a file that a flag names is read: {error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_completed_from_the_cluster_of_the_line() {
+    let world = World::new().await;
+    world.sync("demo", json!({}));
+    world.sync("other", json!({}));
+    let serving = world.server.embedded().serve("127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("config");
+    fs::write(&file, kubeconfig(&format!("http://{}", serving.address()))).unwrap();
+    for (line, at, expected) in [
+        ("mainstay --context there status d", "4", "demo"),
+        ("mainstay get gitsyncs o --context there", "3", "other"),
+        ("mainstay get gitrepositories r --context there", "3", "repo"),
+        ("mainstay --context there suspend d", "4", "demo"),
+        // The current context leads nowhere.
+        ("mainstay status d", "2", ""),
+    ] {
+        let environment = [
+            ("KUBECONFIG", file.to_str().unwrap()),
+            ("COMPLETE", "bash"),
+            ("_CLAP_COMPLETE_INDEX", at),
+            ("_CLAP_COMPLETE_COMP_TYPE", "9"),
+            ("_CLAP_COMPLETE_SPACE", "false"),
+            ("_CLAP_IFS", "\n"),
+        ];
+        let (_, out, error) = run(home.path(), &environment, &format!("-- {line}")).await;
+        assert_eq!((out.trim(), error.as_str()), (expected, ""), "{line}");
+    }
+}

@@ -1,4 +1,4 @@
-//! `mainstay get`, `suspend`, `resume` and `version`, beside kubectl.
+//! `mainstay get`, `suspend`, `resume`, `version` and `logs`, beside kubectl.
 
 use serde_json::{Value, json};
 
@@ -148,4 +148,43 @@ async fn version_is_that_of_the_program_and_of_the_agent_that_leads() {
     assert_eq!((&facts["client"]["version"], &facts["agent"]["identity"]), (&json!(own), &json!("one")));
     let (code, said, _) = program.run(&["version", "--client"]).await;
     assert_eq!((code, said), (0, format!("client: {own}\n")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_are_those_of_the_pods_of_the_agent() {
+    let (world, _) = world().await;
+    let program = Program::of(&world).await;
+    let (code, _, error) = program.run(&["logs", "--agent-namespace", NAMESPACE]).await;
+    assert!(
+        code == 2 && error.contains(&format!("no pod of the agent has begun in the namespace {NAMESPACE}")),
+        "{error}"
+    );
+    let labels = json!({"app.kubernetes.io/name": "mainstay"});
+    let spec = json!({"containers": [{"name": "mainstay", "image": "mainstay:1"}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "labels": labels}, "spec": spec});
+    world.create("v1", "pods", NAMESPACE, pod);
+    world.until("it runs", |w| w.get("v1", "pods", "agent").unwrap()["status"]["phase"] == "Running").await;
+    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let theirs = kubectl.run(&["logs", "agent"]).await;
+    let (code, ours, error) = program.run(&["logs", "--agent-namespace", NAMESPACE]).await;
+    assert_eq!((code, ours.as_str(), error.as_str()), (0, theirs.as_str(), ""));
+    assert!(!ours.is_empty());
+    let flags = ["logs", "demo", "-n", NAMESPACE, "--agent-namespace", NAMESPACE, "--tail", "5", "--since", "1h"];
+    let (code, ours, error) = program.run(&flags).await;
+    assert_eq!((code, ours.as_str(), error.as_str()), (0, "", ""), "no line is about it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn colours_are_for_terminals_and_for_who_asks() {
+    let (world, _) = world().await;
+    let program = Program::of(&world).await;
+    let green = "\u{1b}[32mTrue\u{1b}[0m";
+    for (flags, expected) in [(&[][..], false), (&["--color", "always"], true), (&["--color=never"], false)] {
+        let (_, out, _) = program.run(&[&["get", "gitsyncs", "-A"], flags].concat()).await;
+        assert_eq!(out.contains(green), expected, "{flags:?}: {out}");
+    }
+    let shown = program.run_on_terminal(&["get", "gitsyncs", "-A"]).await;
+    assert!(shown.contains(green), "{shown:?}");
+    let shown = program.run_on_terminal(&["get", "gitsyncs", "-A", "--color", "never"]).await;
+    assert!(!shown.contains('\u{1b}') && shown.contains("True"), "{shown:?}");
 }

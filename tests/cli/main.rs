@@ -6,6 +6,7 @@ mod check;
 mod cli;
 mod cluster_flags;
 mod dev;
+mod dev_choices;
 mod dev_functions;
 mod dev_local;
 mod dev_work_tree;

@@ -65,3 +65,20 @@ async fn ends_with_0_only_when_the_objects_are_healthy_at_the_commit() {
     let (code, said) = mainstay(&world, &["sync", "demo", "--timeout", "1s"]).await;
     assert_eq!(code, 2, "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn says_at_once_that_no_agent_holds_the_lease() {
+    let mut world = World::new().await;
+    world.remote.file("a.yaml", config_map("a", "1")).commit("one");
+    world.synced(json!({})).await;
+    let said = "no agent is at work in this cluster: a sync is answered once one is";
+    let (code, without) = mainstay(&world, &["sync", "demo"]).await;
+    assert!(code == 0 && without.contains(said), "{without}");
+    let spec = json!({
+        "holderIdentity": "one", "leaseDurationSeconds": 3600, "renewTime": "2099-01-01T00:00:00.000000Z",
+    });
+    let lease = json!({"metadata": {"name": "mainstay"}, "spec": spec});
+    world.create("coordination.k8s.io/v1", "leases", NAMESPACE, lease);
+    let (code, with) = mainstay(&world, &["sync", "demo"]).await;
+    assert!(code == 0 && !with.contains(said), "{with}");
+}

@@ -8,6 +8,7 @@ mod private_example;
 mod private_https;
 mod private_matrix;
 mod references;
+mod repository_status;
 mod shared_remotes;
 mod source;
 mod ssh;

@@ -23,6 +23,10 @@ pub enum Type {
     Prevented,
     /// Nothing is applied, pruned or reverted.
     Suspended,
+    /// The references of a GitRepository were looked up, and HEAD is known.
+    Resolved,
+    /// The server of a GitRepository accepts the credentials.
+    Authenticated,
     /// The host key of a GitRepository was pinned at first use.
     HostKeyPinned,
     /// What an APIRule exposes can be reached.
@@ -42,6 +46,8 @@ impl Type {
             Self::Frozen => "Frozen",
             Self::Prevented => "Prevented",
             Self::Suspended => "Suspended",
+            Self::Resolved => "Resolved",
+            Self::Authenticated => "Authenticated",
             Self::HostKeyPinned => "HostKeyPinned",
             Self::Exposed => "Exposed",
         }
@@ -81,6 +87,10 @@ pub enum Reason {
     SourceNotFound,
     /// Git refused the credentials.
     GitAuthorizationFailed,
+    /// HEAD of a GitRepository is known.
+    Resolved,
+    /// The server of a GitRepository has answered.
+    Authenticated,
     /// Git could not be reached or read.
     SourceUnavailable,
     /// The reference or `baseDir` does not exist in the repository.

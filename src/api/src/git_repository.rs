@@ -19,6 +19,10 @@ use super::schemas::{ConditionSchema, TimeSchema};
     derive = "PartialEq",
     printcolumn(name = "URL", type_ = "string", json_path = ".spec.url"),
     printcolumn(name = "Auth", type_ = "string", json_path = ".spec.auth.type"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Revision", type_ = "string", json_path = ".status.revision"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message"),
     printcolumn(name = "Pinned", type_ = "string", json_path = ".status.pinnedHostKeys[0].fingerprint", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
@@ -71,14 +75,27 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What the agent knows of a repository.
+/// What the agent knows of a repository. It is written when it changes in meaning, and not at each lookup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepositoryStatus {
+    /// `metadata.generation` that this status is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// What HEAD was at the last lookup that succeeded: its branch and commit, such as `main@sha1:…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// Fingerprint and type of the host key that was accepted last; absent unless the repository is on an SSH server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_key: Option<String>,
+    /// When the lookup was made that this status is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<TimeSchema>")]
+    pub last_lookup: Option<Time>,
     /// Host keys that were pinned at first use, whatever proxy that went through. Remove one, and the key that the host presents next is pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned_host_keys: Vec<PinnedHostKey>,
-    /// HostKeyPinned while a key is pinned.
+    /// Conditions: Ready, Resolved, Authenticated, and HostKeyPinned while a key is pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<ConditionSchema>")]
     pub conditions: Vec<Condition>,

@@ -204,6 +204,8 @@ pub const SERVERLESS_PREFIX: &str = "serverless.kyma-project.io/";
 pub const PROPAGATED_FROM: &str = "mainstay.dev/propagated-from";
 /// Annotation on copies: a digest of what was copied.
 pub const PROPAGATED: &str = "mainstay.dev/propagated";
+/// Annotation on copies: what was copied, and how a namespace keeps a content of its own.
+pub const COPY_OF: &str = "mainstay.dev/copy-of";
 /// Field manager of copies.
 pub const PROPAGATION_MANAGER: &str = "mainstay-propagation";
 /// Label on a namespace: [`DISABLED`] keeps copies out of it.

@@ -30,6 +30,8 @@ pub struct Options {
     pub registry: Option<RegistryOptions>,
     /// Runs pods as processes of this machine; absent: every pod is simulated.
     pub node: Option<NodeOptions>,
+    /// Whether pods that only seem to run say so in a condition and in their column STATUS; false, as on a real cluster.
+    pub mark_simulated: bool,
     /// Whether roles and bindings decide what users may do; false: everyone may do everything. Whoever brings no
     /// credentials is the administrator either way.
     pub rbac: bool,
@@ -47,6 +49,7 @@ impl Default for Options {
             future_wait,
             most_pods,
             autoscaler_interval,
+            mark_simulated,
             rbac,
             knative,
             ..
@@ -59,6 +62,7 @@ impl Default for Options {
             autoscaler_interval,
             registry: None,
             node: None,
+            mark_simulated,
             rbac,
             knative,
             converter: None,
@@ -93,6 +97,7 @@ impl Cluster {
             autoscaler_interval,
             registry,
             node,
+            mark_simulated,
             rbac,
             knative,
             converter,
@@ -105,6 +110,7 @@ impl Cluster {
             future_wait,
             most_pods,
             autoscaler_interval,
+            mark_simulated,
             rbac,
             knative,
             webhook: knative.then_some(devcluster_controllers::knative::admission::answer),

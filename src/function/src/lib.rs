@@ -83,6 +83,6 @@ pub use flavour::Flavour;
 pub use pod_keys::PodKeys;
 pub use reconcile::{functions, run};
 pub use resolve::{BoundSecret, Code, Origin, Replicas, ResolvedFunction, Warning, resolve};
-pub use settings::{MinResources, Retention, Settings};
+pub use settings::{MinResources, NodePrograms, Retention, Settings};
 pub use variables::{InvalidVariable, VARIABLES, WithoutEffect};
 pub use violation::{Violation, reason, text};

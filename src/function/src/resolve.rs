@@ -23,6 +23,7 @@ use kube::ResourceExt as _;
 use super::base::{BaseImage, InvalidBaseImage};
 use super::credentials::Credentials;
 use super::flavour::Flavour;
+use super::settings::NodePrograms;
 pub use super::settings::Settings;
 use super::violation::shown;
 pub use super::violation::{Violation, reason, text};
@@ -300,6 +301,25 @@ fn warn_of(runtime: &Runtime, row: &str, found: &mut Findings) {
     }
 }
 
+/// Warns of a version that the node does not have.
+fn warn_of_node(runtime: &Runtime, programs: &NodePrograms, found: &mut Findings) {
+    let (name, wanted) = (runtime.name, runtime.version);
+    let language = runtime.language.name();
+    match programs.version(runtime.language) {
+        Some(version) if version == wanted || version.starts_with(&format!("{wanted}.")) => {}
+        Some(version) => {
+            let message = format!(
+                "runtime {name} names {language} {wanted}: this Function runs on {language} {version}, the one of its node"
+            );
+            found.warn("RuntimeVersionDiffers", message);
+        }
+        None => {
+            let message = format!("runtime {name} needs {language} {wanted}: its node has no {language} on its PATH");
+            found.warn("RuntimeMissing", message);
+        }
+    }
+}
+
 /// Why no base image is used.
 const NODE_RUNS: &str = "Functions of this cluster run on the Node.js and Python of its node";
 
@@ -313,15 +333,23 @@ fn base(
     runtime: &'static Runtime,
     found: &mut Findings,
 ) -> Option<BaseImage> {
-    if let Some(image) = own_base(spec) {
-        warn_of(runtime, runtime.runs_as, found);
-        let chosen = BaseImage::chosen(image).map_err(|why| found.wrong(invalid_base_image(image, why))).ok()?;
-        if settings.runs_on_node {
+    let own = own_base(spec).map(|image| {
+        BaseImage::chosen(image)
+            .map_err(|why| found.wrong(invalid_base_image(image, why)))
+            .map(|chosen| (image, chosen))
+    });
+    let own = own.transpose().ok()?;
+    if let Some(programs) = &settings.node_programs {
+        if let Some((image, _)) = own {
             let message =
                 format!("{}, which spec.runtimeImageOverride names, is not used here: {NODE_RUNS}", shown(image));
             found.warn("RuntimeImageNotUsed", message);
-            return Some(BaseImage::Scratch);
         }
+        warn_of_node(runtime, programs, found);
+        return Some(BaseImage::Scratch);
+    }
+    if let Some((_, chosen)) = own {
+        warn_of(runtime, runtime.runs_as, found);
         return Some(chosen);
     }
     let names = [(runtime.name, runtime.runs_as), (runtime.runs_as, runtime.runs_as), ("*", runtime.runs_as)];

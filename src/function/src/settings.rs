@@ -13,7 +13,7 @@ use super::executor::{self, Builder};
 use super::flavour::Flavour;
 use super::pod_keys::PodKeys;
 use super::presets::{self, Presets, ReplicasPreset, ResourcesPreset};
-use crate::runtimes;
+use crate::runtimes::{self, Language};
 use mainstay_api::{Amount, names};
 use mainstay_cluster::secrets::Purpose;
 use mainstay_object::cron::Cron;
@@ -30,6 +30,25 @@ const EXCLUDED_NAMESPACES: [&str; 9] = [
     "natss",
     "compass-system",
 ];
+
+/// The versions of the programs that a node runs code with; `None`: it has no such program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePrograms {
+    /// Of Node.js, as `22.4.1`.
+    pub nodejs: Option<String>,
+    /// Of Python, as `3.12.4`.
+    pub python: Option<String>,
+}
+
+impl NodePrograms {
+    /// The version for a language.
+    pub(crate) fn version(&self, language: Language) -> Option<&str> {
+        match language {
+            Language::NodeJs => self.nodejs.as_deref(),
+            Language::Python => self.python.as_deref(),
+        }
+    }
+}
 
 /// The settings; [`Settings::default`] is what Mainstay ships with.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,8 +67,8 @@ pub struct Settings {
     pub executor_args: Vec<String>,
     /// Base images by runtime, over those that are [shipped](runtimes::Runtime::base_image); `*` is for all others.
     pub base_images: BTreeMap<String, BaseImage>,
-    /// Whether code runs with the Node.js and Python of the node, whatever base image a Function names.
-    pub runs_on_node: bool,
+    /// The programs of the node that code runs with, whatever base image a Function names; `None`: those of its image.
+    pub node_programs: Option<NodePrograms>,
     /// When Functions move to another base image, and find out what a tag of theirs names; `None`: at once, and never.
     pub base_schedule: Option<Cron>,
     /// Platform of the images, as `linux/amd64`.
@@ -183,7 +202,7 @@ impl Default for Settings {
             executor_image: None,
             executor_args: executor::DEFAULT_ARGS.map(str::to_owned).to_vec(),
             base_images: BTreeMap::new(),
-            runs_on_node: false,
+            node_programs: None,
             base_schedule: None,
             platform: "linux/amd64".into(),
             default_runtime: runtimes::DEFAULT.into(),

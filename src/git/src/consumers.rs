@@ -80,6 +80,11 @@ impl Consumers {
         self.unheard.is_empty() && ConsumerKind::ALL.iter().all(|kind| self.named.contains(kind))
     }
 
+    /// Whether a remote has a consumer.
+    pub(super) fn has(&self, remote: &Identity) -> bool {
+        self.remotes.contains_key(remote)
+    }
+
     /// Every remote that has a consumer.
     pub(super) fn remotes(&self) -> impl Iterator<Item = &Identity> {
         self.remotes.keys()

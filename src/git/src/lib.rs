@@ -44,6 +44,7 @@ mod key_pair;
 mod known_hosts;
 #[expect(clippy::disallowed_methods, reason = "files of a mirror")]
 mod large_files;
+mod last_lookup;
 mod lfs;
 #[expect(clippy::disallowed_methods, reason = "files of a mirror")]
 mod lfs_fetch;
@@ -114,6 +115,7 @@ pub use github_app::GithubApp;
 pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
 pub use known_hosts::{PUBLISHED, lists_host};
+pub use last_lookup::LastLookup;
 pub use mainstay_object::Secret;
 pub use missing_directory::MissingDirectory;
 pub use path_flaw::PathFlaw;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::error::{Error, Fault};
 use super::hosts::Host;
 use super::id::Commit;
+use super::last_lookup::LastLookup;
 use super::permits::Permit;
 use super::ref_list::{RefNames, Refs};
 use super::reference::{Reference, ResolvedRef};
@@ -46,6 +47,29 @@ impl Source {
             (found, _) => found,
         };
         found.map_err(|cause| Error::Lookup { url: remote.url.clone(), reference: reference.clone(), cause })
+    }
+
+    /// The last lookup of a remote, and to wait for the next one, whoever makes it.
+    pub fn last_lookup(&self, remote: &Remote) -> watch::Receiver<Option<Arc<LastLookup>>> {
+        self.state(remote).last_lookup.subscribe()
+    }
+
+    /// Whether a GitSync or a Function uses a remote.
+    pub fn is_consumed(&self, remote: &Remote) -> bool {
+        self.inner.consumers.lock().has(&remote.identity())
+    }
+
+    /// Waits until the remotes of all GitSyncs and Functions are known.
+    pub fn consumers_known(&self) -> watch::Receiver<bool> {
+        self.inner.consumers_known.subscribe()
+    }
+
+    /// Forgets a remote that nobody uses.
+    pub fn release(&self, remote: &Remote) {
+        let consumers = self.inner.consumers.lock();
+        if !consumers.has(&remote.identity()) {
+            self.forget(&remote.identity());
+        }
     }
 
     /// The remote has changed at `at`, as somebody says: later lookups are served by no answer from before.
@@ -121,8 +145,12 @@ impl Source {
         if let (Some(host), Err(Fault::Status { status, retry_after: Some(after) })) = (&host, &outcome) {
             host.set_quiet((remote.identity(), remote.account()), *status, *after, Instant::now());
         }
+        let outcome = outcome.map_err(Arc::new);
+        let head = outcome.as_ref().map_err(Arc::clone).and_then(|refs| Ok(refs.resolve(&Reference::head())?));
+        let host_key = self.inner.ssh.accepted_key(&remote.url);
+        state.last_lookup.send_replace(Some(Arc::new(LastLookup { began, head, host_key })));
         let mut poll = state.poll.lock();
-        poll.record(began, covers, outcome.map_err(Arc::new));
+        poll.record(began, covers, outcome);
         poll.answer(reference, asked, max_age).unwrap_or(Err(Arc::new(Fault::Stopped)))
     }
 

@@ -21,6 +21,7 @@ use super::hosts::Hosts;
 use super::in_vain::InVain;
 use super::judgements::Judgements;
 use super::large_files::Locks;
+use super::last_lookup::LastLookup;
 use super::mirror::Mirror;
 use super::permits::{Permits, TenantPermits};
 use super::pinning::{PinRequest, SupersededPins};
@@ -61,7 +62,7 @@ pub(super) struct Inner {
     pub(super) names: Names,
     http: HttpClients,
     tokens: AppTokens,
-    ssh: Ssh,
+    pub(super) ssh: Ssh,
     pub(super) hosts: Hosts,
     pub(super) storage: Storage,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
@@ -89,6 +90,8 @@ pub struct Traffic {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) poll: Mutex<Poll>,
+    /// For whoever shows what lookups come to.
+    pub(super) last_lookup: watch::Sender<Option<Arc<LastLookup>>>,
     /// Locked during a lookup.
     pub(super) asking: tokio::sync::Mutex<()>,
     /// Resolutions of abbreviated ids.

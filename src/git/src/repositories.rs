@@ -36,6 +36,14 @@ impl Default for Repositories {
     }
 }
 
+/// Whether whoever uses a GitRepository sees no change: what the status says besides pinned keys is for people.
+fn means_the_same(old: &GitRepository, new: &GitRepository) -> bool {
+    let pins =
+        |one: &GitRepository| one.status.as_ref().map(|status| status.pinned_host_keys.clone()).unwrap_or_default();
+    let metadata = |one: &GitRepository| (one.metadata.uid.clone(), one.metadata.annotations.clone());
+    old.spec == new.spec && metadata(old) == metadata(new) && pins(old) == pins(new)
+}
+
 impl Repositories {
     /// The GitRepository with this name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<GitRepository>> {
@@ -72,13 +80,23 @@ impl Repositories {
     /// Sets or (`None`) removes a GitRepository.
     pub fn set(&self, namespace: &str, name: &str, repository: Option<GitRepository>) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.unreadable.lock().remove(&key);
+        let was_readable = self.unreadable.lock().remove(&key).is_none();
         let mut all = self.all.lock();
-        match repository {
-            Some(repository) => all.insert(key, Arc::new(repository)),
-            None => all.remove(&key),
-        };
+        if let Some(repository) = repository {
+            let new = Arc::new(repository);
+            let old = all.insert(key, Arc::clone(&new));
+            if was_readable && old.is_some_and(|old| means_the_same(&old, &new)) {
+                return;
+            }
+        } else {
+            all.remove(&key);
+        }
         self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// All that can be used.
+    pub fn all(&self) -> Vec<Arc<GitRepository>> {
+        self.all.lock().values().cloned().collect()
     }
 
     /// Those whose status says something of pinned host keys that is no longer true, and what it should be.

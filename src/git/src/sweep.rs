@@ -8,6 +8,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::budget::UNREAD;
 use super::mirror;
@@ -45,7 +46,9 @@ impl Source {
             let consumers = self.inner.consumers.lock();
             let remotes = self.inner.remotes.lock();
             let is_this = |identity| mirror.ends_with(mirror::name(&salt, identity));
-            if consumers.remotes().chain(remotes.keys()).any(is_this) {
+            // One that is only looked up has no mirror.
+            let in_use = remotes.iter().filter(|(_, state)| state.root.get().is_some() || Arc::strong_count(state) > 1);
+            if consumers.remotes().chain(in_use.map(|(remote, _)| remote)).any(is_this) {
                 return Ok(false);
             }
             let Some(unread) = self.inner.storage.set_unread(mirror, None)? else { return Ok(false) };

@@ -18,7 +18,8 @@
 //!
 //! A [`preview`] is an attempt of a command: it ends with the plan, and each step becomes a dry run ([`previewed`]).
 //!
-//! [`receiver`] is the controller of Receivers: webhooks of Git hosts, which have a push looked up at once.
+//! [`receiver`] is the controller of Receivers: webhooks of Git hosts, which have a push looked up at once. [`repository`] keeps the
+//! status of GitRepositories.
 //!
 //! Invariant: nothing changed means no request.
 //! Invariant: any problem in the documents means that nothing of the commit is applied or pruned.
@@ -78,6 +79,7 @@ pub mod registry;
 mod rendering;
 #[expect(clippy::disallowed_methods, reason = "a report has a time")]
 mod report;
+pub mod repository;
 #[expect(clippy::disallowed_methods, reason = "what is being deleted is looked at again at a time")]
 mod rerun;
 mod resolve;

@@ -25,7 +25,7 @@ use super::urgency::WriteBudget;
 use super::whereabouts::{FollowedKubeconfig, Place, as_known_in, nowhere};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::GitSyncStatus;
-use mainstay_api::{GitRepository, GitSync};
+use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
 use mainstay_cluster::secrets::{Followed, RepositorySecrets, ValueSources};
 use mainstay_engine::managed::{History, Policy};
 use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
@@ -480,7 +480,8 @@ fn without_bookkeeping(mut repository: GitRepository) -> GitRepository {
         ..Default::default()
     };
     if let Some(status) = &mut repository.status {
-        status.conditions.clear();
+        let pinned_host_keys = std::mem::take(&mut status.pinned_host_keys);
+        *status = GitRepositoryStatus { pinned_host_keys, ..Default::default() };
     }
     repository
 }

@@ -412,6 +412,18 @@ async fn lead(
         watching.await;
         Ok(())
     });
+    let statuses = mainstay_gitsync::repository::Context {
+        source: context.source.clone(),
+        repositories: Arc::clone(&context.repositories),
+        secrets: Arc::clone(&secrets),
+        cluster: cluster.clone(),
+        kind: Arc::new(repositories::git_repositories()),
+    };
+    let keeping = mainstay_gitsync::repository::keep(statuses, stop.clone());
+    tasks.spawn(async move {
+        keeping.await;
+        Ok(())
+    });
     let preventing = prevention::keep(Arc::clone(&context.prevention), context.writer.clone(), stop.clone());
     tasks.spawn(async move {
         preventing.await;

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use self::repository::{Asked, Finding, wrong};
 use super::{
     Error, Exit,
-    connection::HomeConnection,
+    connection::{DEFAULT_NAMESPACE, HomeConnection},
+    dev,
     output::{self, OutputArgument},
     progress::Progress,
     uninstall::is_held,
@@ -114,11 +115,11 @@ impl Report {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
-    let namespace = &arguments.connection.namespace;
+    let named = &arguments.connection.namespace;
     let progress = Progress::begin();
     progress.say("asking the cluster and the repositories");
     let mut report = Report { exit: Exit::Fine, output: arguments.output, items: Vec::new(), progress };
-    let asked = Asked { home: namespace.clone(), reference: arguments.reference.clone() };
+    let mut asked = Asked { home: named.clone(), reference: arguments.reference.clone(), is_dev: false };
     if let Some(url) = &arguments.git_url {
         let verify = arguments.verify_secret.clone();
         let verify = verify.map(|name| Verify { mode: arguments.verify_mode, secret_ref: VerifySecretRef { name } });
@@ -133,6 +134,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         return report.finish();
     }
     let cluster = arguments.connection.connect().await?;
+    let lease = Lease::find(&cluster, named).await?;
+    let namespace = &lease.namespace;
+    asked.home.clone_from(namespace);
+    asked.is_dev = lease.holder.as_deref() == Some(dev::IDENTITY);
     if let Some(name) = &arguments.repository {
         for finding in repository::named(&cluster, name, &asked).await? {
             report.add(finding)?;
@@ -158,11 +163,11 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
             ),
         })?;
     }
-    report.add(permissions(&cluster, namespace, installed).await?)?;
+    report.add(permissions(&cluster, &lease, installed).await?)?;
     for finding in settings(&cluster, namespace).await? {
         report.add(finding)?;
     }
-    report.add(agent(&cluster, namespace).await?)?;
+    report.add(agent(&lease))?;
     if is_defined {
         for finding in repository::all(&cluster, &asked).await? {
             report.add(finding)?;
@@ -194,20 +199,47 @@ async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Er
     })
 }
 
-/// Whether an agent leads.
-async fn agent(cluster: &Cluster, namespace: &str) -> Result<Finding, Error> {
+/// The Lease of the agent.
+struct Lease {
+    namespace: String,
+    /// The agent that is at work, if one is.
+    holder: Option<String>,
+}
+
+impl Lease {
+    /// That of a namespace; where nothing is installed in the usual one, that of the kubeconfig's namespace, as under
+    /// `mainstay dev`.
+    async fn find(cluster: &Cluster, named: &str) -> Result<Self, Error> {
+        let own = cluster.default_namespace();
+        let others = (named == DEFAULT_NAMESPACE && own != named).then_some(own);
+        for namespace in others.iter().map(String::as_str).chain([named]).rev() {
+            let holder = holder(cluster, namespace).await?;
+            if holder.is_some() {
+                return Ok(Self { namespace: namespace.to_owned(), holder });
+            }
+        }
+        Ok(Self { namespace: named.to_owned(), holder: None })
+    }
+}
+
+async fn holder(cluster: &Cluster, namespace: &str) -> Result<Option<String>, Error> {
     let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
     let lease = cluster.get(&leases, Some(namespace), names::LEASE).await?;
     let spec = lease.map(|mut lease| lease["spec"].take()).unwrap_or_default();
-    let holder = spec["holderIdentity"].as_str().unwrap_or_default();
-    Ok(if is_held(&spec, Timestamp::now()) {
-        Ok(format!("the agent {holder} is at work"))
-    } else {
-        wrong(
+    let holder = spec["holderIdentity"].as_str().unwrap_or_default().to_owned();
+    Ok(is_held(&spec, Timestamp::now()).then_some(holder))
+}
+
+/// Whether an agent leads.
+fn agent(lease: &Lease) -> Finding {
+    let namespace = &lease.namespace;
+    match &lease.holder {
+        Some(holder) => Ok(format!("the agent {holder} is at work")),
+        None => wrong(
             format!("no agent is at work in the namespace {namespace}"),
             format!("kubectl -n {namespace} describe deployment,pods -l app.kubernetes.io/name=mainstay"),
-        )
-    })
+        ),
+    }
 }
 
 /// How much was installed, by the arguments of the agent.
@@ -233,10 +265,14 @@ impl Installed {
 }
 
 /// Whether the agent's ServiceAccount may do what its roles in `manifests/` say.
-async fn permissions(cluster: &Cluster, namespace: &str, installed: Installed) -> Result<Finding, Error> {
+async fn permissions(cluster: &Cluster, lease: &Lease, installed: Installed) -> Result<Finding, Error> {
+    let namespace = lease.namespace.as_str();
     let accounts = Kind::fixed("v1", "ServiceAccount", "serviceaccounts", Scope::Namespaced);
     if cluster.get_metadata(&accounts, Some(namespace), ACCOUNT).await?.is_none() {
         let what = format!("there is no ServiceAccount {namespace}/{ACCOUNT}");
+        if let Some(holder) = &lease.holder {
+            return Ok(Ok(format!("{what}: the agent {holder} acts as the user of its kubeconfig")));
+        }
         return Ok(wrong(what, "-n NAMESPACE names another namespace; mainstay install brings it"));
     }
     let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");

@@ -1,9 +1,29 @@
-//! `mainstay completion`: what a shell needs to complete our commands.
+//! `mainstay completion`: what a shell needs to complete our commands, and the names that it completes from the cluster.
+//!
+//! The script asks this program again at each completion ([`answer`]).
+//!
+//! Invariant: a completion takes at most two seconds, and says nothing where the cluster cannot be asked.
 
-use clap::Command;
-use clap_complete::Shell;
+use std::{ffi::OsStr, sync::OnceLock, time::Duration};
 
-use super::{Error, Exit, output};
+use clap::{ArgMatches, FromArgMatches as _};
+use clap_complete::{CompleteEnv, Shell, engine::CompletionCandidate, env::Shells};
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use super::{
+    Error, Exit,
+    connection::ClusterArguments,
+    get::resource::{self, GIT_SYNCS, Resource},
+    output,
+};
+use mainstay_cluster::{Cluster, Selection};
+
+/// The variable by which a script asks.
+const VARIABLE: &str = "COMPLETE";
+/// How long a completion may take.
+const WITHIN: Duration = Duration::from_secs(2);
+/// Names that are completed, at most.
+const MOST: usize = 500;
 
 /// Arguments of `completion`.
 #[derive(clap::Args, Debug)]
@@ -12,10 +32,93 @@ pub(super) struct Arguments {
     shell: Shell,
 }
 
-/// Prints the completion of `command`.
-pub(super) fn run(arguments: &Arguments, mut command: Command) -> Result<Exit, Error> {
+/// What makes the commands.
+type Factory = fn() -> clap::Command;
+
+/// The commands that are completed, for the completion of names.
+static COMMANDS: OnceLock<Factory> = OnceLock::new();
+
+/// Answers a script of a shell, if one asks, and ends the process.
+pub(super) fn answer(commands: Factory) {
+    // A process answers once.
+    let _ = COMMANDS.set(commands);
+    CompleteEnv::with_factory(commands).var(VARIABLE).complete();
+}
+
+/// Prints the script for a shell.
+pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let program = std::env::args().next().unwrap_or_default();
+    // Beside the PATH, the script names this very program.
+    let program = if program.contains('/') {
+        std::path::absolute(&program).map_or(program, |path| path.to_string_lossy().into_owned())
+    } else {
+        "mainstay".to_owned()
+    };
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command, "mainstay", &mut script);
+    let shells = Shells::builtins();
+    let shell = shells.completer(&arguments.shell.to_string());
+    let written = shell.map(|shell| shell.write_registration(VARIABLE, "mainstay", "mainstay", &program, &mut script));
+    written.transpose().map_err(Error::Print)?;
     output::print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Fine)
+}
+
+/// The names of GitSyncs.
+pub(super) fn git_syncs(current: &OsStr) -> Vec<CompletionCandidate> {
+    names(GIT_SYNCS, current)
+}
+
+/// The kinds that `get` prints.
+pub(super) fn kinds(current: &OsStr) -> Vec<CompletionCandidate> {
+    beginning(resource::words().map(str::to_owned), current)
+}
+
+/// The names of the kind that `get` is asked for.
+pub(super) fn names_of_kind(current: &OsStr) -> Vec<CompletionCandidate> {
+    let kinds = words().and_then(|words| words.try_get_one::<resource::Asked>("asked").ok().flatten().cloned());
+    match kinds.as_ref().map(|asked| &asked.resources[..]) {
+        Some([one]) => names(*one, current),
+        _ => Vec::new(),
+    }
+}
+
+fn beginning(words: impl Iterator<Item = String>, current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy();
+    words.filter(|word| word.starts_with(&*current)).map(CompletionCandidate::new).collect()
+}
+
+/// The words of the line so far, as the command that they name reads them.
+fn words() -> Option<ArgMatches> {
+    let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    let mut matches = COMMANDS.get()?().ignore_errors(true).try_get_matches_from(words).ok()?;
+    while let Some((_, sub)) = matches.remove_subcommand() {
+        matches = sub;
+    }
+    Some(matches)
+}
+
+/// The names of a kind in the cluster and the namespace of the line.
+fn names(resource: Resource, current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(words) = words() else { return Vec::new() };
+    let namespace = words.try_get_one::<String>("namespace").ok().flatten().cloned();
+    let cluster = ClusterArguments::from_arg_matches(&words).unwrap_or_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let found = runtime.ok().and_then(|runtime| {
+        let listing = async { tokio::time::timeout(WITHIN, list(&cluster, namespace, resource)).await };
+        runtime.block_on(listing).ok()?.ok()
+    });
+    beginning(found.unwrap_or_default().into_iter(), current)
+}
+
+async fn list(
+    arguments: &ClusterArguments,
+    namespace: Option<String>,
+    resource: Resource,
+) -> Result<Vec<String>, Error> {
+    let cluster: Cluster = arguments.connect().await?;
+    let namespace = namespace.unwrap_or_else(|| cluster.default_namespace());
+    let Some(kind) = cluster.preferred_kind(resource.group, resource.kind).await? else { return Ok(Vec::new()) };
+    let found = cluster.list_metadata(&kind, Selection::default().within(&namespace)).take(MOST);
+    let found: Vec<_> = found.try_collect().await?;
+    Ok(found.into_iter().filter_map(|metadata| metadata.name).collect())
 }

@@ -7,8 +7,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::{WideConnection, own_kind},
     drift, ids,
     preview::{self, PreviewOutput, Wanted},
@@ -21,6 +23,7 @@ use mainstay_object::printable;
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
+    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     #[command(flatten)]
     wanted: Wanted,

@@ -43,6 +43,8 @@ pub(super) enum Error {
     NotAnObject { kind: String, name: Option<String> },
     #[error("{what} is no GitSync, and only GitSyncs are suspended")]
     NotAGitSync { what: String },
+    #[error("no pod of the agent has begun in the namespace {namespace}")]
+    NoAgentPod { namespace: String },
     #[error("objects are named for one kind only")]
     SeveralKinds,
     #[error("{what} does not exist")]
@@ -133,6 +135,7 @@ impl Error {
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
             Self::NotAGitSync { what } => Some(format!("mainstay pause {what} stops the reverts of one object")),
+            Self::NoAgentPod { .. } => Some("--agent-namespace NS names another one; `mainstay dev` prints the log of its agent itself, with RUST_LOG=info".into()),
             Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
             Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),

@@ -16,8 +16,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use self::event::SeenEvent;
+use clap_complete::engine::ArgValueCompleter;
+
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::{WideConnection, own_kind},
     output::{self, Format, OutputArgument},
     stop,
@@ -41,6 +43,7 @@ const REFRESH: Duration = Duration::from_secs(5);
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
+    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// Go on with new Events, until Ctrl-C
     #[arg(short, long)]

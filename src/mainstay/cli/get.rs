@@ -8,12 +8,13 @@ pub(super) mod resource;
 
 use std::sync::Arc;
 
+use clap_complete::engine::ArgValueCompleter;
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
 
 use self::resource::Asked;
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::WideConnection,
     ids::{self, ID},
     output,
@@ -25,10 +26,10 @@ use mainstay_cluster::{Cluster, Kind, Printed, Selection};
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Kind: gitsyncs, gitrepositories, functions, receivers, apirules or all; several are separated by commas
-    #[arg(value_name = "KIND", value_parser = resource::asked)]
+    #[arg(value_name = "KIND", value_parser = resource::asked, add = ArgValueCompleter::new(completion::kinds))]
     asked: Asked,
     /// Names; by default all of the namespace
-    #[arg(id = "name", value_name = "NAME")]
+    #[arg(id = "name", value_name = "NAME", add = ArgValueCompleter::new(completion::names_of_kind))]
     names: Vec<String>,
     /// Format of the result: text, wide, json, yaml or name
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]

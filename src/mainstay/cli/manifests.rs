@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use ignore::WalkBuilder;
 use serde_json::{Value, json};
 
+use super::overlays::{self, Overlays};
 use super::{Error, Exit, output};
 use mainstay_api::names::IGNORE_FILE;
 use mainstay_git::{BlobId, Entry, EntryKind, thread_time};
@@ -39,6 +40,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
         Form::Json => format!("{:#}\n", Value::from(reports.iter().map(as_json).collect::<Vec<_>>())),
     };
     output::print(&text)?;
+    if let Some(overlays) = overlays(&arguments.path, &reports)? {
+        output::note(&format!("{overlays} as PATH, or the others in {IGNORE_FILE}\n"));
+    }
     Ok(if has_problems { Exit::Differs } else { Exit::Fine })
 }
 
@@ -47,10 +51,29 @@ fn unread(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |cause| Error::ReadFile { path, cause }
 }
 
-fn reports(path: &Path) -> Result<Vec<FileReport>, Error> {
+/// The root of the repository that a directory is in, or the directory itself, and the directory.
+fn root_of(path: &Path) -> Result<(PathBuf, PathBuf), Error> {
     let directory = fs::canonicalize(path).map_err(unread(path))?;
-    fs::read_dir(&directory).map_err(unread(path))?;
     let root = directory.ancestors().find(|above| above.join(".git").exists()).unwrap_or(&directory).to_owned();
+    Ok((root, directory))
+}
+
+/// A base and its overlays that would be built beside each other.
+fn overlays(path: &Path, reports: &[FileReport]) -> Result<Option<Overlays>, Error> {
+    let (root, directory) = root_of(path)?;
+    let built = reports.iter().filter(|report| matches!(report.state, FileState::Built));
+    let paths = built.map(|report| report.path.clone()).filter(|path| overlays::is_kustomization(path));
+    let read = |path: String| {
+        let file = root.join(&path);
+        Ok((path, fs::read(&file).map_err(unread(&file))?))
+    };
+    let files = paths.map(read).collect::<Result<_, Error>>()?;
+    Ok(overlays::among(&format!("/{}", relative(&root, &directory)), &files))
+}
+
+fn reports(path: &Path) -> Result<Vec<FileReport>, Error> {
+    let (root, directory) = root_of(path)?;
+    fs::read_dir(&directory).map_err(unread(path))?;
     let base_dir = relative(&root, &directory);
     let mut listing = Vec::new();
     for above in directory.ancestors().skip(1).take_while(|above| above.starts_with(&root)) {

@@ -5,6 +5,7 @@
 //! Deliberately absent: how syncing works. Commands use the API server; only `agent` and `dev` start the agent itself.
 
 mod agent;
+mod agent_log;
 #[cfg(feature = "dev")]
 mod bench;
 mod build;
@@ -37,6 +38,7 @@ mod logs;
 mod manifests;
 mod object_name;
 mod output;
+mod overlays;
 mod pause;
 mod preview;
 mod progress;
@@ -127,6 +129,8 @@ enum Command {
     IgnoreFor(object_name::ObjectArguments),
     /// Show the Events of GitSyncs and of what they manage, newest last
     Events(events::Arguments),
+    /// Print the log of the agent, or its lines about one object
+    Logs(agent_log::Arguments),
     /// Accept CloudEvents and deliver them to what subscribes; list what could not be delivered, and deliver it again
     Eventing(eventing::Arguments),
     /// Print the completion for a shell: `source <(mainstay completion bash)`
@@ -171,6 +175,7 @@ const _: () = assert!(BLOCKING_THREADS >= 2 * mainstay_git::MAX_THREADS);
 /// Parses the arguments of the process, runs the command and returns its exit code: 0 fine, 1 differences or not in
 /// sync, 2 failed.
 pub fn run() -> ExitCode {
+    completion::answer(command_line);
     let words = std::env::args_os().collect::<Vec<_>>();
     style::choose(style::given(words.iter().filter_map(|word| word.to_str())));
     let arguments = match parse(&words) {
@@ -231,8 +236,9 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Trace(arguments) => trace::run(&arguments).await,
         Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,
         Command::Events(arguments) => events::run(&arguments).await,
+        Command::Logs(arguments) => agent_log::run(&arguments).await,
         Command::Eventing(arguments) => eventing::run(arguments).await,
-        Command::Completion(arguments) => completion::run(&arguments, command_line()),
+        Command::Completion(arguments) => completion::run(&arguments),
         Command::Build(arguments) => build::run(arguments).await,
         Command::Registry(arguments) => registry::run(arguments).await,
         Command::Renderer(arguments) => renderer::run(arguments).await,

@@ -138,6 +138,11 @@ pub(super) fn print(text: &str) -> Result<(), Error> {
     write(text).map(drop)
 }
 
+/// Writes a line of a stream; breaks when nobody reads it any more.
+pub(super) fn print_line(line: &str) -> Result<ControlFlow<()>, Error> {
+    write(&format!("{line}\n"))
+}
+
 /// Writes `text`; breaks when nobody reads it any more.
 fn write(text: &str) -> Result<ControlFlow<()>, Error> {
     let mut out = io::stdout().lock();

@@ -4,8 +4,10 @@ mod overview;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::{WideConnection, own_kind},
     drift,
     follow::{Syncs, follow},
@@ -25,6 +27,7 @@ use mainstay_object::printable;
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
+    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// Print again whenever something changes, until Ctrl-C
     #[arg(short, long)]

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Value, json};
 
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::{WideConnection, own_kind},
     get::resource::{GIT_SYNCS, Resource},
     length::{at_least_a_second, end},
@@ -37,7 +38,7 @@ pub(super) struct Arguments {
 #[derive(clap::Args, Debug)]
 pub(super) struct Choice {
     /// Name of the GitSync: shop, gitsync/shop or gitsync shop
-    #[arg(id = "name", value_name = "NAME", num_args = 1..=2, required_unless_present_any = ["all", "all_namespaces"])]
+    #[arg(id = "name", value_name = "NAME", num_args = 1..=2, required_unless_present_any = ["all", "all_namespaces"], add = ArgValueCompleter::new(completion::git_syncs))]
     words: Vec<String>,
     /// Every GitSync of the namespace
     #[arg(long, conflicts_with = "name")]
@@ -58,16 +59,21 @@ pub(super) enum Chosen<'a> {
 impl Choice {
     /// What they mean.
     pub(super) fn chosen(&self) -> Result<Chosen<'_>, Error> {
-        let (first, second) = match &self.words[..] {
-            [] => return Ok(Chosen::All),
-            [name] if !name.contains('/') => return Ok(Chosen::GitSync(name)),
-            [first, rest @ ..] => (first, rest.first()),
-        };
-        let (kind, name) = object_name::kind_and_name(first, second.map(String::as_str))
-            .ok_or_else(|| Error::NotAnObject { kind: first.clone(), name: second.cloned() })?;
-        let is_git_sync = Resource::named(kind) == Some(GIT_SYNCS);
-        Ok(if is_git_sync { Chosen::GitSync(name) } else { Chosen::Object(kind, name) })
+        chosen(&self.words)
     }
+}
+
+/// What words mean: nothing, `shop`, `gitsync/shop`, `gitsync shop`, `deploy/web`, or `deploy web`.
+pub(super) fn chosen(words: &[String]) -> Result<Chosen<'_>, Error> {
+    let (first, second) = match words {
+        [] => return Ok(Chosen::All),
+        [name] if !name.contains('/') => return Ok(Chosen::GitSync(name)),
+        [first, rest @ ..] => (first, rest.first()),
+    };
+    let (kind, name) = object_name::kind_and_name(first, second.map(String::as_str))
+        .ok_or_else(|| Error::NotAnObject { kind: first.clone(), name: second.cloned() })?;
+    let is_git_sync = Resource::named(kind) == Some(GIT_SYNCS);
+    Ok(if is_git_sync { Chosen::GitSync(name) } else { Chosen::Object(kind, name) })
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {

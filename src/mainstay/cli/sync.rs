@@ -11,11 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::{WideConnection, own_kind},
     ids::short,
     output::{self, OutputArgument},
@@ -23,9 +25,10 @@ use super::{
     progress::Progress,
     settled::{Settled, Wait, settled},
     syncs,
+    uninstall::is_held,
 };
 use mainstay_api::{GitSync, Span, conditions, names};
-use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
+use mainstay_cluster::{Cluster, Kind, Part, Scope, Selection, WatchEvent};
 
 /// What a longer timeout comes to.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -34,6 +37,7 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
+    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// How long to wait, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
@@ -66,6 +70,9 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     };
     if arguments.dry_run {
         return dry_run(arguments, &cluster, all).await;
+    }
+    if !an_agent_works(&cluster).await {
+        output::note(NO_AGENT);
     }
     let progress = Progress::begin();
     let synced = all.iter().map(async |before| {
@@ -100,6 +107,18 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         arguments.output.print(&facts, String::new)?;
     }
     failed.map_or(Ok(exit), Err)
+}
+
+/// What is said at once where nobody answers yet.
+const NO_AGENT: &str =
+    "no agent is at work in this cluster: a sync is answered once one is; `mainstay check` says what it lacks\n";
+
+/// Whether an agent holds its Lease. Who may not read Leases is told nothing.
+async fn an_agent_works(cluster: &Cluster) -> bool {
+    let leases = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
+    let found: Result<Vec<Value>, _> = cluster.list(&leases, Selection::named(None, names::LEASE)).try_collect().await;
+    let now = jiff::Timestamp::now();
+    found.map_or(true, |leases| leases.iter().any(|lease| is_held(&lease["spec"], now)))
 }
 
 /// Shows what a sync of each of them would do.

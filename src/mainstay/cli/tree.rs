@@ -10,8 +10,10 @@ mod render;
 use serde_json::json;
 
 use self::objects::Forest;
+use clap_complete::engine::ArgValueCompleter;
+
 use super::{
-    Error, Exit,
+    Error, Exit, completion,
     connection::{WideConnection, own_kind},
     output::OutputArgument,
     syncs,
@@ -22,6 +24,7 @@ use mainstay_api::GitSync;
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
+    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// Only the managed objects, without their children
     #[arg(long)]

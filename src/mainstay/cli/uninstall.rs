@@ -97,6 +97,28 @@ struct Installed {
     syncs: Vec<ObjectMeta>,
     /// Whether an agent holds its Lease.
     is_led: bool,
+    /// How many Functions there are.
+    functions: usize,
+}
+
+/// What an uninstallation deletes, and what stays.
+fn plan(namespace: &str, installed: &Installed) -> String {
+    let mut text = String::new();
+    for sync in &installed.syncs {
+        text.push_str(&format!("GitSync {} will be deleted, its objects stay\n", namespaced_name(sync)));
+    }
+    if !installed.is_led && !installed.syncs.is_empty() {
+        text.push_str("no agent is running, so the objects keep a label of Mainstay, which has no effect\n");
+    }
+    let registry = if installed.functions == 0 { ", its registry" } else { "" };
+    text.push_str(&format!(
+        "the agent in the namespace {namespace} will be deleted with its roles, its key{registry} and the definitions that are not \
+         in use\n"
+    ));
+    if installed.functions > 0 {
+        text.push_str(&registry::stays(installed.functions));
+    }
+    text
 }
 
 /// The work, one step after the other.
@@ -111,7 +133,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let work = Uninstall { cluster, namespace: &arguments.connection.namespace, wait: arguments.wait.0 };
     work.check_namespace().await?;
     let installed = work.observe().await?;
-    output::print(&work.plan(&installed))?;
+    output::print(&plan(work.namespace, &installed))?;
     if arguments.dry_run {
         return Ok(Exit::Fine);
     }
@@ -143,22 +165,7 @@ impl Uninstall<'_> {
         let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
         let lease = self.cluster.get(&leases, Some(self.namespace), names::LEASE).await?;
         let is_led = lease.is_some_and(|lease| is_held(&lease["spec"], Timestamp::now()));
-        Ok(Installed { syncs: self.syncs().await?, is_led })
-    }
-
-    fn plan(&self, installed: &Installed) -> String {
-        let mut text = String::new();
-        for sync in &installed.syncs {
-            text.push_str(&format!("GitSync {} will be deleted, its objects stay\n", namespaced_name(sync)));
-        }
-        if !installed.is_led && !installed.syncs.is_empty() {
-            text.push_str("no agent is running, so the objects keep a label of Mainstay, which has no effect\n");
-        }
-        text.push_str(&format!(
-            "the agent in the namespace {} will be deleted with its roles, its key, its registry and the definitions that are not in use\n",
-            self.namespace
-        ));
-        text
+        Ok(Installed { syncs: self.syncs().await?, is_led, functions: self.count_functions().await? })
     }
 
     async fn perform(&self, installed: &Installed) -> Result<(), Error> {
@@ -169,7 +176,7 @@ impl Uninstall<'_> {
         self.delete_policies().await?;
         self.delete_syncs(false).await?;
         self.delete_keys_and_repositories().await?;
-        self.delete_registry().await?;
+        self.delete_registry(installed.functions).await?;
         for (api_version, kind, plural, name) in NAMESPACED_OBJECTS {
             let kind = Kind::fixed(api_version, kind, plural, Scope::Namespaced);
             // The agent makes its Lease without our label.
@@ -497,6 +504,20 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+
+    #[test]
+    fn plans_to_keep_the_registry_while_functions_exist() {
+        let installed = |functions| Installed { syncs: Vec::new(), is_led: true, functions };
+        let without = "the agent in the namespace n will be deleted with its roles, its key, its registry and the definitions that \
+                       are not in use\n";
+        assert_eq!(plan("n", &installed(0)), without);
+        let with = plan("n", &installed(2));
+        assert!(!with.contains("its registry"), "{with}");
+        assert!(
+            with.contains("the registry serverless-docker-registry if there is one, stay: Functions exist (2)"),
+            "{with}"
+        );
+    }
 
     /// What a server has that answers every deletion with a conflict, and then with what somebody made of the object.
     async fn deletions(found: &[Value], may_go: fn(&ObjectMeta) -> bool) -> (bool, Vec<Value>) {

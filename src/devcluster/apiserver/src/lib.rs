@@ -48,6 +48,7 @@ mod media;
 pub mod object;
 pub mod openapi;
 pub mod patch;
+mod pod_security;
 pub mod present;
 pub mod protobuf;
 pub mod quota;

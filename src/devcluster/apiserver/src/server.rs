@@ -56,6 +56,8 @@ pub struct Options {
     pub service_network: Option<Ipv4Addr>,
     /// Runs pods; absent: every pod is simulated.
     pub kubelet: Option<Arc<dyn Kubelet>>,
+    /// Whether pods that only seem to run say so in a condition and in their column STATUS; false, as on a real cluster.
+    pub mark_simulated: bool,
     /// Services beside the Kubernetes API.
     pub extension: Option<Arc<dyn Extension>>,
     /// Converts objects of definitions with the strategy `Webhook`, whose webhooks are not asked: an object, and the
@@ -76,6 +78,7 @@ impl Default for Options {
             webhook: None,
             service_network: None,
             kubelet: None,
+            mark_simulated: false,
             extension: None,
             converter: None,
         }

@@ -2,8 +2,8 @@
 //!
 //! A pod is placed on the one node, runs, and is ready; one that does not restart has succeeded. What shall go wrong
 //! is said by the annotation `devcluster.dev/outcome` of the pod (or its template): `pending` (never placed),
-//! `never-ready`, `image-pull-backoff`, `crash-loop`, `exit:<code>`. Images of a registry `….invalid` cannot be pulled,
-//! because that domain does not exist. A pod that asks for more than the node has is never placed.
+//! `never-ready`, `image-pull-backoff`, `crash-loop`, `exit:<code>`. [`faults`] finds what would fail on any node. A pod
+//! that asks for more than the node has is never placed.
 //!
 //! [`SimulatedOutcome`] says how containers end whose outcome is simulated.
 //!
@@ -11,19 +11,25 @@
 //! placed here, and those of another `schedulerName` or with scheduling gates are not. What becomes of a resize and of
 //! ephemeral containers is in [`devcluster_apiserver::kubelet::pod_parts`].
 
+mod faults;
+mod image;
+mod outcome;
+mod status;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::{Value, json};
 
+use self::outcome::Outcome;
+use self::status::{PRETENDED, status};
 use super::capacity;
 use super::controller::{Controller, Queue};
-use super::simulated_outcome::{Fate, SimulatedOutcome};
+use super::simulated_outcome::SimulatedOutcome;
 use devcluster_apiserver::client::{Client, Subject};
 use devcluster_apiserver::history::{Change, Event};
-use devcluster_apiserver::kubelet::{NODE, condition, container_id, image_id, pod_parts};
+use devcluster_apiserver::kubelet::{NODE, condition};
 use devcluster_apiserver::object::{controller, count, is_terminating, text};
 
 const ADDRESS: &str = "127.0.0.1";
@@ -85,6 +91,9 @@ impl Controller for Pods {
             let outcome = self.simulated(client, subject, &pod, queue).unwrap_or(outcome);
             let status = status(client, &pod, &outcome);
             client.set_status("kubelet", subject, &pod, status);
+            if pod["status"]["containerStatuses"].is_null() {
+                report(client, &pod, &outcome);
+            }
         }
     }
 }
@@ -108,52 +117,6 @@ impl Pods {
     }
 }
 
-/// How a pod fares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// Runs and is ready, or succeeds when it does not restart.
-    Fine,
-    /// Is never placed.
-    Pending,
-    /// Runs, but is not ready.
-    NeverReady,
-    /// Its image cannot be pulled.
-    NoImage,
-    /// Crashes again and again.
-    CrashLoop,
-    /// Ends with a code.
-    Exit(i64),
-    /// Runs until it ends as simulated; in its init containers or beyond them.
-    Busy {
-        /// Whether an init container runs.
-        init: bool,
-    },
-    /// Has ended as simulated.
-    Simulated(SimulatedOutcome),
-}
-
-impl Outcome {
-    fn of(pod: &Value) -> Self {
-        let outcome = text(pod, "/metadata/annotations/devcluster.dev~1outcome");
-        let mut images = pod["spec"]["containers"].as_array().into_iter().flatten().map(|c| text(c, "/image"));
-        let unknown = |image: &str| {
-            let host = image.split('/').next().unwrap_or_default().split(':').next().unwrap_or_default();
-            image.contains('/') && host.ends_with(".invalid")
-        };
-        match outcome {
-            "pending" => Self::Pending,
-            "never-ready" => Self::NeverReady,
-            "image-pull-backoff" => Self::NoImage,
-            "crash-loop" => Self::CrashLoop,
-            _ => match outcome.strip_prefix("exit:").and_then(|code| code.parse().ok()) {
-                Some(code) => Self::Exit(code),
-                None if images.any(unknown) => Self::NoImage,
-                None => Self::Fine,
-            },
-        }
-    }
-}
-
 /// Whether a pod is to be placed here: by the scheduler that everybody has, and now.
 fn is_for_scheduler(pod: &Value) -> bool {
     let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
@@ -166,6 +129,18 @@ fn unschedulable(client: &Client, subject: &Subject, pod: &Value, why: &str) {
     client.set_status("kube-scheduler", subject, pod, status);
 }
 
+/// Reports why containers do not run as they should, and that the pod is simulated.
+fn report(client: &Client, pod: &Value, outcome: &Outcome) {
+    if let Outcome::Faulty(faults) = outcome {
+        for (reason, message) in faults.events(pod) {
+            client.report(pod, "kubelet", "Warning", reason, &message);
+        }
+    }
+    if client.server().options().mark_simulated && outcome.is_pretended() {
+        client.report(pod, "kubelet", "Normal", "Simulated", PRETENDED);
+    }
+}
+
 /// Source of the scheduler's Events.
 const SCHEDULER: &str = "default-scheduler";
 
@@ -175,143 +150,6 @@ fn place(client: &Client, subject: &Subject, pod: &Value) {
         let message = format!("Successfully assigned {namespace}/{name} to {NODE}");
         client.report_action(pod, SCHEDULER, "Binding", "Scheduled", &message);
     }
-}
-
-/// The kubelet's status of a placed pod.
-fn status(client: &Client, pod: &Value, outcome: &Outcome) -> Value {
-    let restarts = text(pod, "/spec/restartPolicy") == "Always";
-    let ended = match outcome {
-        Outcome::Fine => !restarts,
-        Outcome::Exit(_) | Outcome::Simulated(_) => true,
-        _ => false,
-    };
-    let ready = *outcome == Outcome::Fine && restarts || *outcome == Outcome::Busy { init: false };
-    let initialised = match outcome {
-        Outcome::Busy { init } => !init,
-        Outcome::Simulated(simulated) => !simulated.init_fails,
-        _ => true,
-    };
-    let phase = match outcome {
-        Outcome::NoImage | Outcome::Pending | Outcome::Busy { init: true } => "Pending",
-        Outcome::Simulated(simulated) if simulated.code() != 0 && !restarts => "Failed",
-        Outcome::Exit(code) if *code != 0 && !restarts => "Failed",
-        _ if ended && !restarts => "Succeeded",
-        _ => "Running",
-    };
-    let start = match &pod["status"]["startTime"] {
-        Value::Null => client.stamp(),
-        known => known.clone(),
-    };
-    let done = ended && !restarts;
-    let unready =
-        if done { ("PodCompleted", "") } else { ("ContainersNotReady", "containers with unready status: [*]") };
-    let unready = if phase == "Failed" && done { ("PodFailed", "") } else { unready };
-    let uninitialised = ("ContainersNotInitialized", "containers with incomplete status: [*]");
-    let ready_state = || if ready { Ok(()) } else { Err(unready) };
-    let mut list = vec![
-        condition(
-            pod,
-            &client.stamp(),
-            "PodReadyToStartContainers",
-            if done { Err(("PodCompleted", "")) } else { Ok(()) },
-        ),
-        condition(pod, &client.stamp(), "Initialized", if initialised { Ok(()) } else { Err(uninitialised) }),
-        condition(pod, &client.stamp(), "Ready", ready_state()),
-        condition(pod, &client.stamp(), "ContainersReady", ready_state()),
-        condition(pod, &client.stamp(), "PodScheduled", Ok(())),
-    ];
-    for condition in &mut list {
-        if condition["message"] == "" {
-            condition.as_object_mut().map(|c| c.remove("message"));
-        }
-    }
-    let ip = address(pod);
-    let mut status = json!({
-        "phase": phase, "conditions": list, "startTime": start, "qosClass": pod["status"]["qosClass"],
-        "hostIP": ADDRESS, "hostIPs": [{"ip": ADDRESS}], "podIP": ip, "podIPs": [{"ip": ip}],
-        "observedGeneration": pod["metadata"]["generation"],
-    });
-    let statuses = |list: &str, init: bool| -> Vec<Value> {
-        let containers = pod["spec"][list].as_array().into_iter().flatten();
-        containers.map(|c| container(pod, c, outcome, init, &start)).collect()
-    };
-    status["containerStatuses"] = statuses("containers", false).into();
-    if pod["spec"]["initContainers"].is_array() {
-        status["initContainerStatuses"] = statuses("initContainers", true).into();
-    }
-    if !done && let Some(statuses) = pod_parts::ephemeral_statuses(client, pod, None) {
-        status["ephemeralContainerStatuses"] = statuses;
-    }
-    pod_parts::reflect_resources(client, pod, &mut status);
-    status
-}
-
-fn container(pod: &Value, container: &Value, outcome: &Outcome, init: bool, start: &Value) -> Value {
-    let restarts = text(pod, "/spec/restartPolicy") == "Always";
-    let (name, image) = (text(container, "/name"), text(container, "/image"));
-    let id = container_id(pod, name);
-    let ended_saying = |code: i64, message: Option<&str>| {
-        let reason = if code == 0 { "Completed" } else { "Error" };
-        let mut state = json!({"terminated": {
-            "exitCode": code, "reason": reason, "startedAt": start, "finishedAt": start, "containerID": id,
-        }});
-        if let Some(message) = message {
-            state["terminated"]["message"] = message.into();
-        }
-        state
-    };
-    let ended = |code: i64| ended_saying(code, None);
-    let waiting = |reason: &str, message: String| json!({"waiting": {"reason": reason, "message": message}});
-    let mut last = Value::Object(Map::new());
-    let state = match outcome {
-        Outcome::Simulated(simulated) if init || !restarts || simulated.init_fails => {
-            match simulated.fate(name, init) {
-                Fate::Ends(code, message) => ended_saying(code, message),
-                Fate::Waits => json!({"waiting": {"reason": "PodInitializing"}}),
-            }
-        }
-        Outcome::Busy { init: true } if !init => json!({"waiting": {"reason": "PodInitializing"}}),
-        Outcome::Busy { init: true } => json!({"running": {"startedAt": start}}),
-        _ if init => ended(0),
-        Outcome::Simulated(simulated) => {
-            if let Fate::Ends(code, message) = simulated.fate(name, init) {
-                last = ended_saying(code, message);
-            }
-            waiting("CrashLoopBackOff", format!("back-off 10s restarting failed container={name}"))
-        }
-        Outcome::NoImage | Outcome::Pending => {
-            waiting("ImagePullBackOff", format!("Back-off pulling image \"{image}\""))
-        }
-        Outcome::Fine if !restarts => ended(0),
-        Outcome::Exit(code) if !restarts => ended(*code),
-        Outcome::Exit(_) | Outcome::CrashLoop => {
-            last = ended(if let Outcome::Exit(code) = outcome { *code } else { 1 });
-            waiting("CrashLoopBackOff", format!("back-off 10s restarting failed container={name}"))
-        }
-        Outcome::Fine | Outcome::NeverReady | Outcome::Busy { .. } => json!({"running": {"startedAt": start}}),
-    };
-    let running = !state["running"].is_null();
-    let succeeded = state["terminated"]["exitCode"] == 0;
-    let mut status = json!({
-        "name": name, "image": image, "imageID": "", "state": state, "lastState": last,
-        "ready": init && succeeded || running && matches!(outcome, Outcome::Fine | Outcome::Busy { init: false }),
-        "restartCount": i64::from(!status_is_empty(&last)), "started": running,
-    });
-    if *outcome != Outcome::NoImage {
-        status["imageID"] = image_id(image).into();
-        status["containerID"] = id.into();
-    }
-    status
-}
-
-fn status_is_empty(state: &Value) -> bool {
-    state.as_object().is_none_or(Map::is_empty)
-}
-
-/// An address in the pods' range, the same for the life of the pod.
-fn address(pod: &Value) -> String {
-    let digest = Sha256::digest(text(pod, "/metadata/uid"));
-    format!("10.244.{}.{}", digest[0], digest[1].clamp(2, 254))
 }
 
 /// Ends a terminating pod once its containers had time to stop.

@@ -39,6 +39,7 @@ mod objects;
 mod patches;
 mod permissions;
 mod pod_parts;
+mod pod_security;
 mod policies;
 mod proxies;
 mod quotas;

@@ -110,3 +110,81 @@ async fn controllers_forget_nothing_when_there_is_much_to_do() {
     };
     tokio::time::timeout(Duration::from_secs(60), all).await.expect("all pods run");
 }
+
+/// Waits until pods are as wanted; the cells of their table, by their names.
+async fn table(world: &World, wanted: impl Fn(&Value) -> bool) -> Vec<(String, String, String)> {
+    let mut changes = world.server.subscribe();
+    let reached = async {
+        while !world.server.objects("v1", "pods", Some("default")).iter().all(|pod| wanted(pod)) {
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reached).await.expect("the pods are as wanted");
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = world.ask("GET", "/api/v1/namespaces/default/pods", "", accept, String::new()).await.expect(200);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let rows = table["rows"].as_array().unwrap().iter().map(|row| &row["cells"]);
+    rows.map(|cells| (text(&cells[0]), text(&cells[1]), text(&cells[2]))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_only_seem_to_run_say_so_and_invalid_ones_fail_as_on_a_node() {
+    let world = World::with(Options { mark_simulated: true, ..Options::default() });
+    let container = |image: &str, fields: Value| {
+        let mut container = json!({"name": "main", "image": image, "ports": [{"containerPort": 80}]});
+        container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        container
+    };
+    let probe = |port: u16| json!({"readinessProbe": {"httpGet": {"port": port}}});
+    for (name, container) in [
+        ("dead-liveness", container("nginx:1", json!({"livenessProbe": {"tcpSocket": {"port": 81}}}))),
+        ("dead-readiness", container("nginx:1", probe(81))),
+        ("invalid-name", container("Nginx:1", json!({}))),
+        ("no-host", container("registry.invalid/app:1", json!({}))),
+        ("ready", container("nginx:1", probe(80))),
+    ] {
+        let pod = json!({"metadata": {"name": name}, "spec": {"containers": [container]}});
+        world.post("/api/v1/namespaces/default/pods", pod).await.expect(201);
+    }
+    drop(world.server.start_controllers());
+    let rows = table(&world, |pod| pod["status"]["containerStatuses"].is_array()).await;
+    let shown: Vec<[&str; 3]> = rows.iter().map(|(name, ready, status)| [&**name, &**ready, &**status]).collect();
+    assert_eq!(
+        shown,
+        [
+            ["dead-liveness", "0/1", "CrashLoopBackOff (simulated)"],
+            ["dead-readiness", "0/1", "Running (simulated)"],
+            ["invalid-name", "0/1", "InvalidImageName"],
+            ["no-host", "0/1", "ImagePullBackOff"],
+            ["ready", "1/1", "Running (simulated)"],
+        ]
+    );
+    let mut changes = world.server.subscribe();
+    let reported = async {
+        let wanted = ["InspectFailed", "Failed", "Unhealthy", "Simulated"];
+        loop {
+            let events = world.server.objects("v1", "events", Some("default"));
+            if wanted.iter().all(|reason| events.iter().any(|event| event["reason"] == *reason)) {
+                return;
+            }
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), reported).await.expect("Events name the reasons");
+    let pod = world.server.object("v1", "pods", "default", "invalid-name").unwrap();
+    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
+    let why = "invalid reference format: repository name must be lowercase";
+    let said = format!("Failed to apply default image tag \"Nginx:1\": couldn't parse image name \"Nginx:1\": {why}");
+    assert_eq!(*waiting, said);
+    assert_eq!(pod["status"]["phase"], "Pending");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_cluster_that_marks_none_look_as_on_a_real_one() {
+    let world = World::with(Options::default());
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "x:1"}]}});
+    world.post("/api/v1/namespaces/default/pods", pod).await.expect(201);
+    drop(world.server.start_controllers());
+    let rows = table(&world, |pod| pod["status"]["phase"] == "Running").await;
+    assert_eq!(rows, [("p".to_owned(), "1/1".to_owned(), "Running".to_owned())]);
+}

@@ -14,8 +14,8 @@ use crate::apply::Version;
 use crate::managed::PauseEnd;
 use crate::managed::verdict::{is_controlled, pause_of};
 use mainstay_api::names::{
-    CONFIG, CREDENTIALS, GENERATE, MANAGED_BY, PROPAGATED, PROPAGATED_FROM, PROPAGATION_MANAGER, SERVERLESS_PREFIX,
-    SERVICE_ACCOUNT, SYNC_LABEL, USER,
+    CONFIG, COPY_OF, CREDENTIALS, GENERATE, MANAGED_BY, PROPAGATED, PROPAGATED_FROM, PROPAGATION_MANAGER,
+    SERVERLESS_PREFIX, SERVICE_ACCOUNT, SYNC_LABEL, USER,
 };
 use mainstay_cluster::{Kind, Scope};
 
@@ -76,7 +76,12 @@ impl Base {
         }
         // With the UID nobody can try values of a Secret against it.
         let digest = hex::encode(Sha256::digest(format!("{uid} {body}")))[..32].to_owned();
-        body["metadata"]["annotations"] = json!({PROPAGATED: digest});
+        let kind = &propagated.kind.kind;
+        let about = format!(
+            "{kind} {home}/{name}; to keep a content of your own here: kubectl label {} {name} {MANAGED_BY}={USER}",
+            kind.to_lowercase()
+        );
+        body["metadata"]["annotations"] = json!({PROPAGATED: digest, COPY_OF: about});
         Some(Self { uid: uid.to_owned(), digest, body, refused: refused(live) })
     }
 
@@ -230,10 +235,12 @@ mod tests {
     fn copies_what_is_for_functions_and_nothing_that_says_who_applied_it() {
         let copy = base(&secret()).copy("shop");
         let digest = copy["metadata"]["annotations"][PROPAGATED].clone();
+        let about = "Secret home/a; to keep a content of your own here: kubectl label secret a \
+                     serverless.kyma-project.io/managed-by=user";
         let expected = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {"password": "eA=="},
             "metadata": {
-                "name": "a", "namespace": "shop", "annotations": {PROPAGATED: digest},
+                "name": "a", "namespace": "shop", "annotations": {PROPAGATED: digest, COPY_OF: about},
                 "labels": {"serverless.kyma-project.io/config": "credentials", PROPAGATED_FROM: "home"},
             },
         });

@@ -35,6 +35,16 @@ pub enum Language {
     Python,
 }
 
+impl Language {
+    /// Its name for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::NodeJs => "Node.js",
+            Self::Python => "Python",
+        }
+    }
+}
+
 /// One file of a runtime server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerFile {

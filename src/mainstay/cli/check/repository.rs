@@ -35,6 +35,8 @@ pub(super) struct Asked {
     pub(super) home: String,
     /// What is looked up; `None` for what is followed.
     pub(super) reference: Option<Reference>,
+    /// Whether the agent is that of `mainstay dev`, which follows directories of this machine, too.
+    pub(super) is_dev: bool,
 }
 
 /// All GitRepositories of the agent's namespace.
@@ -79,7 +81,7 @@ pub(super) async fn at(
     let auth = secret.map(|secret_name| RepositoryAuth { kind, secret_name });
     let spec = GitRepositorySpec { url: url.to_owned(), auth, verify, ..Default::default() };
     let references = [asked.reference.clone().unwrap_or_else(Reference::head)];
-    Attempt { cluster, namespace: &asked.home, home: &asked.home }
+    Attempt { cluster, namespace: &asked.home, home: &asked.home, is_dev: asked.is_dev }
         .try_all(&GitRepository::new("", spec), &references)
         .await
 }
@@ -95,7 +97,7 @@ async fn one(
         Some(reference) => vec![reference.clone()],
         None => followed(cluster, namespace, &name).await?,
     };
-    let attempt = Attempt { cluster: Some(cluster), namespace, home: &asked.home };
+    let attempt = Attempt { cluster: Some(cluster), namespace, home: &asked.home, is_dev: asked.is_dev };
     let findings = attempt.try_all(repository, &references).await?;
     let named = |text: String| format!("GitRepository {namespace}/{name}: {text}");
     Ok(findings.into_iter().map(|finding| finding.map(named).map_err(|(text, hint)| (named(text), hint))).collect())
@@ -135,13 +137,16 @@ struct Attempt<'a> {
     namespace: &'a str,
     /// Namespace of the agent.
     home: &'a str,
+    /// Whether the agent is that of `mainstay dev`.
+    is_dev: bool,
 }
 
 impl Attempt<'_> {
     /// Looks these references up in a repository, and judges their signatures if it asks for that.
     async fn try_all(&self, repository: &GitRepository, references: &[Reference]) -> Result<Vec<Finding>, Error> {
         let room = tempfile::tempdir().map_err(|cause| Error::ReadFile { path: std::env::temp_dir(), cause })?;
-        let source = Source::new(mainstay_git::Settings::new(room.path()));
+        let settings = mainstay_git::Settings { allow_local: self.is_dev, ..mainstay_git::Settings::new(room.path()) };
+        let source = Source::new(settings);
         if let Some(cluster) = self.cluster {
             let maps = Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced);
             let map = cluster.get(&maps, Some(self.home), names::KNOWN_HOSTS).await?.unwrap_or_default();

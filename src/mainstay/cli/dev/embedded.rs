@@ -159,7 +159,7 @@ fn converted(object: &mut Value, to: &str) {
 }
 
 fn options(directory: &Path, sockets: &Path, pods: PodMode) -> io::Result<Options> {
-    let mut options = Options::default();
+    let mut options = Options { mark_simulated: true, ..Options::default() };
     if pods == PodMode::Simulated {
         return Ok(options);
     }

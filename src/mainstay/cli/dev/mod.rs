@@ -15,6 +15,7 @@ mod install;
 mod issue;
 mod kubeconfig;
 mod messages;
+mod programs;
 mod registry;
 mod repository;
 mod room;
@@ -36,6 +37,7 @@ use super::{
     local_directory::{self, LocalDirectory},
     logs,
     output::OutputArgument,
+    overlays::{self, Overlays},
     stop,
     work_tree::WorkTree,
 };
@@ -61,6 +63,9 @@ use room::Room;
 const DEMONSTRATION: &str = "demo";
 /// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
 const NAMESPACE: &str = "default";
+
+/// Who holds the Lease of the agent.
+pub(super) const IDENTITY: &str = "mainstay-dev";
 
 /// Domain of the hosts of APIRules that have none: it leads to this machine.
 const DOMAIN: &str = "localhost";
@@ -194,6 +199,8 @@ pub(super) enum Error {
     Directory(mainstay_git::Error),
     #[error("{0}")]
     NoDirectory(mainstay_git::MissingDirectory),
+    #[error("{0}")]
+    ManyOverlays(Overlays),
     #[error("could not watch the repository")]
     Watch(#[source] mainstay_git::Error),
     #[error("--work-tree is for a directory of this machine, not for {0}")]
@@ -222,6 +229,7 @@ impl Error {
                 path.display()
             )),
             Self::NoWorkTree(_) => Some("git clone it, and name the clone".into()),
+            Self::ManyOverlays(overlays) => Some(overlays.hint()),
             Self::NoDirectory(_) => Some(
                 "--base-dir D names a directory of the commit; what is only in the work tree does not count".into(),
             ),
@@ -259,6 +267,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     let reference = arguments.branch.as_deref().unwrap_or("HEAD");
     if let Some(followed) = &mut followed {
         choose_directory(followed, arguments.base_dir.as_deref(), reference, &source).await?;
+        if arguments.base_dir.is_none() && followed.local.is_some() {
+            choose_overlay(followed, reference, &source).await?;
+        }
     }
     let pods = pods(followed.as_ref(), arguments.run_code);
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| place.join("kubeconfig"));
@@ -300,7 +311,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
     install::webhooks(&cluster, &admit).await?;
     let events = eventing::Events::bind(place.join("eventing")).map_err(Error::Events)?;
     events.install(&cluster, DOMAIN).await.map_err(Error::Events)?;
-    let functions = functions(events.publisher());
+    let functions = functions(events.publisher()).await;
 
     let registry = registry::create_secrets(cluster.clone(), embedded.serving.address(), token, stop.clone());
     let emitter = Emitter::default();
@@ -312,7 +323,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         namespace: NAMESPACE.to_owned(),
         allow_namespaces: Vec::new(),
         default_service_account: None,
-        identity: "mainstay-dev".to_owned(),
+        identity: IDENTITY.to_owned(),
         pod: None,
         listen: None,
         receive,
@@ -324,7 +335,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         profile: agent::Profile::Full,
         namespaces: Vec::new(),
         exposure: exposure(arguments.exposure, started.gateway.port()),
-        elect: false,
+        // Commands know by its Lease that an agent is at work.
+        elect: true,
         stuck_after: liveness::STUCK_AFTER,
         memory: MEMORY,
         nudge: agent::Nudge::default(),
@@ -384,11 +396,9 @@ fn token(arguments: &Arguments) -> Result<String, Error> {
 }
 
 /// Functions run with the programs of this machine.
-fn functions(publisher: String) -> mainstay_function::Settings {
-    let base_images = [("*".to_owned(), mainstay_function::BaseImage::Scratch)].into();
+async fn functions(publisher: String) -> mainstay_function::Settings {
     mainstay_function::Settings {
-        base_images,
-        runs_on_node: true,
+        node_programs: Some(programs::installed().await),
         builder_image: embedded::BUILDER.to_owned(),
         publisher,
         ..mainstay_function::Settings::default()
@@ -465,4 +475,16 @@ async fn choose_directory(
     }
     let missing = repository::missing_directory(followed, reference, source).await;
     missing.map_err(Error::Directory)?.map_or(Ok(()), |missing| Err(Error::NoDirectory(missing)))
+}
+
+/// Lets the user choose where a base and its overlays lie below the directory, which would all be built.
+async fn choose_overlay(
+    followed: &mut FollowedRepository,
+    reference: &str,
+    source: &mainstay_git::Settings,
+) -> Result<(), Error> {
+    let found = repository::kustomizations(followed, reference, source).await;
+    let Some(overlays) = overlays::among(&followed.base_dir, &found) else { return Ok(()) };
+    followed.base_dir = overlays::ask(&overlays).ok_or(Error::ManyOverlays(overlays))?;
+    Ok(())
 }

@@ -1,12 +1,22 @@
 //! The repository that the embedded cluster follows: a local one, a remote one, or the demonstration.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use mainstay_git::{BaseDir, Credentials, MissingDirectory, Reference, Remote, RemoteUrl, Source};
+use crate::cli::overlays;
+use mainstay_api::names::IGNORE_FILE;
+use mainstay_git::{
+    BaseDir, Credentials, Entry, MissingDirectory, Reference, Remote, RemoteUrl, Snapshot, Source, thread_time,
+};
+use mainstay_manifest::Limits;
+
+/// Bytes of a kustomization, and how many of them are read to find out which build on one another.
+const LARGEST: u64 = 1 << 20;
+const MOST_KUSTOMIZATIONS: usize = 2_000;
 
 /// A repository to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +105,37 @@ pub(super) async fn missing_directory(
         }
     };
     Ok(look.await.unwrap_or_default())
+}
+
+/// The files below the directory that make directories kustomizations, with their contents. What is wrong with the repository,
+/// the agent says.
+pub(super) async fn kustomizations(
+    followed: &FollowedRepository,
+    reference: &str,
+    settings: &mainstay_git::Settings,
+) -> BTreeMap<String, Vec<u8>> {
+    let look = async {
+        let source = Source::new(settings.clone());
+        let remote = Remote::new(RemoteUrl::parse(&followed.url)?, Credentials::Anonymous);
+        let found = source.lookup(&remote, &Reference::parse(reference)?, Duration::ZERO).await?;
+        let snapshot = source.fetch(&remote, &found).await?;
+        let base_dir = BaseDir::parse(&followed.base_dir)?;
+        snapshot.blocking(move |snapshot| kustomizations_in(snapshot, &base_dir)).await?
+    };
+    look.await.unwrap_or_default()
+}
+
+fn kustomizations_in(
+    snapshot: &Snapshot,
+    base_dir: &BaseDir,
+) -> Result<BTreeMap<String, Vec<u8>>, mainstay_git::Error> {
+    let mut listing = snapshot.above(base_dir, IGNORE_FILE)?;
+    listing.extend(snapshot.entries(base_dir)?);
+    let limits = Limits::new(thread_time);
+    let listing = mainstay_manifest::not_ignored(listing, base_dir.path(), &mut |entry| snapshot.read(entry), &limits)?;
+    let is_one = |entry: &&Entry| overlays::is_kustomization(&entry.path);
+    let files = listing.iter().filter(is_one).filter(|entry| entry.size <= LARGEST).take(MOST_KUSTOMIZATIONS);
+    files.map(|entry| Ok((entry.path.clone(), snapshot.read(entry)?))).collect()
 }
 
 /// A DNS label made from any text.

@@ -45,8 +45,8 @@ impl Resource {
 
 /// What is asked for: `gitsyncs`, `gitsyncs,functions`, `all`, or `gitsync/shop`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) resources: Vec<Resource>,
+pub(in crate::cli) struct Asked {
+    pub(in crate::cli) resources: Vec<Resource>,
     /// The name behind a slash.
     pub(super) name: Option<String>,
     /// Whether a kind that the cluster does not serve is left out.
@@ -69,6 +69,11 @@ pub(super) fn asked(text: &str) -> Result<Asked, String> {
         return Err("write one kind and one name, as in gitsync/shop".to_owned());
     }
     Ok(Asked { resources, name: name.map(str::to_owned), is_all: false })
+}
+
+/// The words that are completed.
+pub(in crate::cli) fn words() -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().map(|resource| resource.names[0]).chain(["all"])
 }
 
 #[cfg(test)]

@@ -23,20 +23,30 @@ const OBJECTS: [(&str, &str, &str); 5] = [
 /// Kinds that are copied to all namespaces.
 const COPIED: [(&str, &str); 2] = [("Secret", "secrets"), ("ServiceAccount", "serviceaccounts")];
 
+/// Says that the registry is kept for this many Functions.
+pub(super) fn stays(functions: usize) -> String {
+    format!(
+        "logins of registries, and the registry {} if there is one, stay: Functions exist ({functions}) whose images may be in it\n",
+        names::INTERNAL_REGISTRY
+    )
+}
+
 impl Uninstall<'_> {
+    /// The Functions of the cluster.
+    pub(super) async fn count_functions(&self) -> Result<usize, Error> {
+        let functions = self.cluster.kind("serverless.kyma-project.io/v1alpha1", "Function").await?;
+        let Some(functions) = functions else { return Ok(0) };
+        let all: Vec<ObjectMeta> = self.cluster.list_metadata(&functions, Selection::default()).try_collect().await?;
+        Ok(all.len())
+    }
+
     /// Deletes the registry of the installation with its volume, and the copies of logins in all namespaces.
-    pub(super) async fn delete_registry(&self) -> Result<(), Error> {
+    /// The plan has said of `planned` Functions that it stays for them.
+    pub(super) async fn delete_registry(&self, planned: usize) -> Result<(), Error> {
         let name = names::INTERNAL_REGISTRY;
-        if let Some(functions) = self.cluster.kind("serverless.kyma-project.io/v1alpha1", "Function").await? {
-            let all: Vec<ObjectMeta> =
-                self.cluster.list_metadata(&functions, Selection::default()).try_collect().await?;
-            if !all.is_empty() {
-                let count = all.len();
-                return output::print(&format!(
-                    "logins of registries, and the registry {name} if there is one, stay: Functions exist ({count}) whose images \
-                     may be in it\n"
-                ));
-            }
+        let functions = self.count_functions().await?;
+        if functions > 0 {
+            return if functions == planned { Ok(()) } else { output::print(&stays(functions)) };
         }
         for (kind, plural) in COPIED {
             let kind = Arc::new(Kind::fixed("v1", kind, plural, Scope::Namespaced));

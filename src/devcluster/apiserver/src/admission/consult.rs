@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     kinds::table::Kind,
-    patch,
+    patch, pod_security,
     server::Server,
     status::{Cause, Status},
     verbs::Settings,
@@ -60,13 +60,14 @@ pub(crate) fn mutate(
     Ok(changed)
 }
 
-/// Lets the policies, and then the validating webhooks, judge a write.
+/// Lets Pod Security, then the policies, and then the validating webhooks judge a write.
 pub(crate) fn validate(
     server: &Server,
     settings: &Settings,
     write: &Write<'_>,
     object: Option<&Value>,
 ) -> Result<(), Stop> {
+    pod_security::judge(server, settings, write, object)?;
     if !settings.admit {
         return Ok(());
     }

@@ -7,7 +7,7 @@
 //!
 //! [`hooks`] reads configurations and says which of them a write concerns, [`conditions`] evaluates what they say about
 //! that as expressions, [`consult`] applies the answers, [`review`] writes and reads AdmissionReviews, [`call`] sends them.
-//! [`policies`] are judged on the spot.
+//! [`policies`] and [`crate::pod_security`] judge on the spot.
 //!
 //! Invariant: a request asks the same webhook the same question once.
 //! Invariant: nothing is stored as long as a question is open.

@@ -126,10 +126,7 @@ fn meets(
 fn warn(settings: &Settings, policy: &str, binding: &str, message: &str) {
     let text =
         format!("Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding}': {message}");
-    let mut warned = settings.warned.lock();
-    if !warned.contains(&text) {
-        warned.push(text);
-    }
+    settings.warn(text);
 }
 
 /// The refusal of a write, in the words and with the code of a real server.

@@ -231,6 +231,20 @@ mod tests {
     }
 
     #[test]
+    fn says_of_a_pod_that_it_is_only_simulated() {
+        let mark = json!([{"type": "devcluster.dev/Simulated", "status": "True"}]);
+        for (phase, state, shown) in [
+            ("Running", json!({"running": {}}), "Running (simulated)"),
+            ("Succeeded", json!({"terminated": {"reason": "Completed"}}), "Completed (simulated)"),
+            ("Running", json!({"waiting": {"reason": "CrashLoopBackOff"}}), "CrashLoopBackOff (simulated)"),
+        ] {
+            let containers = json!([{"ready": true, "restartCount": 0, "state": state}]);
+            let status = json!({"phase": phase, "conditions": mark, "containerStatuses": containers});
+            assert_eq!(row("/api/v1/pods", json!({"spec": {"containers": [{}]}, "status": status}))[2], shown);
+        }
+    }
+
+    #[test]
     fn shows_deployments_services_and_jobs() {
         let template = json!({"spec": {"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "j"}]}});
         assert_eq!(

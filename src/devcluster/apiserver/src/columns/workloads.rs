@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::age;
 use super::text::{or_none, selector, str_at};
+use crate::kubelet::SIMULATED;
+use crate::object::conditions;
 
 /// A count, zero when absent.
 fn count(object: &Value, path: &str) -> i64 {
@@ -199,6 +201,9 @@ impl PodState {
         }
         if !state.initialising(pod) {
             state.running(status);
+        }
+        if conditions(pod).iter().any(|c| c["type"] == SIMULATED && c["status"] == "True") {
+            state.reason.push_str(" (simulated)");
         }
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             if status["reason"] == "NodeLost" {

@@ -25,6 +25,9 @@ pub const NODE: &str = "devcluster";
 /// Annotation on a pod: how its containers end, for pods that nobody is to run.
 const OUTCOME: &str = "devcluster.dev/outcome";
 
+/// The condition of a pod that only seems to run.
+pub const SIMULATED: &str = "devcluster.dev/Simulated";
+
 /// The kubelet of a cluster's node.
 pub trait Kubelet: fmt::Debug + Send + Sync {
     /// Whether it can run a pod: it has all of its images.

@@ -110,7 +110,7 @@ pub struct Settings {
     pub(crate) admit: bool,
     /// The answers of webhooks.
     pub(crate) answers: Answers,
-    /// What policies want the client to be warned of.
+    /// What policies and Pod Security want the client to be warned of.
     pub(crate) warned: Arc<Mutex<Vec<String>>>,
 }
 
@@ -118,6 +118,14 @@ impl Settings {
     /// The uid of a new object.
     pub(crate) fn uid(&self) -> String {
         self.uid.clone().unwrap_or_else(metadata::new_uid)
+    }
+
+    /// Warns the client, once.
+    pub(crate) fn warn(&self, text: String) {
+        let mut warned = self.warned.lock();
+        if !warned.contains(&text) {
+            warned.push(text);
+        }
     }
 }
 

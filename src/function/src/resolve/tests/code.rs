@@ -179,7 +179,8 @@ fn accepts_the_functions_own_base_image_and_refuses_invalid_ones() {
 
 #[test]
 fn warns_of_a_base_image_where_code_runs_on_the_node_and_refuses_invalid_ones_there_too() {
-    let settings = Settings { runs_on_node: true, ..settings() };
+    let programs = NodePrograms { nodejs: Some("22.4.1".to_owned()), python: None };
+    let settings = Settings { node_programs: Some(programs), ..settings() };
     let resolved = |image: &str| {
         let function = function(&format!("{NODE}runtimeImageOverride: '{image}'"), &[]);
         resolve(&function, &settings, &Credentials::new(&settings, []))
@@ -191,6 +192,41 @@ fn warns_of_a_base_image_where_code_runs_on_the_node_and_refuses_invalid_ones_th
                    on the Node.js and Python of its node";
     assert_eq!(said, [("RuntimeImageNotUsed", message)]);
     assert!(resolved("a b").is_err());
+}
+
+#[test]
+fn warns_of_a_runtime_in_another_version_than_the_node_has() {
+    let programs = |nodejs: &str, python: &str| NodePrograms {
+        nodejs: Some(nodejs.to_owned()).filter(|version| !version.is_empty()),
+        python: Some(python.to_owned()).filter(|version| !version.is_empty()),
+    };
+    let warned = |runtime: &str, programs: NodePrograms| {
+        let settings = Settings { node_programs: Some(programs), ..settings() };
+        let function = function(&format!("source: x\nruntime: {runtime}"), &[]);
+        let found = resolve(&function, &settings, &Credentials::new(&settings, [])).unwrap();
+        assert_eq!(found.base, BaseImage::Scratch, "{runtime}");
+        let said = found.warnings.iter().map(|warning| format!("{}: {}", warning.reason, warning.message));
+        said.collect::<Vec<_>>().join("\n")
+    };
+    for runtime in ["nodejs22", "python312"] {
+        assert_eq!(warned(runtime, programs("22.4.1", "3.12.4")), "", "{runtime}");
+    }
+    assert_eq!(
+        warned("nodejs22", programs("20.11.0", "3.12.4")),
+        "RuntimeVersionDiffers: runtime nodejs22 names Node.js 22: this Function runs on Node.js 20.11.0, the one of its node"
+    );
+    assert_eq!(
+        warned("python311", programs("22.4.1", "3.1.1")),
+        "RuntimeVersionDiffers: runtime python311 names Python 3.11: this Function runs on Python 3.1.1, the one of its node"
+    );
+    assert_eq!(
+        warned("nodejs18", programs("22.4.1", "")),
+        "RuntimeVersionDiffers: runtime nodejs18 names Node.js 18: this Function runs on Node.js 22.4.1, the one of its node"
+    );
+    assert_eq!(
+        warned("python312", programs("22.4.1", "")),
+        "RuntimeMissing: runtime python312 needs Python 3.12: its node has no Python on its PATH"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use russh::client::{ChannelOpenHandle, Handler, Msg, Session};
 use russh::keys::PublicKeyOrCertificate;
 use russh::{Channel, client};
 
+use super::accepted::AcceptedKeys;
 use crate::known_hosts::{self, HostKeyCheck, HostKeys, shown};
 use crate::shared_host_keys::Origin;
 use crate::ssh_fault::SshFault;
@@ -36,6 +37,8 @@ pub(super) struct HostKeyChecker {
     pub(super) origin: Origin,
     /// A command that prints lines for `known_hosts`.
     pub(super) scan: String,
+    /// Where an accepted key is written down.
+    pub(super) accepted: AcceptedKeys,
 }
 
 /// Refuses one kind of channel that a server may try to open, by dropping the handle.
@@ -71,7 +74,10 @@ impl Handler for HostKeyChecker {
         };
         let (host, presented) = (self.host.clone(), shown(&presented.public_key()));
         Err(Refusal::Host(match check {
-            HostKeyCheck::Accepted => return Ok(true),
+            HostKeyCheck::Accepted => {
+                self.accepted.insert(&host, presented);
+                return Ok(true);
+            }
             HostKeyCheck::Unknown if self.origin == Origin::FirstUse && key.is_some() => {
                 SshFault::HostKeyFirstUse { host, presented, key: key.unwrap_or_default() }
             }

@@ -11,6 +11,7 @@
 //! Invariant: what fails on a kept connection before anything was answered is tried once more on a new one.
 //! Invariant: all requests of a server (channels, forwarding, agent) are refused.
 
+mod accepted;
 mod connection;
 mod handler;
 mod host_keys;
@@ -28,6 +29,7 @@ use russh::{MethodKind, MethodSet};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+use self::accepted::AcceptedKeys;
 use self::connection::Connection;
 use self::handler::{HostKeyChecker, Refusal};
 use self::host_keys::{KeysForAll, Pins};
@@ -48,7 +50,7 @@ use crate::shared_host_keys::Origin;
 use crate::ssh_address::SshAddress;
 use crate::ssh_fault::SshFault;
 use crate::ssh_key::SshIdentity;
-use crate::{Connection as ConnectionSettings, Credentials, Deadlines, SharedHostKeys};
+use crate::{Connection as ConnectionSettings, Credentials, Deadlines, RemoteUrl, SharedHostKeys};
 
 const CLIENT: &str = concat!("SSH-2.0-mainstay_", env!("CARGO_PKG_VERSION"));
 
@@ -61,6 +63,7 @@ pub(crate) struct Ssh {
     shared: KeysForAll,
     pins: Pins,
     lanes: Lanes,
+    accepted: AcceptedKeys,
 }
 
 /// The client for one remote.
@@ -89,7 +92,15 @@ enum NotBegun {
 impl Ssh {
     pub(crate) fn new(deadlines: Deadlines, names: Names) -> Self {
         let lanes = Lanes::new(deadlines.idle);
-        Self { deadlines, names, keys: Keys::new(), shared: KeysForAll::new(), pins: Pins::default(), lanes }
+        Self {
+            deadlines,
+            names,
+            keys: Keys::new(),
+            shared: KeysForAll::new(),
+            pins: Pins::default(),
+            lanes,
+            accepted: AcceptedKeys::default(),
+        }
     }
 
     /// The host keys that hold for all remotes.
@@ -110,6 +121,11 @@ impl Ssh {
             self.lanes.close();
         }
         differ
+    }
+
+    /// Fingerprint and type of the key that the host of a repository has shown last, if it was accepted.
+    pub(crate) fn accepted_key(&self, url: &RemoteUrl) -> Option<String> {
+        self.accepted.of(&url.known_hosts_name()?)
     }
 
     /// How many logins succeeded since the start.
@@ -193,7 +209,9 @@ impl SshWire<'_> {
         let Deadlines { connect: within, silence, .. } = client.deadlines;
         let names = client.names.within(connection.egress);
         let stream = dial::connect(&names, &to, within, tenant).await?;
-        let connected = tokio::time::timeout(silence, connect(stream, address, host_keys, key, silence)).await;
+        let connected =
+            tokio::time::timeout(silence, connect(stream, address, host_keys, key, silence, client.accepted.clone()))
+                .await;
         let connected =
             connected.unwrap_or_else(|_| Err(Fault::Timeout { after: silence, what: "connecting over SSH" }));
         match (connected, &identity.pinning) {
@@ -248,6 +266,7 @@ async fn connect(
     (keys, origin): (HostKeys, Origin),
     key: Arc<PrivateKey>,
     silence: Duration,
+    accepted: AcceptedKeys,
 ) -> Result<Connection, Fault> {
     let host = address.known_hosts_name();
     let config = client::Config {
@@ -271,7 +290,7 @@ async fn connect(
     let limited_stream = LimitedStream::new(stream, &stop, received.clone());
     let stop = stop.drop_guard();
     let hostname = address.host.clone();
-    let checker = HostKeyChecker { host, keys, hostname, origin, scan };
+    let checker = HostKeyChecker { host, keys, hostname, origin, scan, accepted };
     let connected = client::connect_stream(Arc::new(config), limited_stream, checker).await;
     let mut handle = connected.map_err(|refusal| received.fault().unwrap_or_else(|| broken(refusal, HANDSHAKE)))?;
     let authenticated = authenticate(&mut handle, address, key).await;

@@ -49,6 +49,7 @@ pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes
             let here = format!("{path}.{list}[{index}]");
             names.push(new_name(container, &here, &names, causes));
             validate_container(container, &here, &volumes, causes);
+            proc_mount(container, &here, spec["hostUsers"] != false, causes);
             resize_policies(container, &here, text(spec, &["restartPolicy"]), causes);
         }
     }
@@ -65,6 +66,19 @@ pub(super) fn validate_spec(spec: &Value, path: &str, restarts: Restarts, causes
             causes.push(Cause::not_supported(field(), &policy.into(), &["Always", "Never", "OnFailure"]));
         }
         _ => {}
+    }
+}
+
+/// Validates `procMount`, which may be `Unmasked` in a user namespace of the pod's own.
+fn proc_mount(container: &Value, path: &str, host_users: bool, causes: &mut Vec<Cause>) {
+    let mount = at(container, &["securityContext", "procMount"]);
+    let field = || format!("{path}.securityContext.procMount");
+    match mount.as_str() {
+        Some("Unmasked") if host_users => {
+            causes.push(Cause::invalid(field(), mount, "`hostUsers` must be false to use `Unmasked`"));
+        }
+        None | Some("Default" | "Unmasked") => {}
+        Some(_) => causes.push(Cause::not_supported(field(), mount, &["Default", "Unmasked"])),
     }
 }
 

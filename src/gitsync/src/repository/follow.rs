@@ -1,0 +1,292 @@
+//! Keeps the status of each GitRepository as its last lookup says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::status::{Finding, Head, Judged, after};
+use crate::observe::remote_of;
+use crate::outcome::Refused;
+use mainstay_api::{GitRepository, GitRepositoryStatus};
+use mainstay_cluster::secrets::{Followed, Purpose, RepositorySecrets, Secrets};
+use mainstay_cluster::{Cluster, Error, Kind, Part};
+use mainstay_git::{LastLookup, Remote, Repositories, Source};
+use mainstay_object::failure::chain;
+
+/// How a repository is looked up that nobody follows: how long it waits for somebody who does, and the time between two lookups
+/// after one that has succeeded and one that has not.
+const ALONE: Pace = Pace { grace: secs(3), succeeded: secs(600), failed: secs(60) };
+/// The same of one that is followed, by somebody who may be suspended.
+const FOLLOWED: Pace = Pace { grace: secs(60), succeeded: secs(7200), failed: secs(7200) };
+/// Wait after a status could not be written, and before a write is seen.
+const REFUSED: Duration = secs(60);
+const UNSEEN: Duration = secs(1);
+/// Longest wait.
+const FAR: Duration = secs(7200);
+/// Changes that come within this time are looked at together.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// When a repository is looked up for its status alone.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    grace: Duration,
+    succeeded: Duration,
+    failed: Duration,
+}
+
+/// What the status is made of.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The remotes.
+    pub source: Source,
+    /// The GitRepositories.
+    pub repositories: Arc<Repositories>,
+    /// The Secrets that they name.
+    pub secrets: Arc<Secrets>,
+    /// Where the status is written.
+    pub cluster: Cluster,
+    /// The kind of GitRepositories.
+    pub kind: Arc<Kind>,
+}
+
+type Input = watch::Receiver<Arc<GitRepository>>;
+type Output = watch::Sender<Arc<GitRepository>>;
+
+/// Keeps them until `stop`.
+pub async fn keep(context: Context, stop: CancellationToken) {
+    let mut known = context.source.consumers_known();
+    let mut changes = context.repositories.listen();
+    tokio::select! {
+        () = stop.cancelled() => return,
+        _ = known.wait_for(|known| *known) => {}
+    }
+    let mut outputs: HashMap<(String, String), Output> = HashMap::new();
+    let mut tasks = JoinSet::new();
+    loop {
+        let all = context.repositories.all();
+        let mut present = HashMap::with_capacity(all.len());
+        for repository in all {
+            let Some(name) = name_of(&repository) else { continue };
+            let output = outputs.remove(&name).unwrap_or_else(|| {
+                let (output, input) = watch::channel(Arc::clone(&repository));
+                tasks.spawn(Task::new(context.clone()).run(input, stop.clone()));
+                output
+            });
+            output.send_if_modified(|old| {
+                let differs = is_other(old, &repository);
+                *old = repository;
+                differs
+            });
+            present.insert(name, output);
+        }
+        // The tasks of those that are gone end with their senders.
+        outputs = present;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = changes.changed() => tokio::time::sleep(TOGETHER).await,
+            Some(_) = tasks.join_next() => {}
+        }
+    }
+}
+
+fn name_of(repository: &GitRepository) -> Option<(String, String)> {
+    Some((repository.metadata.namespace.clone()?, repository.metadata.name.clone()?))
+}
+
+/// Whether another lookup, or another status, may follow from it.
+fn is_other(old: &GitRepository, new: &GitRepository) -> bool {
+    let pins = |one: &GitRepository| one.status.as_ref().map(|status| status.pinned_host_keys.clone());
+    old.metadata.uid != new.metadata.uid || old.spec != new.spec || pins(old) != pins(new)
+}
+
+type Lookups = watch::Receiver<Option<Arc<LastLookup>>>;
+
+/// The task of one GitRepository.
+struct Task {
+    context: Context,
+    secrets: RepositorySecrets,
+    remote: Option<Remote>,
+    /// Since when it has this remote.
+    since: Instant,
+    /// When it was looked up for the status alone.
+    asked: Option<Instant>,
+    /// The resourceVersion that was written over.
+    written_over: Option<String>,
+    failing: bool,
+}
+
+impl Task {
+    fn new(context: Context) -> Self {
+        Self {
+            context,
+            secrets: RepositorySecrets::default(),
+            remote: None,
+            since: Instant::now(),
+            asked: None,
+            written_over: None,
+            failing: false,
+        }
+    }
+
+    async fn run(mut self, mut input: Input, stop: CancellationToken) {
+        loop {
+            let repository = Arc::clone(&input.borrow_and_update());
+            let turn = self.turn(&repository);
+            let (mut lookups, due) = tokio::select! {
+                () = stop.cancelled() => return,
+                turn = turn => turn,
+            };
+            let looked_up = async {
+                match &mut lookups {
+                    // Whoever has forgotten the remote has it anew.
+                    Some(lookups) => drop(lookups.changed().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = input.changed() => if changed.is_err() { break },
+                () = Followed::any_changed(self.secrets.iter_mut()) => {}
+                () = looked_up => {}
+                () = sleep_until(due.into()) => {}
+            }
+        }
+        if let Some(remote) = self.remote.take() {
+            self.context.source.release(&remote);
+        }
+    }
+
+    /// Says what is known, and looks up what nobody does. When that is to be done again.
+    async fn turn(&mut self, repository: &GitRepository) -> (Option<Lookups>, Instant) {
+        let Some((namespace, _)) = name_of(repository) else { return (None, Instant::now() + FAR) };
+        let secrets = Arc::clone(&self.context.secrets);
+        let known = self.secrets.of(&secrets, &namespace, &repository.spec, Purpose::Repository).await;
+        let source = self.context.source.for_namespace(&namespace);
+        let opened = remote_of(repository, &known, source.egress(&namespace));
+        let remote = match opened.and_then(|(remote, trusted)| trusted.map(|()| remote)) {
+            Ok(remote) => remote,
+            Err(refused) => {
+                self.leave(None);
+                let again = if self.secrets.are_settled() {
+                    self.report(repository, Finding::Refused(&refused), Instant::now()).await
+                } else {
+                    None
+                };
+                return (None, Instant::now() + again.unwrap_or(FAR));
+            }
+        };
+        self.leave(Some(&remote));
+        let mut lookups = source.last_lookup(&remote);
+        let last = lookups.borrow_and_update().clone();
+        let next = self.next_lookup(&remote, last.as_deref());
+        if next <= Instant::now() {
+            self.asked = Some(Instant::now());
+            // What it comes to is seen as that of every lookup.
+            drop(source.default_branch(&remote).await);
+            lookups = source.last_lookup(&remote);
+        }
+        let last = lookups.borrow_and_update().clone();
+        let mut due = self.next_lookup(&remote, last.as_deref()).max(Instant::now() + UNSEEN);
+        if let Some(last) = last {
+            let head = last.head(&remote).map(|head| (head.short().to_owned(), head.commit.to_string()));
+            let again = match head {
+                Ok((name, commit)) => {
+                    let head = Head { name: &name, commit: &commit, host_key: last.host_key.as_deref() };
+                    self.report(repository, Finding::Resolved(head), last.began).await
+                }
+                Err(error) => self.report(repository, Finding::Refused(&Refused::from(error)), last.began).await,
+            };
+            due = again.map_or(due, |again| due.min(Instant::now() + again));
+        }
+        (Some(lookups), due)
+    }
+
+    /// When the remote is to be looked up for the status alone, unless somebody else does before.
+    fn next_lookup(&self, remote: &Remote, last: Option<&LastLookup>) -> Instant {
+        let pace = if self.context.source.is_consumed(remote) { FOLLOWED } else { ALONE };
+        let begin = self.since + pace.grace;
+        let Some(last) = last else { return self.asked.map_or(begin, |asked| asked + pace.failed).max(begin) };
+        let pause = if last.head(remote).is_ok() { pace.succeeded } else { pace.failed };
+        self.asked.map_or(last.began, |asked| asked.max(last.began)) + pause
+    }
+
+    /// It is no longer about the remote of before.
+    fn leave(&mut self, remote: Option<&Remote>) {
+        if self.remote.as_ref() != remote {
+            let old = std::mem::replace(&mut self.remote, remote.cloned());
+            (self.since, self.asked) = (Instant::now(), None);
+            if let Some(old) = old {
+                self.context.source.release(&old);
+            }
+        }
+    }
+
+    /// Writes the status, if it says something else. When that is to be tried again, if it is.
+    async fn report(&mut self, repository: &GitRepository, found: Finding<'_>, at: Instant) -> Option<Duration> {
+        let (namespace, name) = name_of(repository)?;
+        // The last one that the watch has shown; another spec has a turn of its own.
+        let live = self.context.repositories.get(&namespace, &name);
+        let live = live.filter(|live| !is_other(repository, live))?;
+        let (old, now) = (live.status.clone().unwrap_or_default(), Timestamp::now());
+        let judged = Judged {
+            spec: &live.spec,
+            generation: live.metadata.generation,
+            found,
+            at: now.checked_sub(at.elapsed()).unwrap_or(now),
+        };
+        let new = after(&old, &judged, now);
+        if new == old {
+            return None;
+        }
+        if self.written_over.is_some() && self.written_over == live.metadata.resource_version {
+            return Some(UNSEEN);
+        }
+        match self.write(&live, &namespace, &name, &new).await {
+            Ok(()) => {
+                (self.written_over, self.failing) = (live.metadata.resource_version.clone(), false);
+                None
+            }
+            // The watch shows what has happened.
+            Err(error) if error.is_not_found() => None,
+            Err(error) if error.is_conflict() => Some(UNSEEN),
+            Err(error) => {
+                if !self.failing {
+                    let (repository, why) = (format!("{namespace}/{name}"), chain(&error));
+                    tracing::warn!(repository, why, "the status of a GitRepository was not written");
+                }
+                self.failing = true;
+                Some(REFUSED)
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        live: &GitRepository,
+        namespace: &str,
+        name: &str,
+        status: &GitRepositoryStatus,
+    ) -> Result<(), Error> {
+        let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::String);
+        let patch = json!({
+            "metadata": {"resourceVersion": live.metadata.resource_version},
+            "status": {
+                "observedGeneration": status.observed_generation, "revision": text(&status.revision),
+                "hostKey": text(&status.host_key), "lastLookup": status.last_lookup, "conditions": status.conditions,
+            },
+        });
+        let Context { cluster, kind, .. } = &self.context;
+        cluster.patch_merge(kind, Some(namespace), name, Part::Status, &patch).await.map(drop)
+    }
+}

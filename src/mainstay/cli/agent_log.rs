@@ -1,0 +1,193 @@
+//! `mainstay logs`: the log of the agent, or its lines about one object.
+//!
+//! Deliberately absent: the logs of what GitSyncs manage, which `kubectl logs` prints.
+
+use std::{collections::VecDeque, time::Duration};
+
+use futures::{StreamExt, TryStreamExt as _, stream};
+use serde_json::Value;
+
+use super::{
+    Error, Exit,
+    connection::{Connection, DEFAULT_NAMESPACE},
+    output, stop,
+    suspend::{Chosen, chosen},
+};
+use mainstay_api::{Span, names};
+use mainstay_cluster::{Cluster, LogOptions, Selection};
+use mainstay_object::Key;
+
+/// Arguments of `logs`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Only lines about this object: a GitSync, or deploy/web, or deploy web
+    #[arg(id = "name", value_name = "OBJECT", num_args = 0..=2)]
+    words: Vec<String>,
+    /// Go on with new lines, until Ctrl-C
+    #[arg(short, long)]
+    follow: bool,
+    /// Only the last lines
+    #[arg(long, value_name = "LINES")]
+    tail: Option<usize>,
+    /// Only lines that are younger than this, such as 30m
+    #[arg(long, value_name = "DURATION")]
+    since: Option<Span>,
+    /// Namespace of the agent, as for `mainstay install`
+    #[arg(long, value_name = "NS", default_value = DEFAULT_NAMESPACE)]
+    agent_namespace: String,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// The container of the agent in its pod.
+const CONTAINER: &str = "mainstay";
+
+pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let cluster = arguments.connection.connect().await?;
+    let about = about(arguments, &cluster).await?;
+    let pods = pods(&cluster, &arguments.agent_namespace).await?;
+    let options = LogOptions {
+        container: Some(CONTAINER.to_owned()),
+        follow: arguments.follow,
+        // Of one object the last lines are counted here.
+        tail: arguments.tail.filter(|_| about.is_none()).map(|lines| u32::try_from(lines).unwrap_or(u32::MAX)),
+        since_seconds: arguments.since.map(|Span(since)| seconds(since)),
+    };
+    let mut logs = Vec::new();
+    for pod in &pods {
+        logs.push(cluster.pod_log(&arguments.agent_namespace, pod, &options).await?.map_ok({
+            let mut filter = Filter { about: about.clone(), ..Filter::default() };
+            move |line| filter.shows(&line).then_some(line)
+        }));
+    }
+    let stop = stop::on_signal()?;
+    let mut lines = stream::select_all(logs.into_iter().map(StreamExt::boxed));
+    let mut last = VecDeque::new();
+    let kept = arguments.tail.filter(|_| about.is_some() && !arguments.follow);
+    loop {
+        let line = tokio::select! {
+            () = stop.cancelled() => break,
+            line = lines.try_next() => line?,
+        };
+        match (line, kept) {
+            (None, _) => break,
+            (Some(None), _) => {}
+            (Some(Some(line)), None) => {
+                if output::print_line(&line)?.is_break() {
+                    break;
+                }
+            }
+            (Some(Some(line)), Some(most)) => {
+                last.push_back(line);
+                if last.len() > most {
+                    last.pop_front();
+                }
+            }
+        }
+    }
+    output::print(&last.into_iter().map(|line| line + "\n").collect::<String>())?;
+    Ok(Exit::Fine)
+}
+
+/// In whole seconds, and not fewer.
+fn seconds(since: Duration) -> u64 {
+    since.as_secs() + u64::from(since.subsec_nanos() > 0)
+}
+
+/// The object that lines are about.
+async fn about(arguments: &Arguments, cluster: &Cluster) -> Result<Option<Key>, Error> {
+    let namespace = arguments.connection.namespace(cluster);
+    Ok(match chosen(&arguments.words)? {
+        Chosen::All => None,
+        Chosen::GitSync(name) => Some(Key::new("mainstay.dev", "GitSync", Some(&namespace), name)),
+        Chosen::Object(kind, name) => {
+            let kind = cluster.kind_called(kind).await?.ok_or_else(|| Error::UnknownKind(kind.to_owned()))?;
+            Some(kind.key(Some(&namespace), name))
+        }
+    })
+}
+
+/// The pods of the agent; at least one.
+async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
+    let pods = cluster.kind("v1", "Pod").await?.ok_or_else(|| Error::UnknownKind("Pod".to_owned()))?;
+    let selection = Selection::labelled("app.kubernetes.io/name", names::LEASE).within(namespace);
+    let found: Vec<Value> = cluster.list(&pods, selection).try_collect().await?;
+    let has_begun = |pod: &&Value| pod["status"]["phase"] != "Pending";
+    let names: Vec<String> =
+        found.iter().filter(has_begun).filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
+    if names.is_empty() { Err(Error::NoAgentPod { namespace: namespace.to_owned() }) } else { Ok(names) }
+}
+
+/// Which lines are shown.
+#[derive(Default)]
+struct Filter {
+    about: Option<Key>,
+    /// Whether the last line was shown: lines that are indented belong to it.
+    is_shown: bool,
+}
+
+impl Filter {
+    fn shows(&mut self, line: &str) -> bool {
+        let Some(key) = &self.about else { return true };
+        if !line.starts_with("    ") {
+            self.is_shown = is_about(line, key);
+        }
+        self.is_shown
+    }
+}
+
+/// Whether a line names the object: by its kind, or in a field of its own.
+fn is_about(line: &str, key: &Key) -> bool {
+    let place = key.namespace.as_deref().map_or_else(|| key.name.to_string(), |place| format!("{place}/{}", key.name));
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_');
+    line.match_indices(&place).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + place.len()..]);
+        // A sentence may end after the name.
+        let mut rest = after.chars();
+        let ends = match rest.next() {
+            Some('.') => rest.next().is_none_or(|c| !is_part(c)),
+            Some(c) => !is_part(c),
+            None => true,
+        };
+        let word = before.trim_end_matches(' ').rsplit(|c: char| !is_part(c)).next().unwrap_or_default();
+        let is_field = before.ends_with(['=', '"']);
+        let kind = word.split('.').next().unwrap_or_default();
+        ends && (is_field || before.ends_with(' ') && kind == &*key.kind)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_lines_about_an_object() {
+        let sync = Key::new("mainstay.dev", "GitSync", Some("apps"), "shop");
+        let web = Key::new("apps", "Deployment", Some("shop"), "web");
+        for (line, key, expected) in [
+            ("INFO GitSync apps/shop: commit 1 applied", &sync, true),
+            ("INFO GitSync.mainstay.dev apps/shop: commit 1 applied", &sync, true),
+            ("WARN waits for GitSync apps/shop.", &sync, true),
+            ("INFO GitSync apps/shop-2: commit 1 applied", &sync, false),
+            ("INFO GitSync apps/shop.old: commit 1 applied", &sync, false),
+            ("INFO GitSync my-apps/shop: commit 1 applied", &sync, false),
+            ("INFO Function apps/shop: built", &sync, false),
+            ("INFO pinned repository=\"apps/shop\"", &sync, true),
+            ("INFO pinned repository=apps/shop host=x", &sync, true),
+            ("{\"fields\":{\"message\":\"GitSync apps/shop: commit 1\"}}", &sync, true),
+            ("INFO GitSync apps/shop: Deployment.apps shop/web: put back", &web, true),
+            ("INFO GitSync shop/web: commit 1 applied", &web, false),
+        ] {
+            assert_eq!(is_about(line, key), expected, "{line}");
+        }
+        let mut filter = Filter { about: Some(sync), is_shown: false };
+        let shown = ["INFO GitSync apps/shop: put back", "    data.a: 1 → 2", "INFO GitSync a/b: x", "    y"]
+            .map(|line| filter.shows(line));
+        assert_eq!(shown, [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_time_is_asked_for_in_whole_seconds() {
+        assert_eq!([0, 1, 1000, 1001].map(|millis| seconds(Duration::from_millis(millis))), [0, 1, 1, 2]);
+    }
+}

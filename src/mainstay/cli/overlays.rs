@@ -1,0 +1,194 @@
+//! A base and its overlays below one directory: all of them would be built, and have the same objects.
+//!
+//! Deliberately absent: directories that are named by a link or lead to another repository.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    io::{IsTerminal as _, Write as _},
+};
+
+use serde_json::Value;
+
+use super::output;
+use mainstay_object::printable;
+
+/// Directories that a message lists.
+const SHOWN: usize = 20;
+/// Names of the file that makes a directory a kustomization.
+const NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+
+/// Whether the file of a path makes its directory a kustomization.
+pub(super) fn is_kustomization(path: &str) -> bool {
+    NAMES.contains(&path.rsplit('/').next().unwrap_or_default())
+}
+
+/// The directories to choose from: first those that no other one builds on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Overlays {
+    base_dir: String,
+    choices: Vec<String>,
+}
+
+impl Overlays {
+    /// How to choose without a terminal.
+    pub(super) fn hint(&self) -> String {
+        let first = self.choices.first().map(String::as_str).unwrap_or_default();
+        format!("--base-dir {first} follows this one; --base-dir {} follows all of them", self.base_dir)
+    }
+}
+
+impl fmt::Display for Overlays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named: Vec<_> = self.choices.iter().take(SHOWN).map(|choice| printable(choice).to_string()).collect();
+        let more = self.choices.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let base_dir = printable(&self.base_dir);
+        write!(
+            f,
+            "{base_dir} holds kustomizations that build on one another: {}{more}; name one of them",
+            named.join(", ")
+        )
+    }
+}
+
+/// The choices, where kustomizations below a directory build on one another; `None` where all of them can be built beside each
+/// other, or the directory is a kustomization itself. They are given as the paths of their files with their contents.
+pub(super) fn among(base_dir: &str, files: &BTreeMap<String, Vec<u8>>) -> Option<Overlays> {
+    let directories: BTreeMap<&str, Value> = files
+        .iter()
+        .filter_map(|(path, content)| {
+            let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
+            let fields = is_kustomization(path).then(|| serde_yaml::from_slice(content).unwrap_or_default())?;
+            Some((directory, fields))
+        })
+        .collect();
+    let base = base_dir.trim_matches('/');
+    if directories.contains_key(base) {
+        return None;
+    }
+    // What lies below another kustomization is not built by itself.
+    let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+    let is_outermost = |directory: &str| !directories.keys().any(|outer| is_below(directory, outer));
+    let built = || directories.iter().filter(|(directory, _)| is_outermost(directory));
+    let used: BTreeSet<String> = directories.iter().flat_map(|(directory, fields)| named(directory, fields)).collect();
+    let is_used = |directory: &&str| used.contains(*directory);
+    if !built().any(|(directory, _)| is_used(directory)) {
+        return None;
+    }
+    let path = |(directory, _): (&&str, &Value)| format!("/{directory}");
+    let first = built().filter(|(directory, _)| !is_used(directory)).map(path);
+    let last = built().filter(|(directory, fields)| is_used(directory) && fields["kind"] != "Component").map(path);
+    Some(Overlays { base_dir: base_dir.to_owned(), choices: first.chain(last).collect() })
+}
+
+/// The directories that a kustomization builds on.
+fn named(directory: &str, fields: &Value) -> Vec<String> {
+    let lists = ["resources", "bases", "components"].into_iter().filter_map(|list| fields[list].as_array());
+    lists.flatten().filter_map(Value::as_str).filter_map(|path| resolved(directory, path)).collect()
+}
+
+/// A path from a directory; `None` where it leads out of the repository.
+fn resolved(directory: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Asks on the terminal; `None` without one, or without an answer.
+pub(super) fn ask(overlays: &Overlays) -> Option<String> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return None;
+    }
+    output::note(&format!("{overlays}\n"));
+    for (number, choice) in overlays.choices.iter().enumerate() {
+        output::note(&format!("  {}  {}\n", number + 1, printable(choice)));
+    }
+    output::note(&format!("Which one [1-{}]? ", overlays.choices.len()));
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).ok()?;
+    chosen(overlays, answer.trim())
+}
+
+/// What an answer means: a number of the list, or one of its directories.
+fn chosen(overlays: &Overlays, answer: &str) -> Option<String> {
+    let by_number = answer.parse::<usize>().ok().and_then(|number| overlays.choices.get(number.checked_sub(1)?));
+    let by_name = || overlays.choices.iter().find(|choice| choice.trim_matches('/') == answer.trim_matches('/'));
+    by_number.or_else(by_name).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choices(base_dir: &str, files: &[(&str, &str)]) -> Option<Vec<String>> {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect();
+        among(base_dir, &files).map(|overlays| overlays.choices)
+    }
+
+    const BASE: (&str, &str) = ("base/kustomization.yaml", "resources: [web.yaml]\n");
+
+    #[test]
+    fn a_base_and_its_overlays_are_choices() {
+        let all = [
+            BASE,
+            ("overlays/dev/kustomization.yaml", "resources: [../../base]\n"),
+            ("overlays/prod/kustomization.yml", "bases: [../../base/]\ncomponents: [../../tls]\n"),
+            ("tls/Kustomization", "kind: Component\n"),
+        ];
+        assert_eq!(choices("/", &all).unwrap(), ["/overlays/dev", "/overlays/prod", "/base"]);
+        let beside = &all[1..3];
+        assert_eq!(choices("/overlays", beside), None, "overlays beside each other do not build on one another");
+        assert_eq!(choices("/base", &all[..1]), None);
+    }
+
+    #[test]
+    fn kustomizations_that_can_be_built_beside_each_other_are_no_choice() {
+        assert_eq!(choices("/", &[]), None);
+        assert_eq!(choices("/", &[BASE]), None);
+        assert_eq!(
+            choices("/", &[BASE, ("other/kustomization.yaml", "resources: [https://example.com/base]\n")]),
+            None
+        );
+        let root = ("kustomization.yaml", "resources: [base]\n");
+        assert_eq!(choices("/", &[BASE, root]), None, "the root says what is built");
+        let nested = [
+            ("app/kustomization.yaml", "resources: [base]\n"),
+            ("app/base/kustomization.yaml", "resources: []\n"),
+            ("broken/kustomization.yaml", "resources: [\n"),
+        ];
+        assert_eq!(choices("/", &nested), None, "nothing below a kustomization is built by itself");
+        assert_eq!(choices("/", &[BASE, ("a/kustomization.yaml", "resources: [../../../base]\n")]), None);
+    }
+
+    #[test]
+    fn an_answer_is_a_number_or_a_name() {
+        let overlays = Overlays { base_dir: "/".into(), choices: vec!["/overlays/dev".into(), "/base".into()] };
+        for (answer, choice) in [
+            ("1", Some("/overlays/dev")),
+            ("2", Some("/base")),
+            ("base", Some("/base")),
+            ("/overlays/dev/", Some("/overlays/dev")),
+            ("0", None),
+            ("3", None),
+            ("", None),
+            ("prod", None),
+        ] {
+            assert_eq!(chosen(&overlays, answer).as_deref(), choice, "{answer}");
+        }
+        assert_eq!(
+            overlays.to_string(),
+            "/ holds kustomizations that build on one another: /overlays/dev, /base; name one of them"
+        );
+        assert_eq!(overlays.hint(), "--base-dir /overlays/dev follows this one; --base-dir / follows all of them");
+    }
+}
