@@ -43,7 +43,7 @@
 //!    holds the guards.
 //! 7. [`managed::inventory`](mainstay_engine::managed::inventory) is written before the first apply, with old and intended objects: a crash loses none.
 //! 8. [`Writer::put_stage`](mainstay_engine::apply::Writer::put_stage) applies stage by stage, each object with
-//!    [`Writer::put`](mainstay_engine::apply::Writer::put), and adopts existing objects ([`managed::take_over`](mainstay_engine::managed::take_over)); then
+//!    [`Writer::put`](mainstay_engine::apply::Writer::put), and adopts existing objects ([`managed::Appliers`](mainstay_engine::managed::Appliers)); then
 //!    [`Writer::prune`](mainstay_engine::apply::Writer::prune) deletes what left the repository, each object as [`managed::deletion`](mainstay_engine::managed::deletion) allows.
 //! 9. [`status::after`](mainstay_gitsync::status::after) turns the outcome into conditions, and the task writes the status.
 //! 10. [`Message`](mainstay_engine::notification::Message)s go to the sinks in [`agent`]: log, Events, metrics, terminal.
@@ -77,7 +77,7 @@
 //! | objects in another cluster (`spec.kubeConfig`) | `gitsync/place.rs` (where they are), `gitsync/clusters.rs` (a writer for each Secret), `cluster/remote.rs` |
 //! | what cannot be changed is deleted and created anew | `engine/apply/replace.rs`, as [`managed::replacement`](mainstay_engine::managed::replacement) allows |
 //! | what nobody may change by hand | [`prevention`](mainstay_engine::prevention), as `gitsync/prevented.rs` wants it |
-//! | adoption of existing objects | [`managed::take_over`](mainstay_engine::managed::take_over) in `engine/managed/ownership.rs` |
+//! | adoption of existing objects | [`managed::Appliers`](mainstay_engine::managed::Appliers) in `engine/managed/adoption.rs` |
 //! | field ownership projection | [`managed::projection`](mainstay_engine::managed::projection) |
 //! | revert backoff | [`managed::revert_backoff`](mainstay_engine::managed::revert_backoff); every other backoff is a [`failure::Backoff`](mainstay_object::failure::Backoff) |
 //! | who is woken by a push, and how often | [`source::Pushes`](mainstay_git::Pushes), `gitsync/receiver/matching.rs` |

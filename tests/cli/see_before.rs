@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use devcluster::fault_injection::Fault;
+use devcluster::{Action, Call, fault_injection::Fault, verbs::patch::Form};
 use serde_json::{Value, json};
 
 use mainstay_testkit::{
@@ -386,6 +386,33 @@ async fn what_is_there_by_hand_or_for_another_git_sync_is_compared_as_the_agent_
         "{out}"
     );
     assert!(out.contains("created    ConfigMap mainstay-tests/a "), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_that_go_at_an_adoption_are_shown_before_they_go() {
+    let world = world(&[("a.yaml", config_map("a", "1"))], json!({})).await;
+    let git = deployment("web", "nginx:1", 1);
+    let mut theirs: Value = serde_yaml::from_str(&git).unwrap();
+    theirs["metadata"]["labels"] = json!({"stale": "x"});
+    let pods = &mut theirs["spec"]["template"]["spec"];
+    pods["serviceAccountName"] = "nobody".into();
+    pods["containers"].as_array_mut().unwrap().push(json!({"name": "sidecar", "image": "busybox:1"}));
+    let call = |name: &str, action| Call::new("apps/v1", "deployments", NAMESPACE, name, action);
+    world.write_as("kubectl-create", call("", Action::Create(theirs)));
+    let controller = json!({"spec": {"minReadySeconds": 7}});
+    world.write_as("some-controller", call("web", Action::Patch(Form::Merge, controller)));
+    let clone = Clone::of(&world);
+    clone.file("web.yaml", git);
+    let mut writes = Writes::of(&world);
+    let (code, out) = mainstay(&world, &["diff", "demo", "--path", &clone.text()]).await;
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("what its former appliers wrote and Git lacks goes, too"), "{out}");
+    let removed = out.lines().filter(|line| line.trim_start().starts_with('-')).collect::<Vec<_>>().join("\n");
+    for part in ["stale: x", "sidecar", "busybox:1", "serviceAccount: nobody", "serviceAccountName: nobody"] {
+        assert!(removed.contains(part), "{part}: {out}");
+    }
+    assert!(!removed.contains("minReadySeconds"), "{out}");
+    writes.are_none();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

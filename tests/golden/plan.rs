@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use mainstay_engine::managed::Desired;
 use mainstay_engine::managed::inventory::{Entry, Inventory, uid_bytes};
+use mainstay_engine::managed::{Appliers, Desired};
 use mainstay_gitsync::plan::{Expect, Facts, Live, Observed, Plan, is_unchanged, plan};
 use mainstay_gitsync::prune::{self, Permission};
 use mainstay_gitsync::registry::{Registry, Row};
@@ -168,12 +168,28 @@ fn decide(case: &Case) -> String {
         enter(&registry, other);
     }
     let terminating = keys(&case.terminating);
-    let observed = Observed { inventory: inventory.clone(), kept, waiting: keys(&case.waiting), live, terminating };
+    let observed = Observed {
+        inventory: inventory.clone(),
+        kept,
+        waiting: keys(&case.waiting),
+        live,
+        terminating,
+        ..Observed::default()
+    };
     let plan = registry.with(&own(), |view| {
         let (prune, allows_prune) = (case.prune, allowed);
         let desired = &wanted;
-        let facts =
-            Facts { commit: COMMIT, branch: BRANCH, desired, observed: &observed, prune, allows_prune, now: now() };
+        let facts = Facts {
+            commit: COMMIT,
+            branch: BRANCH,
+            desired,
+            observed: &observed,
+            prune,
+            allows_prune,
+            former: &Appliers::former(Arc::default()),
+            left: &Appliers::default(),
+            takes_over_known: true,
+        };
         plan(view, &facts)
     });
     let mut text = applies(&plan);
@@ -210,9 +226,10 @@ fn applies(plan: &Plan) -> String {
             let how = match &step.expect {
                 Expect::Ours => "ours".to_owned(),
                 Expect::Absent => "only if it is not there".to_owned(),
-                Expect::Version { version, take_over: None } => format!("only over version {version}"),
-                Expect::Version { version, take_over: Some(_) } => {
-                    format!("only over version {version}, after taking over what people's tools wrote")
+                Expect::Version { version, managed_fields } => {
+                    let is_taken = step.appliers.would_remove(managed_fields, &step.desired).is_some();
+                    let taken = if is_taken { ", after taking over what former appliers wrote" } else { "" };
+                    format!("only over version {version}{taken}")
                 }
             };
             let _ = writeln!(text, "apply in stage {}.{}: {}, {how}", stage.number, stage.rank, step.desired.key);

@@ -3,6 +3,7 @@
 
 mod additions;
 mod addresses;
+mod adoption;
 mod agent_restarts;
 mod bootstrap;
 mod canary_faults;
@@ -30,6 +31,7 @@ mod liveness;
 mod metrics;
 mod monitoring;
 mod monorepo;
+mod moving;
 mod overlays;
 mod ownership;
 mod panics;
@@ -51,6 +53,7 @@ mod sync;
 mod sync_deletions;
 mod sync_faults;
 mod sync_status_writes;
+mod take_over;
 mod tenants;
 mod unions;
 mod unreadable;

@@ -80,6 +80,16 @@ pub struct GitSyncSpec {
     /// owner references, and what is ignored.
     #[serde(default)]
     pub additions: bool,
+    /// Field managers that give way when an object is first applied for this GitSync: what they own of it becomes Mainstay's, and
+    /// what its manifest does not say is removed. Those of `kubectl` always do. By default those of Flux, Argo CD and Helm do
+    /// (`kustomize-controller`, `flux`, `helm-controller`, `argocd-controller`, `argocd-application-controller`, `helm`), once
+    /// nothing in the cluster keeps the object any more: no Kustomization, Application, HelmRelease or release of Helm lists it.
+    /// An object that one of them lists is not applied, and Ready names who it is. With this field, the managers that it names give
+    /// way whoever lists the object, and no others; with an empty list none do. Controllers, admission webhooks and autoscalers keep
+    /// their fields, unless they are named. At most 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 50))]
+    pub take_over: Option<Vec<String>>,
     /// Whether the API server refuses hand edits of managed objects, by a ValidatingAdmissionPolicy that the agent makes and
     /// removes (Kubernetes 1.30 or newer). People may then neither delete them nor change anything of them but `mainstay.dev/…`
     /// annotations, subresources, and what `kubectl rollout restart` sets; ServiceAccounts may add to them, and change nothing

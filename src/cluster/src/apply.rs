@@ -178,7 +178,7 @@ impl Cluster {
         self.write(call.with(Method::PATCH, MERGE_PATCH, patch.to_string())).await
     }
 
-    /// JSON patch (RFC 6902) of an object or its status.
+    /// JSON patch (RFC 6902) of an object or its status. Returns the object as stored; for a dry run as it would be stored.
     pub async fn patch_json(
         &self,
         kind: &Kind,
@@ -186,9 +186,10 @@ impl Cluster {
         name: &str,
         part: Part,
         operations: &Value,
+        persistence: Persistence,
     ) -> Result<Value, Error> {
         let mut call = Call::object(Attempt::Patch, Verb::Patch, kind, namespace, name, part.subresource())?;
-        own_write(&mut call, Persistence::Kept);
+        own_write(&mut call, persistence);
         self.write(call.with(Method::PATCH, JSON_PATCH, operations.to_string())).await
     }
 
@@ -207,7 +208,7 @@ impl Cluster {
             { "op": "replace", "path": "/metadata/resourceVersion", "value": resource_version },
             { "op": "replace", "path": "/metadata/managedFields", "value": entries },
         ]);
-        self.patch_json(kind, namespace, name, Part::Main, &operations).await
+        self.patch_json(kind, namespace, name, Part::Main, &operations, Persistence::Kept).await
     }
 
     async fn write(&self, call: Call) -> Result<Value, Error> {

@@ -25,7 +25,7 @@ use super::status::Reconciled;
 use mainstay_api::function_conditions::{Reason, Status, Type};
 use mainstay_cluster::{Error, FieldSelector, Kind, Scope, Selection};
 use mainstay_engine::apply::{self, Change, Expect, Version};
-use mainstay_engine::managed::is_paused;
+use mainstay_engine::managed::{Appliers, is_paused};
 use mainstay_object::failure::chain;
 use mainstay_object::{Key, Owner};
 
@@ -229,7 +229,7 @@ impl Performer<'_> {
             known.clone_from(&live.resource_version);
         }
         let expect = if known.is_some() { Expect::Ours } else { Expect::Absent };
-        let step = apply::Step { desired: Arc::clone(desired), expect };
+        let step = apply::Step { desired: Arc::clone(desired), expect, appliers: Appliers::default() };
         let done = self.context.writer.put(self.owner, &step).await?;
         if done.change == Change::Anothers {
             self.context.writer.remove(self.owner, &desired.key);

@@ -202,7 +202,7 @@ impl Attempt<'_> {
         self.require_account().await?;
         // No window that closes stops it any more.
         self.state.begun = Some(commit);
-        let observed = self.observe(&desired).await?;
+        let observed = self.observe(resolved, &desired).await?;
         let facts = plan::Facts {
             commit: &commit.to_string(),
             branch: &branch,
@@ -210,13 +210,15 @@ impl Attempt<'_> {
             observed: &observed,
             prune: resolved.prune,
             allows_prune: request.allows_prune(),
-            now: Timestamp::now(),
+            former: &resolved.former(),
+            left: &resolved.left(),
+            takes_over_known: resolved.takes_over_known(),
         };
         let plan = self.context.registry.with(self.owner, |view| plan::plan(view, &facts));
         if plan.outranks {
             self.context.registry.notify_outranked();
         }
-        let outcome = self.perform(&request, &desired, &plan).await?;
+        let outcome = self.perform(resolved, &request, &desired, &plan).await?;
         let is_clean = outcome.is_clean() && self.state.paused.is_empty() && !self.state.awaits_others;
         if is_clean && !std::mem::take(&mut self.state.rebuilt) {
             // What was carried out in full is not looked at again.

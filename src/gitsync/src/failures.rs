@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::contested::would_go;
 use super::plan::{Plan, Why};
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::Failure;
@@ -82,6 +83,10 @@ impl Failures {
                     Reason::OwnershipConflict,
                     "a controller owns it; leave it out of the repository".to_owned(),
                 ),
+                Why::Contested(keeper, removed) => {
+                    let message = format!("{}{}", keeper.text(), would_go(removed));
+                    (Class::Invalid, Reason::OwnershipConflict, message)
+                }
             };
             self.add(&refused.key, class, reason, message, None);
         }

@@ -9,7 +9,8 @@
 //!   [`rights`] says by whose rights that is read and written, and [`account`] that those are there; [`no_memory`] are commits that
 //!   wait for memory
 //! - **decide**: [`windows`] (of [`cron`](mod@mainstay_object::cron) schedules) and [`dependencies`] may hold the commit back; [`plan`] says what is applied, [`prune`] what
-//!   is deleted, and [`registry`] what the other GitSyncs manage and want
+//!   is deleted, [`registry`] what the other GitSyncs manage and want, and [`contested`] what other GitOps tools keep
+//!   ([`former_owners`] reads that)
 //! - **perform**: the [`inventory`] is written, objects are applied and deleted; [`failures`] says what is tried again,
 //!   [`prevented`] is what nobody may change by hand, [`terminating`] what is still being deleted, [`rerun`] what runs again, and [`finalize`] lets go of everything when the GitSync goes ([`ending`])
 //! - **report**: an [`outcome`], on success and on failure alike, becomes a [`status`] with its [`conditions`]; [`urgency`]
@@ -36,6 +37,7 @@ mod charts;
 mod clusters;
 mod conditions;
 mod contents;
+mod contested;
 #[expect(clippy::disallowed_methods, reason = "lags are measured by a clock that only goes forward")]
 mod context;
 mod decryption;
@@ -47,6 +49,7 @@ mod ending;
 mod failures;
 #[expect(clippy::disallowed_methods, reason = "it waits before it tries again to let go")]
 mod finalize;
+mod former_owners;
 mod inventory;
 mod kustomizations;
 mod listing;

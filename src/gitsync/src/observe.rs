@@ -17,6 +17,8 @@ use jiff::Timestamp;
 
 use super::attempt::Attempt;
 use super::contents::Contents;
+use super::contested::Keeper;
+use super::former_owners;
 use super::no_memory::{NoMemory, Request};
 use super::outcome::{Refused, is_usable};
 use super::placement::{self, Placing, Served};
@@ -406,7 +408,11 @@ impl Attempt<'_> {
     }
 
     /// What is there before a commit is applied.
-    pub(super) async fn observe(&mut self, desired: &DesiredState) -> Result<Observed, Refused> {
+    pub(super) async fn observe(
+        &mut self,
+        resolved: &ResolvedSync,
+        desired: &DesiredState,
+    ) -> Result<Observed, Refused> {
         self.state.failed.forget_old(&desired.objects);
         let kept = self.context.writer.store().applied(self.owner);
         let mut inventory = self.inventory().map_or_else(Inventory::default, |inventory| Inventory::clone(&inventory));
@@ -427,7 +433,21 @@ impl Attempt<'_> {
             }
         }
         let terminating = self.state.terminating.as_ref().map(TerminatingObjects::keys).unwrap_or_default();
-        Ok(Observed { inventory, kept, waiting, live, terminating })
+        let contested = self.contested(resolved, &live).await?;
+        Ok(Observed { inventory, kept, waiting, live, terminating, contested })
+    }
+}
+
+impl Attempt<'_> {
+    /// What of these objects other GitOps tools keep.
+    pub(super) async fn contested(
+        &self,
+        resolved: &ResolvedSync,
+        live: &HashMap<Key, Live>,
+    ) -> Result<HashMap<Key, Keeper>, Refused> {
+        let suspects = live.iter().filter(|(_, live)| resolved.takes_over_known() && live.signs.any());
+        let suspects = suspects.map(|(key, live)| (key, &live.signs)).collect::<Vec<_>>();
+        Ok(former_owners::keepers(self.context.writer.cluster(), &suspects).await?)
     }
 }
 

@@ -11,15 +11,15 @@ use super::attempt::Attempt;
 use super::conditions;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
-use super::plan::{DesiredState, Plan, Why};
+use super::plan::{DesiredState, Expect, Live, Plan, Step, Why};
 use super::prune::{self, Held, Permission};
-use super::resolve::SyncRequest;
+use super::resolve::{ResolvedSync, SyncRequest};
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
 use mainstay_cluster::Regarding;
 use mainstay_engine::apply::{Applied, Change, Pruned, Writer};
-use mainstay_engine::managed::Desired;
 use mainstay_engine::managed::inventory::{Inventory, uid_text};
+use mainstay_engine::managed::{Appliers, Desired};
 use mainstay_engine::notification::{Message, WhyPruned, waits_for};
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
@@ -29,6 +29,7 @@ impl Attempt<'_> {
     /// deleted or handed over.
     pub(super) async fn perform(
         &mut self,
+        resolved: &ResolvedSync,
         request: &SyncRequest,
         desired: &DesiredState,
         plan: &Plan,
@@ -50,12 +51,16 @@ impl Attempt<'_> {
         let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
         self.state.paused.clear();
         let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        let known = resolved.takes_over_known().then(|| resolved.left().and_known());
+        let mut left = Vec::new();
         for steps in plan.stages.values() {
             let mut puts = pin!(writer.put_stage(&owner, steps));
             while let Some((desired, applied)) = puts.next().await {
+                left.extend(known.as_ref().and_then(|known| left_in(known, &desired, &applied)));
                 self.applied(&desired, applied, &mut tally);
             }
         }
+        self.take_over_left(resolved, left, &mut tally).await?;
         if tally.has_definitions {
             self.context.registry.notify();
         }
@@ -94,6 +99,32 @@ impl Attempt<'_> {
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.failed.shown();
         Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
+    }
+
+    /// What an earlier version left in objects that are ours by appliers that are known, and keep them no longer, becomes ours.
+    async fn take_over_left(
+        &mut self,
+        resolved: &ResolvedSync,
+        left: Vec<(Arc<Desired>, Live)>,
+        tally: &mut Tally,
+    ) -> Result<(), Refused> {
+        if left.is_empty() {
+            return Ok(());
+        }
+        let live = left.iter().map(|(desired, live)| (desired.key.clone(), live.clone())).collect();
+        let contested = self.contested(resolved, &live).await?;
+        let appliers = resolved.left().and_known();
+        let step = |desired| Step { desired, expect: Expect::Ours, appliers: appliers.clone() };
+        let free = left.into_iter().filter(|(desired, _)| !contested.contains_key(&desired.key));
+        let steps = free.map(|(desired, _)| step(desired)).collect::<Vec<_>>();
+        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        let mut puts = pin!(writer.put_stage(&owner, &steps));
+        while let Some((desired, applied)) = puts.next().await {
+            if !matches!(applied, Applied::Done(_)) {
+                self.applied(&desired, applied, tally);
+            }
+        }
+        Ok(())
     }
 
     /// What another GitSync has taken from us is not as we applied it.
@@ -307,6 +338,15 @@ impl Attempt<'_> {
             self.context.emit(self.owner, &message);
         }
     }
+}
+
+/// An object in which known appliers still own something after its apply.
+fn left_in(known: &Appliers, desired: &Arc<Desired>, applied: &Applied) -> Option<(Arc<Desired>, Live)> {
+    let Applied::Done(put) = applied else { return None };
+    known.would_remove(put.answer.pointer("/metadata/managedFields")?, desired)?;
+    let meta = serde_json::from_value(put.answer["metadata"].clone()).ok()?;
+    let label = desired.label().unwrap_or_default();
+    Some((Arc::clone(desired), Live::of(&meta, label, Timestamp::now())))
 }
 
 /// What became of the objects that left.

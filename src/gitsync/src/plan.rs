@@ -10,17 +10,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use serde_json::Value;
 
 use super::contents::Contents;
+use super::contested::{Keeper, Signs};
 use super::prune::{self, Leaving, Prune};
 use super::registry::{Claim, View};
-use mainstay_api::names::SYNC_LABEL;
+use mainstay_api::names::{MANAGER, SYNC_LABEL};
 pub use mainstay_engine::apply::{Expect, Step};
 use mainstay_engine::managed::inventory::{Entry, Inventory};
 use mainstay_engine::managed::verdict::is_controlled;
-use mainstay_engine::managed::{Desired, is_paused, take_over};
+use mainstay_engine::managed::{Appliers, Desired, is_paused};
 use mainstay_git::Commit;
 use mainstay_manifest::sops::KeyId;
 use mainstay_object::{Digest, Key, Stage, stage};
@@ -42,6 +43,8 @@ pub struct Live {
     pub terminating: bool,
     /// A controller owns it.
     pub controlled: bool,
+    /// Who may keep it besides.
+    pub signs: Signs,
 }
 
 impl Live {
@@ -49,7 +52,10 @@ impl Live {
     pub fn of(meta: &ObjectMeta, label: &str, now: Timestamp) -> Self {
         let own = meta.labels.as_ref().and_then(|labels| labels.get(SYNC_LABEL)).cloned();
         let managed_fields = match &meta.managed_fields {
-            Some(entries) if own.as_deref() != Some(label) => serde_json::to_value(entries).unwrap_or_default(),
+            // A copied label makes no object ours.
+            Some(entries) if own.as_deref() != Some(label) || !entries.iter().any(is_ours) => {
+                serde_json::to_value(entries).unwrap_or_default()
+            }
             _ => Value::Null,
         };
         Self {
@@ -60,6 +66,7 @@ impl Live {
             paused: is_paused(meta, now),
             terminating: meta.deletion_timestamp.is_some(),
             controlled: is_controlled(meta),
+            signs: Signs::of(meta),
         }
     }
 
@@ -67,6 +74,10 @@ impl Live {
     fn is_ours(&self, desired: &Desired) -> bool {
         self.label.is_some() && self.label.as_deref() == desired.label()
     }
+}
+
+fn is_ours(entry: &ManagedFieldsEntry) -> bool {
+    entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
 }
 
 /// What is there before a commit is applied.
@@ -82,6 +93,8 @@ pub struct Observed {
     pub live: HashMap<Key, Live>,
     /// Objects that left and were still being deleted when they were last looked at.
     pub terminating: HashSet<Key>,
+    /// What other GitOps tools keep of it, and who does.
+    pub contested: HashMap<Key, Keeper>,
 }
 
 /// The desired state of a commit.
@@ -118,8 +131,12 @@ pub struct Facts<'a> {
     pub prune: bool,
     /// Whether somebody allowed to delete whatever leaves with this commit.
     pub allows_prune: bool,
-    /// When `managedFields` are rewritten.
-    pub now: Timestamp,
+    /// Whose fields become ours in an object that is adopted.
+    pub former: &'a Appliers,
+    /// Whose fields become ours in an object that an earlier version adopted.
+    pub left: &'a Appliers,
+    /// Whether those of known appliers do as well, where nobody keeps the object.
+    pub takes_over_known: bool,
 }
 
 /// An object that is not applied, and why.
@@ -142,6 +159,8 @@ pub enum Why {
     Terminating,
     /// A controller owns it.
     Controlled,
+    /// Another GitOps tool keeps it. What an apply would remove, as paths for people.
+    Contested(Keeper, Vec<String>),
 }
 
 /// What to do.
@@ -178,7 +197,6 @@ pub fn is_unchanged(desired: &Desired, entry: Option<&Entry>) -> bool {
 /// another one can plan to apply them.
 pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     let Facts { commit, branch, desired, observed, .. } = *facts;
-    let now = facts.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut plan = Plan::default();
     let mut sorted = desired.iter().map(|d| (stage(&d.key), d)).collect::<Vec<(Stage, _)>>();
     sorted.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.key.cmp(&y.key)));
@@ -200,7 +218,7 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
             Claim::Undecided(other) => Some(Why::AwaitsHandover(other)),
             Claim::Free if live.is_some_and(|live| live.controlled) => Some(Why::Controlled),
             Claim::Free if live.is_some_and(|live| live.terminating) => Some(Why::Terminating),
-            Claim::Free => None,
+            Claim::Free => contested(facts, desired, live),
         };
         if let Some(why) = why {
             plan.refused.push(Refused { key: key.clone(), why });
@@ -216,15 +234,13 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
             }
             None if observed.kept.contains(key) => Expect::Ours,
             None => Expect::Absent,
-            Some(live) if live.is_ours(desired) && observed.inventory.0.contains_key(key) => Expect::Ours,
-            Some(live) => Expect::Version {
-                version: live.resource_version.clone(),
-                take_over: take_over(&live.managed_fields, &desired.object.api_version, &now, |taken| {
-                    desired.leave_ignored(taken);
-                }),
-            },
+            Some(live) if is_managed(facts, desired, live) => Expect::Ours,
+            Some(live) => {
+                Expect::Version { version: live.resource_version.clone(), managed_fields: live.managed_fields.clone() }
+            }
         };
-        plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect });
+        let appliers = appliers(facts, desired, live, &expect);
+        plan.stages.entry(stage).or_default().push(Step { desired: Arc::clone(desired), expect, appliers });
     }
     let desired = desired.iter().map(|d| &d.key).collect::<HashSet<_>>();
     // Nobody is waited for where nothing left.
@@ -238,6 +254,29 @@ pub fn plan(registry: &mut View<'_>, facts: &Facts<'_>) -> Plan {
     registry.regain(&regained);
     plan.outranks = registry.reserve(plan.stages.values().flatten().map(|step| step.desired.key.clone()));
     plan
+}
+
+/// Why an object that is not ours yet is left to whoever keeps it.
+fn contested(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>) -> Option<Why> {
+    let live = live.filter(|live| !is_managed(facts, desired, live))?;
+    let keeper = facts.observed.contested.get(&desired.key)?;
+    let removed = facts.former.and_known().would_remove(&live.managed_fields, desired);
+    Some(Why::Contested(keeper.clone(), removed.unwrap_or_default()))
+}
+
+fn is_managed(facts: &Facts<'_>, desired: &Desired, live: &Live) -> bool {
+    live.is_ours(desired) && facts.observed.inventory.0.contains_key(&desired.key)
+}
+
+/// Whose fields become ours with an apply.
+fn appliers(facts: &Facts<'_>, desired: &Desired, live: Option<&Live>, expect: &Expect) -> Appliers {
+    let is_left = facts.takes_over_known && live.is_some() && !facts.observed.contested.contains_key(&desired.key);
+    let some = match expect {
+        Expect::Absent => return Appliers::default(),
+        Expect::Ours => facts.left,
+        Expect::Version { .. } => facts.former,
+    };
+    if is_left { some.and_known() } else { some.clone() }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::abroad::{Abroad, abroad, unfollowed};
 use super::attempt::{Attempt, SyncState};
+use super::contested::would_go;
 use super::context::{Context, git_syncs};
 use super::decryption::DecryptionSecret;
 use super::listing::{Listing, listing_in};
@@ -41,7 +42,7 @@ use mainstay_cluster::{Cluster, Error, Selection};
 use mainstay_engine::apply::{DryRun, Writer};
 use mainstay_engine::managed::installation::{self, Installation};
 use mainstay_engine::managed::inventory::Inventory;
-use mainstay_engine::managed::{Desired, History, Policy};
+use mainstay_engine::managed::{Appliers, Desired, History, Policy};
 use mainstay_git::{Pushes, Reference, Remote, Repositories, Source};
 use mainstay_manifest::Decryption;
 use mainstay_manifest::render::{Helm, Kustomize, Words};
@@ -315,12 +316,18 @@ impl Preview {
         }
         let (seen, mut unseen) = look(acting.cluster(), &revision.objects).await;
         notes.extend(self.know_others(acting.cluster(), seen.values()).await);
-        let plan = self.plan(revision, &seen, unseen.keys().cloned().collect());
+        let (label, now) = (Arc::clone(&self.label), Timestamp::now());
+        let live = seen.iter().map(|(key, live)| (key.clone(), Live::of(&metadata(live), &label, now))).collect();
+        let resolved = self.resolved.clone();
+        let contested = self.attempt().contested(&resolved, &live).await?;
+        let observed = Observed { waiting: unseen.keys().cloned().collect(), live, contested, ..Observed::default() };
+        let plan = self.plan(revision, observed);
         let mut objects = Vec::with_capacity(revision.objects.len());
         let is_seen = |desired: &&Arc<Desired>| !unseen.contains_key(&desired.key);
         // What is as it was applied, by the inventory, and is not there, would be created again.
         let gone = plan.unchanged.iter().filter(is_seen);
-        let gone = gone.map(|one| Step { desired: Arc::clone(one), expect: Expect::Absent });
+        let gone =
+            gone.map(|one| Step { desired: Arc::clone(one), expect: Expect::Absent, appliers: Appliers::default() });
         let steps = plan.stages.values().flatten().cloned().chain(gone).collect();
         objects.extend(self.dry_runs(&acting, steps, &seen).await);
         objects.extend(plan.paused.iter().map(|desired| {
@@ -355,14 +362,11 @@ impl Preview {
     }
 
     /// The plan of the agent for what was seen.
-    fn plan(&mut self, revision: &Revision, seen: &HashMap<Key, Value>, waiting: HashSet<Key>) -> Plan {
+    fn plan(&mut self, revision: &Revision, mut observed: Observed) -> Plan {
         let attempt = self.attempt();
-        let now = Timestamp::now();
-        let label = Arc::clone(attempt.label);
-        let live = seen.iter().map(|(key, live)| (key.clone(), Live::of(&metadata(live), &label, now))).collect();
         let mut inventory = attempt.inventory().map_or_else(Inventory::default, |one| Inventory::clone(&one));
         inventory.0.retain(|key, _| attempt.reaches(key));
-        let observed = Observed { inventory, waiting, live, ..Observed::default() };
+        observed.inventory = inventory;
         let facts = plan::Facts {
             commit: &revision.commit,
             branch: &revision.branch,
@@ -370,7 +374,9 @@ impl Preview {
             observed: &observed,
             prune: self.resolved.prune,
             allows_prune: revision.request.allows_prune(),
-            now,
+            former: &self.resolved.former(),
+            left: &self.resolved.left(),
+            takes_over_known: self.resolved.takes_over_known(),
         };
         self.context.registry.with(&self.owner, |view| plan::plan(view, &facts))
     }
@@ -380,7 +386,7 @@ impl Preview {
         let runs = steps.into_iter().map(async |step| {
             let desired = &step.desired;
             let live = seen.get(&desired.key);
-            let outcome = acting.dry_run(&self.owner, desired, live).await;
+            let outcome = acting.dry_run(&self.owner, &step, live).await;
             Previewed::of(desired, fate(&step, live, outcome))
         });
         stream::iter(runs).buffered(AT_ONCE).collect().await
@@ -514,6 +520,7 @@ fn refused_as(why: &Why) -> Fate {
         Why::AwaitsHandover(other) => Fate::Waits(format!("GitSync {other} has yet to give it up")),
         Why::Terminating => Fate::Waits("it is being deleted; it is created again when it is gone".to_owned()),
         Why::Controlled => Fate::Failed("a controller owns it".to_owned()),
+        Why::Contested(keeper, removed) => Fate::Failed(format!("{}{}", keeper.text(), would_go(removed))),
     }
 }
 
@@ -529,9 +536,11 @@ fn fate(step: &Step, live: Option<&Value>, outcome: DryRun) -> Fate {
         }
         DryRun::Applied { before, after } => {
             let note = match &step.expect {
-                Expect::Version { take_over: Some(_), .. } => Some(
-                    "it is taken over: labels, annotations, data and environment variables that people's tools wrote and Git lacks go, too",
-                ),
+                Expect::Version { managed_fields, .. }
+                    if step.appliers.would_remove(managed_fields, desired).is_some() =>
+                {
+                    Some("it is taken over: what its former appliers wrote and Git lacks goes, too")
+                }
                 Expect::Version { .. } => Some("it is not managed by this GitSync yet"),
                 Expect::Ours | Expect::Absent => None,
             };

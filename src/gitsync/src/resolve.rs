@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::outcome::Refused;
 use super::overlay_fields;
 use super::ready_expr;
@@ -11,16 +13,19 @@ use super::windows::Windows;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
 use mainstay_api::git_sync::Dependency;
-use mainstay_api::names::{ALLOW_PRUNE, OVERRIDE_WINDOW};
+use mainstay_api::names::{ALLOW_PRUNE, MANAGER, OVERRIDE_WINDOW};
 use mainstay_api::overlay::CommonMetadata;
 use mainstay_api::render::Helm;
-use mainstay_engine::managed::IgnoreRules;
 use mainstay_engine::managed::health_rules::HealthRules;
 use mainstay_engine::managed::replacement::ReplacedKinds;
+use mainstay_engine::managed::{Appliers, IgnoreRules};
 use mainstay_git::{BaseDir, Commit, Reference, Remote};
 use mainstay_manifest::render::Overlay;
 use mainstay_manifest::sops::KeyId;
 use mainstay_object::{Digest, Owner};
+
+/// Longest name of a field manager, in bytes.
+const LONGEST_MANAGER: usize = 128;
 
 /// What a GitSync asks for.
 #[derive(Clone, Debug)]
@@ -37,6 +42,10 @@ pub(super) struct ResolvedSync {
     pub(super) replaced_kinds: ReplacedKinds,
     /// How to tell whether objects are healthy.
     pub(super) health_rules: Arc<HealthRules>,
+    /// The field managers that give way at adoption; by default known ones, where nobody keeps the object any more.
+    take_over: Option<Arc<[String]>>,
+    /// When the GitSync was created.
+    created: Option<Timestamp>,
     /// `metadata.generation`.
     generation: Option<i64>,
     /// The commit with which everything that left may be deleted.
@@ -100,10 +109,28 @@ impl ResolvedSync {
             prune: spec.prune,
             replaced_kinds: ReplacedKinds::parse(&spec.replace).map_err(invalid)?,
             health_rules: Arc::new(HealthRules::parse(&spec.health_check_exprs).map_err(invalid)?),
+            take_over: take_over(spec.take_over.as_deref()).map_err(invalid)?,
+            created: sync.metadata.creation_timestamp.as_ref().map(|at| at.0),
             generation: sync.metadata.generation,
             allow_prune: annotation(ALLOW_PRUNE),
             override_window: annotation(OVERRIDE_WINDOW),
         })
+    }
+
+    /// Whether those that are known give way, where nobody keeps the object any more.
+    pub(super) fn takes_over_known(&self) -> bool {
+        self.take_over.is_none()
+    }
+
+    /// Whose fields become ours in an object that is adopted, besides those that are known.
+    pub(super) fn former(&self) -> Appliers {
+        Appliers::former(self.take_over.clone().unwrap_or_default())
+    }
+
+    /// Whose fields become ours in an object that an earlier version adopted, besides those that are known. What `kubectl` wrote
+    /// after this GitSync was created is an addition.
+    pub(super) fn left(&self) -> Appliers {
+        Appliers::left(self.take_over.clone().unwrap_or_default(), self.created)
     }
 
     /// What is asked for with this commit of the remote.
@@ -124,6 +151,19 @@ impl ResolvedSync {
     /// Whether somebody asked to apply this commit although a window holds it back.
     pub(super) fn overrides_window(&self, commit: Commit) -> bool {
         self.override_window.as_ref().is_some_and(|named| *named == commit.to_string())
+    }
+}
+
+/// The field managers that a GitSync names.
+fn take_over(named: Option<&[String]>) -> Result<Option<Arc<[String]>>, String> {
+    let is_name =
+        |name: &String| !name.trim().is_empty() && name.len() <= LONGEST_MANAGER && !name.starts_with(MANAGER);
+    match named.unwrap_or_default().iter().position(|name| !is_name(name)) {
+        Some(at) => Err(format!(
+            "spec.takeOver[{at}] is no field manager of others; write one as metadata.managedFields has it, of at most \
+             {LONGEST_MANAGER} bytes, such as kustomize-controller"
+        )),
+        None => Ok(named.map(Arc::from)),
     }
 }
 

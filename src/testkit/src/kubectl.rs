@@ -1,6 +1,9 @@
 //! `kubectl`.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use devcluster::{Cluster as EmbeddedCluster, Serving};
 
@@ -75,6 +78,24 @@ impl Kubectl {
         let (succeeded, _, error) = self.output(arguments, editor).await;
         assert!(!succeeded, "kubectl {arguments:?}");
         error
+    }
+
+    /// Exit code and output of a line of a shell that has `mainstay` as well.
+    pub async fn shell(&self, line: &str, directory: &Path) -> (i32, String) {
+        let program = crate::program::executable().parent().unwrap();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path =
+            std::env::join_paths(std::iter::once(program.to_owned()).chain(std::env::split_paths(&path))).unwrap();
+        let mut command = crate::isolated("sh");
+        command
+            .args(["-c", line])
+            .current_dir(directory)
+            .env("PATH", path)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", self.home.path());
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        (output.status.code().unwrap(), text)
     }
 
     async fn output(&self, arguments: &[&str], editor: &str) -> (bool, String, String) {

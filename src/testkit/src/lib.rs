@@ -15,6 +15,7 @@ pub mod docker_registry;
 pub mod drift;
 pub mod external;
 pub mod files;
+pub mod foreign;
 pub mod functions;
 pub mod gate;
 pub mod git_daemon;

@@ -2,8 +2,8 @@
 //!
 //! Invariant: nothing is written. Every request that changes anything asks for a dry run.
 //!
-//! Deliberately absent: what makes way for an apply, and is rewritten for it, besides members of unions.
-//! Where fields of people's tools would be removed at an adoption, the answer still has them.
+//! Deliberately absent: what makes way for an apply, and is rewritten for it, besides members of unions. What would be removed at an
+//! adoption is taken out of the answer by another dry run.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use super::Writer;
+use super::put::Step;
 use crate::managed::autoscaler::Autoscaler;
-use crate::managed::desired::{Desired, without_replicas};
+use crate::managed::desired::without_replicas;
 use crate::managed::inventory::Entry;
 use crate::managed::replacement::{Denied, permit};
 use crate::managed::stale_defaults::{Reach, Withheld};
@@ -64,18 +65,14 @@ impl Writer {
         Ok(())
     }
 
-    /// What an apply of `desired` for its owner would do to the object as it was seen; `None`: it was not there.
-    pub async fn dry_run(&self, owner: &Owner, desired: &Arc<Desired>, seen: Option<&Value>) -> DryRun {
-        let outcome = self.try_apply(owner, desired, seen.cloned()).await;
-        outcome.unwrap_or_else(|error| DryRun::Failed(error.about(&desired.object)))
+    /// What a step of its owner would do to the object as it was seen; `None`: it was not there.
+    pub async fn dry_run(&self, owner: &Owner, step: &Step, seen: Option<&Value>) -> DryRun {
+        let outcome = self.try_apply(owner, step, seen.cloned()).await;
+        outcome.unwrap_or_else(|error| DryRun::Failed(error.about(&step.desired.object)))
     }
 
-    async fn try_apply(
-        &self,
-        owner: &Owner,
-        desired: &Arc<Desired>,
-        mut before: Option<Value>,
-    ) -> Result<DryRun, Error> {
+    async fn try_apply(&self, owner: &Owner, step: &Step, mut before: Option<Value>) -> Result<DryRun, Error> {
+        let desired = &step.desired;
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
         let is_autoscaled = if desired.sets_replicas(&desired.body()) {
             self.store().is_autoscaled(&desired.key)
@@ -98,7 +95,9 @@ impl Writer {
             }
             match (self.cluster().apply(&desired.kind, namespace, name, &body, how).await, before) {
                 (Ok(_), None) => return Ok(DryRun::Created),
-                (Ok(mut after), Some(before)) => {
+                (Ok(after), Some(before)) => {
+                    let whole = desired.body_in_place_of(&before);
+                    let mut after = self.without_left(step, &whole, &before, after).await;
                     if let Some(withheld) = withheld {
                         withheld.put_back(&mut after);
                     }

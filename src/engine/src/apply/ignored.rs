@@ -94,7 +94,8 @@ impl Writer {
         }
     }
 
-    async fn read(&self, desired: &Desired) -> Result<Option<Value>, Error> {
+    /// An object as it is now.
+    pub(super) async fn read(&self, desired: &Desired) -> Result<Option<Value>, Error> {
         self.cluster().get(&desired.kind, desired.key.namespace.as_deref(), &desired.key.name).await
     }
 

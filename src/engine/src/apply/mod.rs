@@ -2,7 +2,7 @@
 //!
 //! - [`Writer`]: the store behind its lock, the locks of the objects, and the cluster; `owners`: what GitSyncs and
 //!   Functions read from the store and hand to it
-//! - `put`: an apply for a commit or a Function, with adoption, and many of them; `prune`: deletions and releases;
+//! - `put`: an apply for a commit or a Function, and many of them; `adopt`: what makes an object all ours; `prune`: deletions and releases;
 //!   `delete`: the one place where objects are deleted
 //! - `rerun`: what has come to its end is created anew; `replace`: what cannot be changed is
 //! - `revert`: an object is put back; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
@@ -17,6 +17,7 @@
 //!
 //! Deliberately absent: watches (`drift`), what a commit wants (`gitsync`), and the store itself (`managed`).
 
+mod adopt;
 #[expect(clippy::disallowed_methods, reason = "a watch gets time to show what was found")]
 mod audit;
 mod audited;

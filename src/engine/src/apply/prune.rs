@@ -17,7 +17,7 @@ use crate::managed::installation::Live;
 use crate::managed::inventory::{Entry, Inventory};
 use crate::managed::released;
 use mainstay_api::names::SYNC_LABEL;
-use mainstay_cluster::{Error, Kind, Part, Removal, Terminating};
+use mainstay_cluster::{Error, Kind, Part, Persistence, Removal, Terminating};
 use mainstay_object::{Key, Owner, prune_order};
 
 /// Deletions or releases in flight at once.
@@ -195,7 +195,11 @@ impl Writer {
                 {"op": "replace", "path": "/metadata/managedFields", "value": released(&fields)},
                 {"op": "remove", "path": format!("/metadata/labels/{pointer}")},
             ]);
-            match self.cluster().patch_json(&kind, namespace, &key.name, Part::Main, &operations).await {
+            match self
+                .cluster()
+                .patch_json(&kind, namespace, &key.name, Part::Main, &operations, Persistence::Kept)
+                .await
+            {
                 Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
                 Err(error) if error.is_not_found() => return Ok(()),
                 other => return other.map(drop),

@@ -13,15 +13,13 @@ use serde_json::{Value, json};
 use super::Writer;
 use super::follow_up::FollowUp;
 use super::replace::{Occasion, Replaced};
-use super::server_side::Collisions;
 use crate::managed::applied_configuration::AppliedConfiguration;
 use crate::managed::desired::{Desired, without_replicas};
 use crate::managed::object::Answered;
 use crate::managed::pending::Seen;
 use crate::managed::replacement::Denied;
 use crate::managed::verdict::{LastApplied, is_terminating, resource_version, uid};
-use crate::managed::{fields, ownership};
-use crate::notification::Message;
+use crate::managed::{Appliers, fields};
 use mainstay_api::names::MANAGER;
 use mainstay_cluster::{Apply, Error, Terminating};
 use mainstay_object::{Digest, Key, Owner, is_established};
@@ -39,6 +37,8 @@ pub struct Step {
     pub desired: Arc<Desired>,
     /// What is expected to be there.
     pub expect: Expect,
+    /// Whose fields become ours.
+    pub appliers: Appliers,
 }
 
 /// What an apply expects to find.
@@ -52,8 +52,8 @@ pub enum Expect {
     Version {
         /// The resource version that was seen.
         version: String,
-        /// `managedFields` to write first, to take over what people's tools left.
-        take_over: Option<Value>,
+        /// `metadata.managedFields` as it was seen.
+        managed_fields: Value,
     },
 }
 
@@ -223,15 +223,7 @@ impl Writer {
         }
         let is_new = step.expect == Expect::Absent && before.is_empty();
         let mut body = if is_new { desired.whole_body() } else { desired.body() };
-        let mut expected = None;
-        let mut takes_over = false;
-        if let Expect::Version { version, take_over } = &step.expect {
-            expected = Some(match take_over {
-                Some(entries) => self.rewrite(desired, version, entries).await?,
-                None => version.clone(),
-            });
-            takes_over = take_over.is_some();
-        }
+        let (mut expected, taken) = self.take_over(step, &body).await?;
         let mut before = before.to_owned();
         // After what others own has become ours, or the count would go with it.
         let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
@@ -254,22 +246,10 @@ impl Writer {
                 None => return Ok(Put::without(Change::Anothers)),
             }
         } else {
-            let applied = self.apply(desired, &mut body, None, Collisions::MakeWay).await;
+            let applied = self.apply_all(owner, step, &mut body, taken).await;
             applied.map(|applied| (applied.answer, applied.answered))
         };
         let (answer, answered) = match applied {
-            // What we took over cannot be removed: it is left, as nobody's, and the rest is applied.
-            Err(error) if error.is_invalid() && takes_over => {
-                let version = self.give_up_ownership(desired).await?;
-                body["metadata"]["resourceVersion"] = json!(version);
-                match self.apply(desired, &mut body, None, Collisions::Stay).await {
-                    Ok(applied) => {
-                        self.announce_left(owner, desired, &error);
-                        (applied.answer, applied.answered)
-                    }
-                    Err(error) => return self.put_anew(owner, desired, &body, error).await,
-                }
-            }
             Err(error) => return self.put_anew(owner, desired, &body, error).await,
             Ok(applied) => applied,
         };
@@ -348,13 +328,6 @@ impl Writer {
         Ok(Some((answer, answered)))
     }
 
-    async fn give_up_ownership(&self, desired: &Desired) -> Result<String, Error> {
-        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(String::new()) };
-        let entries = ownership::released(live.pointer("/metadata/managedFields").unwrap_or(&Value::Null));
-        self.rewrite(desired, resource_version(&live), &entries).await
-    }
-
     /// Waits until a definition is established; what needs it comes in a later stage.
     async fn await_established(&self, owner: &Owner, definition: &Desired, put: Put) -> Applied {
         let Some(acting) = self.acting_for(owner) else { return Applied::Done(put) };
@@ -371,12 +344,6 @@ impl Writer {
         }
         self.cluster().kinds_changed();
         Applied::Done(put)
-    }
-
-    fn announce_left(&self, owner: &Owner, desired: &Desired, error: &Error) {
-        let (subject, object) = (owner.clone(), desired.key.to_string());
-        let message = Message::NotRemoved { subject, object, cause: error.cause_text() };
-        self.announce(owner, None, &message);
     }
 
     fn forget_backoff(&self, key: &Key, change: Change) {

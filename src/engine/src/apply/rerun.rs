@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::Writer;
 use super::delete::Deleted;
 use super::put::{Expect, Step};
+use crate::managed::Appliers;
 use crate::managed::deletion::is_noted;
 use crate::managed::desired::Desired;
 use crate::managed::fields::applied_by;
@@ -57,7 +58,7 @@ impl Writer {
                 Deleted::Absent | Deleted::Done { .. } => {}
             }
         }
-        self.put(owner, &Step { desired, expect: Expect::Ours }).await?;
+        self.put(owner, &Step { desired, expect: Expect::Ours, appliers: Appliers::default() }).await?;
         Ok(Rerun::Done)
     }
 

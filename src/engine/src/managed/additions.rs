@@ -16,27 +16,13 @@ use serde_json::Value;
 use super::collision::Collision;
 use super::desired::Desired;
 use super::fields::{Fields, applied_by, readable, subtract};
-use super::ownership::moved;
+use super::ownership::{is_kubectl, moved};
 use super::projection::{Difference, child, quoted};
 use mainstay_api::names::{ANNOTATION_PREFIX, MANAGER, RESTARTED_AT};
 
-/// Field managers of tools that people use.
-const TOOLS: [&str; 11] = [
-    "kubectl",
-    "k9s",
-    "Lens",
-    "OpenLens",
-    "Freelens",
-    "node-fetch",
-    "dashboard",
-    "Mozilla",
-    "headlamp",
-    "helm",
-    "Helm",
-];
-/// How the names of others begin: each command of `kubectl` has one, such as `kubectl-edit`.
-const KUBECTL: &str = "kubectl-";
-
+/// Field managers of tools that people use, besides `kubectl`.
+const TOOLS: [&str; 10] =
+    ["k9s", "Lens", "OpenLens", "Freelens", "node-fetch", "dashboard", "Mozilla", "headlamp", "helm", "Helm"];
 /// Whether people's tools added something to a live object, which is given as it is viewed.
 pub(crate) fn are_in(desired: &Desired, view: &Value) -> bool {
     of(desired, view).any(|(_, added)| !added.is_empty())
@@ -83,7 +69,7 @@ fn of<'v>(desired: &'v Desired, view: &'v Value) -> impl Iterator<Item = (&'v Va
 }
 
 /// Visits the fields of a field set by themselves, and items of lists as a whole.
-fn outermost<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
+pub(super) fn outermost<'f>(fields: &'f Fields, path: &mut Vec<&'f str>, visit: &mut dyn FnMut(&[&'f str])) {
     for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
         path.push(key);
         let is_item = |inside: &Fields| !key.starts_with("f:") && inside.contains_key(".");
@@ -102,19 +88,24 @@ fn own_version(view: &Value) -> Option<&str> {
 }
 
 fn is_tools(entry: &Value) -> bool {
-    let is_tool = |name: &str| TOOLS.contains(&name) || name.starts_with(KUBECTL);
+    let is_tool = |name: &str| TOOLS.contains(&name) || is_kubectl(name);
     entry["manager"].as_str().is_some_and(is_tool) && is_of_object(entry)
 }
 
-fn is_of_object(entry: &Value) -> bool {
+pub(super) fn is_of_object(entry: &Value) -> bool {
     entry.get("subresource").is_none_or(|subresource| subresource == "")
 }
 
 /// What of a tool's fields is an addition.
 fn added(desired: &Desired, ours: &Fields, fields: &Fields) -> Fields {
-    let mut taken = part(fields, &mut Vec::new());
+    let mut taken = removable(fields);
     desired.leave_ignored(&mut taken);
     subtract(&taken, ours)
+}
+
+/// The part of a field set that may be taken back.
+pub(super) fn removable(fields: &Fields) -> Fields {
+    part(fields, &mut Vec::new())
 }
 
 /// The part of a field set that may be taken back. The node itself is in it where everything else of it is.

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::fields::{Fields, add, applied_by};
-use super::ownership::{TOOLS, moved};
+use super::ownership::{is_kubectl, moved};
 use super::projection::has_keys;
 use super::unions;
 use mainstay_api::names::{HANDOVER_MANAGER, MANAGER};
@@ -156,7 +156,7 @@ pub(super) fn is_strangers(entry: &Value, api_version: &str) -> bool {
     entry["apiVersion"] == api_version
         && entry.get("subresource").is_none_or(|subresource| subresource == "")
         && ![MANAGER, HANDOVER_MANAGER].contains(&manager)
-        && (entry["operation"] == "Update" || TOOLS.contains(&manager))
+        && (entry["operation"] == "Update" || is_kubectl(manager))
 }
 
 /// What of `fields` is in `taken`, whose empty nodes stand for everything inside.

@@ -147,7 +147,7 @@ impl Desired {
     }
 
     /// Takes what is ignored out of a field set.
-    pub fn leave_ignored(&self, fields: &mut Fields) {
+    pub(crate) fn leave_ignored(&self, fields: &mut Fields) {
         if let Some(ignored) = &self.ignored {
             ignored.leave(&self.object.value(), fields);
         }

@@ -1,6 +1,7 @@
 //! Readers of hostile input, for a fuzzer: each takes any bytes, ends soon, does not panic, and keeps its promise.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -8,15 +9,19 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::AppliedConfiguration;
+use super::adoption::{self, Appliers, Moment};
+use super::aliases;
 use super::collision;
-use super::desired::Mark;
+use super::desired::{Desired, Mark};
+use super::fields::Fields;
 use super::inventory::Inventory;
-use super::ownership::{released, take_over};
+use super::ownership::released;
 use super::places::{self, Places};
 use super::projection::{differences, digest, empty_containers};
 use super::verdict::{self, LastApplied, Verdict, decide};
 use mainstay_api::DriftPolicy;
-use mainstay_object::{Digest, Key, ended, health, split_api_version};
+use mainstay_cluster::{Kind, Scope};
+use mainstay_object::{Digest, Key, Object, Place, ended, health, split_api_version};
 
 /// What ends a part of an inventory, if the places of its objects follow.
 const PLACES: &[u8] = b"\nplaces\n";
@@ -51,6 +56,18 @@ fn places_of(keys: &[&Key], bytes: &[u8]) {
     assert_eq!(Places::decode(&content, keys), Ok(places));
 }
 
+/// What changed hands can be put back.
+fn adopted(desired: &Desired, live: &Value) {
+    let (entries, from) = (&live["metadata"]["managedFields"], Appliers::former(Arc::default()));
+    for moment in [Moment::Before, Moment::After] {
+        let Some(taken) = adoption::take_over(entries, desired, &desired.body(), &from, moment, NOW) else { continue };
+        let back = adoption::put_back(&taken.entries, &taken, &[]);
+        assert!(back.is_some(), "what changed hands is put back");
+        let _ = adoption::without(live.clone(), &taken.taken, &Fields::new());
+    }
+    let _ = aliases::stale(&desired.key, &desired.body(), live);
+}
+
 fn compressed(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to a Vec cannot fail.
@@ -71,7 +88,13 @@ pub(crate) fn live_object(live: &Value) {
     let _ = AppliedConfiguration::of(live);
     let _ = (collision::known(live, live, NOW), collision::lost(live, live));
     let entries = &live["metadata"]["managedFields"];
-    let _ = (take_over(entries, "v1", NOW, |_| ()), released(entries));
+    let _ = released(entries);
+    if let Ok(object) = Object::from_value(live, Place::file("web.yaml")) {
+        let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
+        let (key, mark) = (object.key.clone(), Mark::Label("shop.web".into()));
+        let desired = Desired { key, kind, object: Arc::new(object), mark, ignored: None };
+        adopted(&desired, live);
+    }
     let text = |name: &str| live[name].as_str().unwrap_or_default();
     let key = Key::new(split_api_version(text("apiVersion")).0, text("kind"), None, "web".to_owned());
     let _ = (health(&key, live), ended(&key, live));

@@ -10,6 +10,7 @@
 //!   whether it is being written, and what waits to be acted on
 //! - [`projection`], [`fields`], `ownership`, `reserved`, `collision`, `unions`, `stale_defaults`: which fields
 //!   are ours, what they hold, and what is in their way
+//! - `adoption`: what former appliers own becomes ours; `aliases`: fields that the server keeps in step with others
 //! - [`IgnoreRules`]: which fields are left to others; `ignored`: those of one object; `additions`: what people's tools added
 //! - `deletion`: whether an object that left may be deleted; [`installation`]: the Mainstay that runs here is not, unasked; [`replacement`]: whether one that cannot be changed may be
 //!   deleted and created anew; `autoscaled`, `watched_kinds`: what else bears on all objects
@@ -32,6 +33,8 @@
 
 pub(crate) mod account;
 pub(crate) mod additions;
+pub(crate) mod adoption;
+pub(crate) mod aliases;
 pub(crate) mod applied_configuration;
 pub(crate) mod apply_state;
 pub mod attempts;
@@ -78,12 +81,13 @@ pub(crate) mod writes;
 pub(crate) mod written;
 
 pub use account::{History, Policy};
+pub use adoption::{Appliers, KNOWN_APPLIERS};
 pub use applied_configuration::AppliedConfiguration;
 pub use desired::{Desired, Mark};
 pub use ignore_rules::IgnoreRules;
 pub use ignored::Ignored;
 pub use memory_budget::Part;
-pub use ownership::{released, take_over};
+pub use ownership::released;
 pub use pause_end::PauseEnd;
 pub use reserved::{Reserved, is_added_to};
 pub use summary::{Listed, SHOWN, Summary};

@@ -1,42 +1,27 @@
-//! Taking over an object from people's tools: which of their fields we make ours, so that applying removes what Git
-//! does not have.
+//! Field ownership as it changes hands in `managedFields`: from others to us, and from us to nobody.
 //!
-//! What `kubectl` client-side apply, edit or create last wrote in labels, annotations, data and env lists is moved
-//! into our own entry of `managedFields`, and so is all that `mainstay function apply` has applied; server-side apply then
-//! removes what the document does not name. Nothing else changes hands: finalizers, owner references, replicas and every other field stay with who wrote them.
-//!
-//! Invariant: fields of managers that are not people's tools are not touched here.
+//! Deliberately absent: what changes hands; `adoption`, `collision`, `additions` and `reserved` say it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::fields::{Fields, add, applied_by, subtract};
-use mainstay_api::names::{BEFORE_FIRST_APPLY, FUNCTION_MANAGER, HANDOVER_MANAGER, MANAGER};
+use mainstay_api::names::{BEFORE_FIRST_APPLY, HANDOVER_MANAGER, MANAGER};
 
-/// Managers that people's `kubectl` commands write as.
-pub(crate) const TOOLS: [&str; 4] = ["kubectl-client-side-apply", "kubectl-edit", "kubectl-create", "kubectl"];
-/// Lists of environment variables, wherever containers are.
-const ENV: &str = "f:env";
-/// Top-level data of ConfigMaps and Secrets.
-const DATA: [&str; 3] = ["f:data", "f:binaryData", "f:stringData"];
-const METADATA: [&str; 2] = ["f:labels", "f:annotations"];
+/// The field manager of `kubectl`; those of its commands begin with it, such as `kubectl-edit`.
+const KUBECTL: &str = "kubectl";
 
-/// `managedFields` rewritten so that our next apply removes what people's tools left; `None` when there is nothing to
-/// take over. `api_version` is that of the document; `leave` takes out of a field set what stays whose it is.
-pub fn take_over(managed_fields: &Value, api_version: &str, now: &str, leave: impl Fn(&mut Fields)) -> Option<Value> {
-    let is_tool = |entry: &Value| entry["manager"].as_str().is_some_and(|m| TOOLS.contains(&m));
-    let taken = |fields: &Fields| {
-        let mut taken = removable(fields);
-        leave(&mut taken);
-        taken
-    };
-    let of_tools = moved(managed_fields, api_version, now, is_tool, taken);
-    let whole = |fields: &Fields| {
-        let mut whole = fields.clone();
-        leave(&mut whole);
-        whole
-    };
-    let is_command = |entry: &Value| entry["manager"] == FUNCTION_MANAGER && entry["operation"] == "Apply";
-    moved(of_tools.as_ref().unwrap_or(managed_fields), api_version, now, is_command, whole).or(of_tools)
+/// Whether a command of `kubectl` writes as this field manager.
+pub(crate) fn is_kubectl(manager: &str) -> bool {
+    manager.strip_prefix(KUBECTL).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// Fields of one entry of `managedFields` that became ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Moved {
+    /// The entry, without its fields.
+    pub(crate) entry: Value,
+    /// The fields.
+    pub(crate) fields: Fields,
 }
 
 /// `managedFields` in which what `part` says of the fields of such entries has become ours.
@@ -47,8 +32,19 @@ pub(crate) fn moved(
     of: impl Fn(&Value) -> bool,
     part: impl Fn(&Fields) -> Fields,
 ) -> Option<Value> {
+    transfer(managed_fields, api_version, now, of, part).map(|(entries, _)| entries)
+}
+
+/// The same, and what has become ours.
+pub(crate) fn transfer(
+    managed_fields: &Value,
+    api_version: &str,
+    now: &str,
+    of: impl Fn(&Value) -> bool,
+    part: impl Fn(&Fields) -> Fields,
+) -> Option<(Value, Vec<Moved>)> {
     let mut entries = managed_fields.as_array()?.clone();
-    let mut ours = Fields::new();
+    let (mut ours, mut moved) = (Fields::new(), Vec::new());
     for entry in &mut entries {
         if !of(entry) || entry.get("subresource").is_some_and(|s| s != "") || entry["apiVersion"] != api_version {
             continue;
@@ -58,13 +54,16 @@ pub(crate) fn moved(
         if !taken.is_empty() {
             *fields = subtract(fields, &taken);
             add(&mut ours, &taken);
+            let mut head = entry.clone();
+            head.as_object_mut().map(|head| head.remove("fieldsV1"));
+            moved.push(Moved { entry: head, fields: taken });
         }
     }
     if ours.is_empty() {
         return None;
     }
     entries.retain(|e| e.get("fieldsV1").and_then(Value::as_object).is_none_or(|f| !f.is_empty()));
-    Some(claimed(entries, api_version, now, &ours))
+    Some((claimed(entries, api_version, now, &ours), moved))
 }
 
 /// `managedFields` in which these fields are ours as well.
@@ -82,44 +81,17 @@ pub(crate) fn claimed(mut entries: Vec<Value>, api_version: &str, now: &str, fie
     Value::Array(entries)
 }
 
-/// The part of a tool's fields that may be removed at adoption.
-fn removable(fields: &Fields) -> Fields {
-    let mut taken = Fields::new();
-    for (key, value) in fields {
-        if DATA.contains(&key.as_str()) {
-            taken.insert(key.clone(), value.clone());
-        } else if key == "f:metadata" {
-            let inside = value.as_object().into_iter().flatten();
-            let inside: Fields =
-                inside.filter(|(k, _)| METADATA.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
-            if !inside.is_empty() {
-                taken.insert(key.clone(), Value::Object(inside));
-            }
-        } else if let Some(inside) = value.as_object() {
-            let inside = env_lists(inside);
-            if !inside.is_empty() {
-                taken.insert(key.clone(), Value::Object(inside));
-            }
-        }
+/// `managedFields` in which our entry of this version of the kind owns these fields as well.
+pub(crate) fn claimed_in(managed_fields: &Value, api_version: &str, more: &Fields) -> Value {
+    let mut entries = managed_fields.clone();
+    let is_ours = |entry: &&mut Value| {
+        entry["manager"] == MANAGER && entry["operation"] == "Apply" && entry["apiVersion"] == api_version
+    };
+    let ours = entries.as_array_mut().into_iter().flatten().find(is_ours);
+    if let Some(fields) = ours.and_then(|entry| entry.get_mut("fieldsV1")).and_then(Value::as_object_mut) {
+        add(fields, more);
     }
-    taken
-}
-
-/// The items of env lists, however deep; the lists themselves stay with who made them.
-fn env_lists(fields: &Map<String, Value>) -> Fields {
-    let mut taken = Fields::new();
-    for (key, value) in fields {
-        let Some(inside) = value.as_object() else { continue };
-        let inside = if key == ENV {
-            inside.iter().filter(|(k, _)| k.starts_with("k:")).map(|(k, v)| (k.clone(), v.clone())).collect()
-        } else {
-            env_lists(inside)
-        };
-        if !inside.is_empty() {
-            taken.insert(key.clone(), Value::Object(inside));
-        }
-    }
-    taken
+    entries
 }
 
 /// `managedFields` in which the entry `before-first-apply` has lost what our own entry owns; `None` when there is
@@ -152,53 +124,14 @@ pub fn released(managed_fields: &Value) -> Value {
 mod tests {
     use super::*;
 
-    fn entry(manager: &str, fields: Value) -> Value {
-        json!({"manager": manager, "operation": "Update", "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
-    }
-
     #[test]
-    fn takes_labels_annotations_data_and_env_from_people_and_nothing_else() {
-        let fields = json!([entry(
-            "kubectl-client-side-apply",
-            json!({
-                "f:metadata": {"f:labels": {".": {}, "f:old": {}}, "f:finalizers": {"v:\"a/b\"": {}}},
-                "f:spec": {"f:replicas": {}, "f:containers": {"k:{\"name\":\"web\"}": {"f:image": {}, "f:env": {
-                    ".": {}, "k:{\"name\":\"DEBUG\"}": {".": {}, "f:name": {}, "f:value": {}}}}}},
-            })
-        )]);
-        let rewritten = take_over(&fields, "apps/v1", "2026-01-01T00:00:00Z", |_| ()).unwrap();
-        let env = json!({"k:{\"name\":\"DEBUG\"}": {".": {}, "f:name": {}, "f:value": {}}});
-        assert_eq!(
-            rewritten[1]["fieldsV1"],
-            json!({"f:metadata": {"f:labels": {".": {}, "f:old": {}}},
-                   "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {"f:env": env}}}})
-        );
-        assert_eq!(
-            rewritten[0]["fieldsV1"]["f:metadata"],
-            json!({"f:finalizers": {"v:\"a/b\"": {}}}),
-            "finalizers stay with who wrote them"
-        );
-        assert!(rewritten[0]["fieldsV1"]["f:spec"].get("f:replicas").is_some());
-    }
-
-    #[test]
-    fn takes_all_that_our_own_command_has_applied() {
-        let applied = |fields: &Value| json!({"f:spec": {"f:source": fields, "f:env": fields}});
-        let mut command = entry(FUNCTION_MANAGER, applied(&json!({})));
-        command["operation"] = "Apply".into();
-        let label = json!({"f:metadata": {"f:labels": {"f:old": {}}}});
-        let entries = json!([command, entry("kubectl", label)]);
-        let rewritten = take_over(&entries, "apps/v1", "now", |_| ()).unwrap();
-        let [ours] = &rewritten.as_array().unwrap()[..] else { panic!("{rewritten}") };
-        assert_eq!(ours["manager"], MANAGER);
-        assert_eq!(ours["fieldsV1"]["f:spec"], json!({"f:source": {}, "f:env": {}}));
-        assert_eq!(ours["fieldsV1"]["f:metadata"], json!({"f:labels": {"f:old": {}}}));
-    }
-
-    #[test]
-    fn leaves_controllers_alone() {
-        let fields = json!([entry("kube-controller-manager", json!({"f:metadata": {"f:annotations": {"f:x": {}}}}))]);
-        assert_eq!(take_over(&fields, "apps/v1", "now", |_| ()), None);
+    fn tells_commands_of_kubectl_by_their_names() {
+        for manager in ["kubectl", "kubectl-client-side-apply", "kubectl-edit", "kubectl-last-applied", "kubectl-x"] {
+            assert!(is_kubectl(manager), "{manager}");
+        }
+        for manager in ["kubectlish", "my-kubectl", "Kubectl", "kube-controller-manager", ""] {
+            assert!(!is_kubectl(manager), "{manager}");
+        }
     }
 
     #[test]

@@ -188,6 +188,18 @@ pub enum Message {
         /// The error, without values.
         cause: String,
     },
+    /// Fields that former appliers left in an object became ours, and what its manifest does not say is gone.
+    TakenOver {
+        /// The owner of the object.
+        #[serde(flatten)]
+        subject: Owner,
+        /// The object.
+        object: String,
+        /// Field managers of the former appliers.
+        from: Vec<String>,
+        /// The fields that are gone, the first of them.
+        fields: Vec<String>,
+    },
     /// Fields that other tools left in an object could not be removed at adoption.
     NotRemoved {
         /// The owner of the object.
@@ -428,6 +440,16 @@ impl Message {
                 let text = format!("cannot put back {}: {cause}", fields.join(", "));
                 describe(Warning, "RevertFailed", "Revert", fields.join(","), text)
             }
+            Self::TakenOver { from, fields, .. } => {
+                let from = from.join(", ");
+                let text = match &**fields {
+                    [] => format!("took over fields of {from}; all of them are in the manifest"),
+                    fields => {
+                        format!("took over from {from}, and removed what is not in the manifest: {}", fields.join(", "))
+                    }
+                };
+                describe(Info, "TakenOver", "Apply", from, text)
+            }
             Self::NotRemoved { cause, .. } => {
                 let text = format!("fields that other tools left in it cannot be removed: {cause}");
                 describe(Warning, "NotRemoved", "Apply", text.clone(), text)
@@ -527,6 +549,7 @@ impl Message {
             | Self::AuditRefused { subject, .. }
             | Self::Contended { subject, .. }
             | Self::NotPutBack { subject, .. }
+            | Self::TakenOver { subject, .. }
             | Self::NotRemoved { subject, .. }
             | Self::Unreadable { subject, .. }
             | Self::NotKept { subject, .. }
@@ -552,6 +575,7 @@ impl Message {
             | Self::AuditRefused { object, .. }
             | Self::Contended { object, .. }
             | Self::NotPutBack { object, .. }
+            | Self::TakenOver { object, .. }
             | Self::NotRemoved { object, .. }
             | Self::Pruned { object, .. }
             | Self::Replaced { object, .. }

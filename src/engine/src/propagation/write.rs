@@ -11,7 +11,7 @@ use super::state::{Place, Step};
 use crate::apply::{Deleted, Version, Writer};
 use crate::managed::verdict::resource_version;
 use mainstay_api::names::PROPAGATION_MANAGER;
-use mainstay_cluster::{Apply, Error, Kind, Part, Removal};
+use mainstay_cluster::{Apply, Error, Kind, Part, Persistence, Removal};
 
 /// A place, and what it takes to write there.
 pub(super) struct Write {
@@ -82,7 +82,8 @@ impl Write {
         let mut at = version.resource_version;
         if let Some(created) = created {
             let operations = as_applied(created, &at);
-            let live = cluster.patch_json(&self.kind, namespace, name, Part::Main, &operations).await?;
+            let live =
+                cluster.patch_json(&self.kind, namespace, name, Part::Main, &operations, Persistence::Kept).await?;
             resource_version(&live).clone_into(&mut at);
         }
         let mut body: Value = base.copy(&self.place.0);

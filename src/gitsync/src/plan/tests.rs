@@ -160,7 +160,9 @@ impl Case {
             observed: &self.observed,
             prune: self.prune,
             allows_prune: self.allows_prune,
-            now: Timestamp::UNIX_EPOCH,
+            former: &Appliers::default(),
+            left: &Appliers::default(),
+            takes_over_known: true,
         };
         registry.with(&self.own, |view| plan(view, &facts))
     }

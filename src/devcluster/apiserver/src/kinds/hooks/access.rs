@@ -93,7 +93,8 @@ fn validate_rule(kind: &str, rule: &Value, field: &str, causes: &mut Vec<Cause>)
 /// Which directions a NetworkPolicy is about, and TCP.
 pub(super) fn default_policy(object: &mut Object) {
     let Some(spec) = object.object("spec") else { return };
-    let types = if spec.contains_key("egress") { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+    let has_rules = spec.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+    let types = if has_rules { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
     spec.drop_zero(&["policyTypes"]);
     spec.value("policyTypes", types);
     for list in ["ingress", "egress"] {

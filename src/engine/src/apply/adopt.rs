@@ -1,0 +1,252 @@
+//! Makes an object all ours: what former appliers own changes hands before its first apply, and what is left of it after one.
+//!
+//! Invariant: `managedFields` are rewritten only in the version of the object that was read.
+//! Invariant: what the server refuses to remove is put back to whose it was, and the rest is applied.
+//! Invariant: an object in which nothing is left costs a look at the answer to its apply, and no request.
+//!
+//! Deliberately absent: what changes hands (`adoption`, `aliases`).
+
+use serde_json::{Value, json};
+
+use super::Writer;
+use super::edit::{few, shown_fields};
+use super::put::{Expect, Step};
+use super::server_side::{Collisions, InPlace};
+use crate::managed::adoption::{self, Moment, TakeOver};
+use crate::managed::desired::Desired;
+use crate::managed::fields::{Fields, add, applied_by, entries};
+use crate::managed::verdict::{resource_version, uid};
+use crate::managed::{aliases, ownership};
+use crate::notification::Message;
+use mainstay_api::names::MANAGER;
+use mainstay_cluster::{Error, Part, Persistence};
+use mainstay_object::Owner;
+
+/// Applies that follow the first one, at most: fields of each version of a kind change hands by themselves.
+const ROUNDS: usize = 4;
+/// How often an object that is written all the time is read again before what is left in it changes hands.
+const WRITTEN_MEANWHILE: usize = 5;
+/// Parts of an object's content that a preview does not compare.
+const NO_CONTENT: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+/// Parts of its metadata that it does compare.
+const METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+
+/// What is left in an object after an apply.
+struct Left {
+    /// `managedFields` rewritten so that the next apply removes it.
+    entries: Value,
+    /// What it is.
+    fields: Fields,
+    /// The part of it that former appliers own.
+    taken: Option<TakeOver>,
+}
+
+impl Left {
+    fn of(step: &Step, body: &Value, live: &Value, with_aliases: bool, now: &str) -> Option<Self> {
+        let desired = &step.desired;
+        let managed_fields = live.pointer("/metadata/managedFields")?;
+        let taken = adoption::take_over(managed_fields, desired, body, &step.appliers, Moment::After, now);
+        let stale = if with_aliases { aliases::stale(&desired.key, body, live) } else { Fields::new() };
+        if taken.is_none() && stale.is_empty() {
+            return None;
+        }
+        let mut fields = taken.as_ref().map(|taken| taken.taken.clone()).unwrap_or_default();
+        add(&mut fields, &stale);
+        let entries = taken.as_ref().map_or(managed_fields, |taken| &taken.entries);
+        let entries = ownership::claimed_in(entries, &desired.object.api_version, &stale);
+        Some(Self { entries, fields, taken })
+    }
+}
+
+impl Writer {
+    /// Makes what former appliers own ours before the first apply; the version that the object has then, if one is expected.
+    pub(super) async fn take_over(
+        &self,
+        step: &Step,
+        body: &Value,
+    ) -> Result<(Option<String>, Option<TakeOver>), Error> {
+        let Expect::Version { version, managed_fields } = &step.expect else { return Ok((None, None)) };
+        let (desired, now) = (&step.desired, self.now().to_string());
+        let taken = adoption::take_over(managed_fields, desired, body, &step.appliers, Moment::Before, &now);
+        let version = match &taken {
+            Some(taken) => self.rewrite(desired, version, &taken.entries).await?,
+            None => version.clone(),
+        };
+        Ok((Some(version), taken))
+    }
+
+    /// Applies, after what was `taken` has changed hands, and again for as long as something is left.
+    pub(super) async fn apply_all(
+        &self,
+        owner: &Owner,
+        step: &Step,
+        body: &mut Value,
+        taken: Option<TakeOver>,
+    ) -> Result<InPlace, Error> {
+        let desired = &step.desired;
+        let refused = match (self.apply(desired, body, None, Collisions::MakeWay).await, taken) {
+            (Ok(applied), taken) => {
+                if let Some(taken) = taken {
+                    self.announce_taken(owner, desired, &taken);
+                }
+                return self.take_over_left(owner, step, body, applied).await;
+            }
+            (Err(error), Some(taken)) if error.is_invalid() => (error, taken),
+            (Err(error), _) => return Err(error),
+        };
+        let (mut error, taken) = refused;
+        let causes = error.refusal().map(|refusal| refusal.causes.clone()).unwrap_or_default();
+        let causes = causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>();
+        for causes in [&*causes, &[]] {
+            let Some(version) = self.give_back(desired, &taken, causes).await? else { continue };
+            if body.pointer("/metadata/resourceVersion").is_some() {
+                body["metadata"]["resourceVersion"] = json!(version);
+            }
+            match self.apply(desired, body, None, Collisions::Stay).await {
+                Err(again) if again.is_invalid() => error = again,
+                Err(again) => return Err(again),
+                Ok(applied) => {
+                    self.announce_left(owner, desired, &error);
+                    return Ok(applied);
+                }
+            }
+        }
+        Err(error)
+    }
+
+    /// What cannot be removed, as far as a refusal names it, is its former owners' again; the version that the object has then.
+    async fn give_back(&self, desired: &Desired, taken: &TakeOver, causes: &[&str]) -> Result<Option<String>, Error> {
+        let Some(live) = self.read(desired).await? else { return Ok(None) };
+        let managed_fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
+        let Some(entries) = adoption::put_back(managed_fields, taken, causes) else { return Ok(None) };
+        self.rewrite(desired, resource_version(&live), &entries).await.map(Some)
+    }
+
+    /// After an apply: what former appliers still own becomes ours, as does what the server kept in step with fields that are
+    /// gone, and it is applied again.
+    async fn take_over_left(
+        &self,
+        owner: &Owner,
+        step: &Step,
+        body: &Value,
+        mut applied: InPlace,
+    ) -> Result<InPlace, Error> {
+        let desired = &step.desired;
+        let (mut read, mut with_aliases, mut conflicts) = (None, true, 0);
+        for _ in 0..ROUNDS {
+            let left = loop {
+                let live = read.as_ref().unwrap_or(&applied.answer);
+                let Some(left) = Left::of(step, body, live, with_aliases, &self.now().to_string()) else {
+                    return Ok(applied);
+                };
+                match self.rewrite(desired, resource_version(live), &left.entries).await {
+                    Err(error) if error.is_conflict() && conflicts < WRITTEN_MEANWHILE => conflicts += 1,
+                    rewritten => break rewritten.map(|_| left)?,
+                }
+                read = self.read(desired).await?.filter(|live| uid(live) == uid(&applied.answer));
+                if read.is_none() {
+                    return Ok(applied);
+                }
+            };
+            let mut body = body.clone();
+            body["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
+            body["metadata"]["uid"] = json!(uid(&applied.answer));
+            match (self.apply(desired, &mut body, None, Collisions::Stay).await, left.taken) {
+                (Ok(again), taken) => {
+                    if let Some(taken) = taken {
+                        self.announce_taken(owner, desired, &taken);
+                    }
+                    applied = again;
+                }
+                (Err(error), Some(taken)) if error.is_invalid() => {
+                    self.give_back(desired, &taken, &[]).await?;
+                    self.announce_left(owner, desired, &error);
+                    return Ok(applied);
+                }
+                (Err(error), _) => return Err(error),
+            }
+            // Whatever comes back at once is set by somebody at every write.
+            (read, with_aliases) = (None, false);
+        }
+        Ok(applied)
+    }
+
+    /// What an object becomes once what is left in it `after` a dry run is gone as well. It is a dry run, too.
+    pub(super) async fn without_left(&self, step: &Step, body: &Value, before: &Value, after: Value) -> Value {
+        let desired = &step.desired;
+        let Some(left) = Left::of(step, body, &after, true, "") else { return after };
+        let mut keep = applied_by(&after, MANAGER).cloned().unwrap_or_default();
+        let rewritten = json!({"metadata": {"managedFields": left.entries}});
+        for entry in entries(&rewritten).filter(|entry| entry.manager != MANAGER) {
+            add(&mut keep, entry.fields);
+        }
+        let rest = adoption::without(after, &left.fields, &keep);
+        let operations = operations(before, &rest);
+        let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
+        let how = Persistence::DryRun;
+        // What the server would fill in again is beside it where it does not say.
+        self.cluster().patch_json(&desired.kind, namespace, name, Part::Main, &operations, how).await.unwrap_or(rest)
+    }
+
+    fn announce_taken(&self, owner: &Owner, desired: &Desired, taken: &TakeOver) {
+        let (subject, object, from) = (owner.clone(), desired.key.to_string(), taken.from.clone());
+        let fields = few(shown_fields(desired, taken.fields.clone()));
+        self.announce(owner, None, &Message::TakenOver { subject, object, from, fields });
+    }
+
+    fn announce_left(&self, owner: &Owner, desired: &Desired, error: &Error) {
+        let (subject, object) = (owner.clone(), desired.key.to_string());
+        let message = Message::NotRemoved { subject, object, cause: error.cause_text() };
+        self.announce(owner, None, &message);
+    }
+}
+
+/// The JSON patch that makes the content of one object that of another.
+fn operations(before: &Value, after: &Value) -> Value {
+    let names = |object: &Value, skip: &[&str]| {
+        let names = object.as_object().into_iter().flatten().map(|(name, _)| name.clone());
+        names.filter(|name| !skip.contains(&name.as_str())).collect::<Vec<_>>()
+    };
+    let mut operations = Vec::new();
+    let mut change = |path: &str, name: &str, before: Option<&Value>, after: Option<&Value>| {
+        let path = format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
+        match (before, after) {
+            (before, Some(after)) if before != Some(after) => {
+                operations.push(json!({"op": "add", "path": path, "value": after}));
+            }
+            (Some(_), None) => operations.push(json!({"op": "remove", "path": path})),
+            _ => {}
+        }
+    };
+    let mut all = names(before, &NO_CONTENT);
+    all.extend(names(after, &NO_CONTENT).into_iter().filter(|name| before.get(name).is_none()));
+    for name in all {
+        change("", &name, before.get(&name), after.get(&name));
+    }
+    for name in METADATA {
+        change("/metadata", name, before["metadata"].get(name), after["metadata"].get(name));
+    }
+    Value::Array(operations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_makes_the_content_of_one_object_that_of_another() {
+        let before =
+            json!({"kind": "A", "metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"a": 1}, "data": {}});
+        let after =
+            json!({"kind": "A", "metadata": {"name": "a", "annotations": {"y": "1"}}, "spec": {"a": 2}, "b/c": 1});
+        let expected = json!([
+            {"op": "remove", "path": "/data"},
+            {"op": "add", "path": "/spec", "value": {"a": 2}},
+            {"op": "add", "path": "/b~1c", "value": 1},
+            {"op": "remove", "path": "/metadata/labels"},
+            {"op": "add", "path": "/metadata/annotations", "value": {"y": "1"}},
+        ]);
+        assert_eq!(operations(&before, &after), expected);
+        assert_eq!(operations(&after, &after), json!([]));
+    }
+}

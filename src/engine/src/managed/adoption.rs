@@ -1,0 +1,329 @@
+//! Adoption: what former appliers own of an object becomes ours, so that the next apply removes what its manifest does not say.
+//!
+//! Server-side apply removes only what its own field manager owned before. An object that `kubectl` or another GitOps tool
+//! applied keeps everything that they wrote, unless their fields change hands first.
+//!
+//! Invariant: fields of controllers, admission webhooks and autoscalers stay theirs, as does what was written through a
+//! subresource and what is ignored.
+//! Invariant: what is never taken back (`additions::removable`) changes hands only where the manifest names it.
+//!
+//! Deliberately absent: requests, and whether the owner of a former applier still lives.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::additions::{is_of_object, outermost, removable};
+use super::collision::{is_item, keys_of};
+use super::desired::Desired;
+use super::fields::{Fields, add, readable, subtract};
+use super::ownership::{Moved, is_kubectl, transfer};
+use mainstay_api::names::{BEFORE_FIRST_APPLY, FUNCTION_MANAGER, MANAGER};
+use mainstay_object::without_item_names;
+
+/// Field managers of GitOps tools, and of Helm.
+pub const KNOWN_APPLIERS: [&str; 7] = [
+    "kustomize-controller",
+    "flux",
+    "helm-controller",
+    "argocd-controller",
+    "argocd-application-controller",
+    "helm",
+    "Helm",
+];
+
+/// Whose fields change hands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Appliers {
+    tools: Tools,
+    named: Arc<[String]>,
+}
+
+/// Whether those of `kubectl` and of what was there before the first apply do.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Tools {
+    #[default]
+    Never,
+    /// Those of `kubectl` that were written last before this time.
+    Before(Timestamp),
+    Always,
+}
+
+/// When fields change hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Before the first apply.
+    Before,
+    /// After an apply, so that everything in our entry of `managedFields` is in the document.
+    After,
+}
+
+/// Fields that change hands.
+#[derive(Debug)]
+pub(crate) struct TakeOver {
+    /// `managedFields` rewritten so that our next apply removes what the document does not say.
+    pub(crate) entries: Value,
+    /// What changes hands.
+    pub(crate) taken: Fields,
+    /// From which entries, to put it back.
+    pub(crate) moved: Vec<Moved>,
+    /// The former appliers.
+    pub(crate) from: Vec<String>,
+    /// Paths, for people, of what the document does not say.
+    pub(crate) fields: Vec<String>,
+}
+
+impl Appliers {
+    /// Those of an object that is adopted: `kubectl` in all its forms, what was there before the first apply, and these.
+    pub fn former(named: Arc<[String]>) -> Self {
+        Self { tools: Tools::Always, named }
+    }
+
+    /// Those that an earlier version left in an object that is ours: `kubectl` where it wrote last before `since`, and these.
+    pub fn left(named: Arc<[String]>, since: Option<Timestamp>) -> Self {
+        Self { tools: since.map_or(Tools::Never, Tools::Before), named }
+    }
+
+    fn takes(&self, entry: &Value) -> bool {
+        let Some(manager) = entry["manager"].as_str().filter(|_| is_of_object(entry)) else { return false };
+        let is_tools = match self.tools {
+            Tools::Never => false,
+            Tools::Before(since) => is_kubectl(manager) && written(entry).is_some_and(|at| at < since),
+            Tools::Always => is_kubectl(manager) || [BEFORE_FIRST_APPLY, FUNCTION_MANAGER].contains(&manager),
+        };
+        is_tools || self.named.iter().any(|named| named == manager)
+    }
+
+    /// The known ones beside those of this.
+    #[must_use]
+    pub fn and_known(&self) -> Self {
+        let known = KNOWN_APPLIERS.iter().map(|known| (*known).to_owned());
+        Self { tools: self.tools, named: self.named.iter().cloned().chain(known).collect() }
+    }
+
+    /// What an apply of the manifest would remove, as paths for people, if something of these `managedFields` changed hands; `None`
+    /// where nothing does.
+    pub fn would_remove(&self, managed_fields: &Value, desired: &Desired) -> Option<Vec<String>> {
+        managed_fields.as_array().filter(|entries| entries.iter().any(|entry| self.takes(entry)))?;
+        let taken = take_over(managed_fields, desired, &desired.body(), self, Moment::After, "")?;
+        let is_confidential = desired.object.is_confidential();
+        let shown = |field: String| if is_confidential { without_item_names(&field) } else { field };
+        Some(taken.fields.into_iter().map(shown).collect())
+    }
+}
+
+fn written(entry: &Value) -> Option<Timestamp> {
+    entry["time"].as_str()?.parse().ok()
+}
+
+/// What changes hands so that an apply of `body` removes what it does not say; `None` where nothing does. Fields of another
+/// version of the kind change hands by themselves, because one entry holds fields of one version.
+pub(crate) fn take_over(
+    managed_fields: &Value,
+    desired: &Desired,
+    body: &Value,
+    from: &Appliers,
+    moment: Moment,
+    now: &str,
+) -> Option<TakeOver> {
+    let entries = managed_fields.as_array()?;
+    let own = entries.iter().find(|entry| is_own(entry)).and_then(|entry| entry["apiVersion"].as_str());
+    let wanted = &*desired.object.api_version;
+    let others = entries.iter().filter_map(|entry| entry["apiVersion"].as_str()).filter(|version| *version != wanted);
+    std::iter::once(wanted).chain(others).find_map(|version| {
+        let entries = match own {
+            Some(own) if own != version && moment == Moment::Before => return None,
+            // Whatever was ours in the other version was just applied.
+            Some(own) if own != version => entries.iter().filter(|entry| !is_own(entry)).cloned().collect(),
+            _ => managed_fields.clone(),
+        };
+        of_version(&entries, version, desired, body, from, now)
+    })
+}
+
+fn is_own(entry: &Value) -> bool {
+    entry["manager"] == MANAGER && entry["operation"] == "Apply" && is_of_object(entry)
+}
+
+fn of_version(
+    entries: &Value,
+    version: &str,
+    desired: &Desired,
+    body: &Value,
+    from: &Appliers,
+    now: &str,
+) -> Option<TakeOver> {
+    let part = |fields: &Fields| {
+        let mut part = removable(fields);
+        add(&mut part, &named(fields, body));
+        desired.leave_ignored(&mut part);
+        part
+    };
+    let (entries, moved) = transfer(entries, version, now, |entry| from.takes(entry), part)?;
+    let mut taken = Fields::new();
+    for one in &moved {
+        add(&mut taken, &one.fields);
+    }
+    let mut from = moved.iter().filter_map(|one| one.entry["manager"].as_str()).map(str::to_owned).collect::<Vec<_>>();
+    from.dedup();
+    let unnamed = subtract(&taken, &named(&taken, body));
+    let mut fields = Vec::new();
+    outermost(&unnamed, &mut Vec::new(), &mut |path| fields.push(readable(path)));
+    Some(TakeOver { entries, taken, moved, from, fields })
+}
+
+/// The part of a field set that a document names.
+fn named(fields: &Fields, document: &Value) -> Fields {
+    let mut named_here = Fields::new();
+    for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
+        let (Some(value), Some(inside)) = (at(document, key), inside.as_object()) else { continue };
+        if inside.is_empty() {
+            named_here.insert(key.clone(), json!({}));
+            continue;
+        }
+        let mut part = named(inside, value);
+        if key.starts_with("k:") && inside.contains_key(".") {
+            part.insert(".".to_owned(), json!({}));
+        }
+        if !part.is_empty() {
+            named_here.insert(key.clone(), Value::Object(part));
+        }
+    }
+    named_here
+}
+
+/// The value in a document at one key of a field set.
+fn at<'v>(document: &'v Value, key: &str) -> Option<&'v Value> {
+    let found = match key.split_once(':')? {
+        ("f", name) => document.get(name),
+        ("k", _) => {
+            let keys = keys_of(key)?;
+            document.as_array()?.iter().find(|item| is_item(item, &keys))
+        }
+        ("v", text) => {
+            let wanted = serde_json::from_str::<Value>(text).ok()?;
+            document.as_array()?.iter().find(|item| **item == wanted)
+        }
+        _ => None,
+    };
+    found.filter(|value| !value.is_null())
+}
+
+/// `managedFields` in which what changed hands is its former owners' again, as far as it is at the field `causes` that a
+/// refusal names; all of it where there are none. `None` where that is nothing.
+pub(crate) fn put_back(managed_fields: &Value, taken: &TakeOver, causes: &[&str]) -> Option<Value> {
+    let causes = causes.iter().filter(|cause| !cause.is_empty()).map(|cause| names(cause)).collect::<Vec<_>>();
+    let mut entries = managed_fields.as_array()?.clone();
+    let mut any = false;
+    for Moved { entry: head, fields } in &taken.moved {
+        let back = if causes.is_empty() { fields.clone() } else { concerned(fields, &causes, &mut Vec::new()) };
+        if back.is_empty() {
+            continue;
+        }
+        any = true;
+        if let Some(ours) = entries.iter_mut().find(|entry| is_own(entry)).and_then(fields_of) {
+            *ours = subtract(ours, &back);
+        }
+        if let Some(theirs) = entries.iter_mut().find(|entry| is_same(entry, head)).and_then(fields_of) {
+            add(theirs, &back);
+        } else {
+            let mut entry = head.clone();
+            entry["fieldsV1"] = Value::Object(back);
+            entries.push(entry);
+        }
+    }
+    entries.retain(|entry| entry.get("fieldsV1").and_then(Value::as_object).is_none_or(|fields| !fields.is_empty()));
+    any.then_some(Value::Array(entries))
+}
+
+fn fields_of(entry: &mut Value) -> Option<&mut Fields> {
+    entry.get_mut("fieldsV1")?.as_object_mut()
+}
+
+fn is_same(entry: &Value, head: &Value) -> bool {
+    ["manager", "operation", "apiVersion", "subresource"].iter().all(|name| entry.get(*name) == head.get(*name))
+}
+
+/// Names of the fields along a path of the server's, without positions and keys.
+fn names(path: &str) -> Vec<&str> {
+    path.split('.').map(|part| part.split('[').next().unwrap_or_default()).collect()
+}
+
+/// The part of a field set at the fields that `causes` name: in them, or around them where it is no finer.
+fn concerned<'f>(fields: &'f Fields, causes: &[Vec<&str>], path: &mut Vec<&'f str>) -> Fields {
+    let mut part = Fields::new();
+    for (key, inside) in fields.iter().filter(|(key, _)| *key != ".") {
+        let name = key.strip_prefix("f:");
+        path.extend(name);
+        let leads_there = causes.iter().any(|cause| cause.iter().zip(&*path).all(|(one, other)| one == other));
+        match inside.as_object() {
+            _ if !leads_there => {}
+            Some(inside) if !inside.is_empty() && !is_named(causes, path) => {
+                let inside = concerned(inside, causes, path);
+                if !inside.is_empty() {
+                    part.insert(key.clone(), Value::Object(inside));
+                }
+            }
+            _ => {
+                part.insert(key.clone(), inside.clone());
+            }
+        }
+        path.truncate(path.len() - usize::from(name.is_some()));
+    }
+    part
+}
+
+/// Whether one of `causes` is the field at `path`, or something around it.
+fn is_named(causes: &[Vec<&str>], path: &[&str]) -> bool {
+    causes.iter().any(|cause| cause.len() <= path.len() && cause.iter().zip(path).all(|(one, other)| one == other))
+}
+
+/// An object as it is once an apply has removed what of `taken` the document does not say: `keep` is what anybody still owns.
+pub(crate) fn without(mut object: Value, taken: &Fields, keep: &Fields) -> Value {
+    remove(&mut object, taken, keep);
+    object
+}
+
+fn remove(value: &mut Value, taken: &Fields, keep: &Fields) {
+    let nothing = Fields::new();
+    for (key, inside) in taken.iter().filter(|(key, _)| *key != ".") {
+        let Some(inside) = inside.as_object() else { continue };
+        match keep.get(key).and_then(Value::as_object) {
+            Some(kept) if kept.is_empty() || inside.is_empty() => {}
+            Some(kept) => {
+                if let Some(child) = child_mut(value, key) {
+                    remove(child, inside, kept);
+                }
+            }
+            None if inside.is_empty() || inside.contains_key(".") => remove_child(value, key),
+            None => {
+                if let Some(child) = child_mut(value, key) {
+                    remove(child, inside, &nothing);
+                }
+            }
+        }
+    }
+}
+
+fn child_mut<'v>(value: &'v mut Value, key: &str) -> Option<&'v mut Value> {
+    if let Some(name) = key.strip_prefix("f:") {
+        return value.get_mut(name);
+    }
+    let (_, position) = super::projection::child(Some(value), key);
+    value.get_mut(position?)
+}
+
+fn remove_child(value: &mut Value, key: &str) {
+    if let (Some(name), Some(fields)) = (key.strip_prefix("f:"), value.as_object_mut()) {
+        fields.remove(name);
+    } else if let (_, Some(position)) = super::projection::child(Some(value), key)
+        && let Some(items) = value.as_array_mut()
+    {
+        items.remove(position);
+    }
+}
+
+#[cfg(test)]
+#[path = "adoption/tests.rs"]
+mod tests;

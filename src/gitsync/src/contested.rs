@@ -1,0 +1,307 @@
+//! Objects that another GitOps tool still keeps: which they are, by whom, and what lets go of them.
+//!
+//! Field managers say who applied an object, not whether he still does. A Kustomization of Flux, an Application of Argo CD and a
+//! release of Helm that list it do; those that do not exist any more have left it.
+//!
+//! Deliberately absent: reading them (`former_owners`).
+
+use std::collections::{HashMap, HashSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use mainstay_engine::managed::KNOWN_APPLIERS;
+use mainstay_object::{Key, NamespacedName, printable};
+
+/// Who keeps an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Keeper {
+    /// A Kustomization of Flux.
+    Kustomization(NamespacedName),
+    /// An Application of Argo CD.
+    Application(NamespacedName),
+    /// A HelmRelease of Flux.
+    HelmRelease(NamespacedName),
+    /// A release of Helm.
+    Release(NamespacedName),
+    /// That cannot be told, for this reason.
+    Unknown(String),
+}
+
+impl Keeper {
+    /// Who it is, and what lets go of the object without touching it.
+    pub fn text(&self) -> String {
+        let named = |kind: &str, name: &NamespacedName| format!("{kind} {name} lists it, too");
+        let (who, way_out) = match self {
+            Self::Kustomization(name) => (named("the Kustomization", name), without_objects("kustomization", name)),
+            Self::HelmRelease(name) => (named("the HelmRelease", name), without_objects("helmrelease", name)),
+            Self::Application(name) => (named("the Application", name), orphaned("application", name)),
+            Self::Release(name) => (named("the Helm release", name), forgotten(name)),
+            Self::Unknown(why) => {
+                let who = format!("whether Flux, Argo CD or Helm still keeps it is not known: {why}");
+                (who, "let the agent read it".to_owned())
+            }
+        };
+        format!(
+            "contested: {who}, so it is not applied; {way_out}, or name the field managers that give way in spec.takeOver"
+        )
+    }
+}
+
+/// A suspended object of Flux deletes nothing when it goes.
+fn without_objects(kind: &str, name: &NamespacedName) -> String {
+    let (namespace, name) = (name.namespace(), name.name());
+    format!(
+        "let go of it: kubectl patch {kind} {name} -n {namespace} --type merge -p '{{\"spec\":{{\"suspend\":true}}}}' && kubectl \
+         delete {kind} {name} -n {namespace}"
+    )
+}
+
+fn orphaned(kind: &str, name: &NamespacedName) -> String {
+    let (namespace, name) = (name.namespace(), name.name());
+    format!(
+        "let go of it: kubectl patch {kind} {name} -n {namespace} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}' && \
+         kubectl delete {kind} {name} -n {namespace}"
+    )
+}
+
+fn forgotten(name: &NamespacedName) -> String {
+    let (namespace, name) = (name.namespace(), name.name());
+    format!("let go of it: kubectl delete secret -n {namespace} -l owner=helm,name={name}")
+}
+
+/// What the metadata of an object say of whoever may keep it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signs {
+    /// One of [`KNOWN_APPLIERS`] owns fields of it.
+    pub applied: bool,
+    /// The Kustomization that has labelled it.
+    kustomization: bool,
+    /// An Application tracks it.
+    application: bool,
+    /// The HelmRelease that has labelled it.
+    pub helm_release: Option<NamespacedName>,
+    /// The release that has annotated it.
+    pub release: Option<NamespacedName>,
+}
+
+impl Signs {
+    /// Reads them.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        let label = |name: &str| meta.labels.as_ref()?.get(name).cloned();
+        let annotation = |name: &str| meta.annotations.as_ref()?.get(name).cloned();
+        let named = |namespace: Option<String>, name: Option<String>| {
+            let (namespace, name) = (namespace?, name?);
+            // Whoever can label an object can write anything there.
+            (is_name(&namespace) && is_name(&name)).then(|| NamespacedName::new(&namespace, &name))
+        };
+        let is_known = |manager: &str| KNOWN_APPLIERS.contains(&manager);
+        let mut entries = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
+        Self {
+            applied: entries.any(|entry| entry.manager.as_deref().is_some_and(is_known)),
+            kustomization: label("kustomize.toolkit.fluxcd.io/name").is_some(),
+            application: annotation("argocd.argoproj.io/tracking-id").is_some(),
+            helm_release: named(label("helm.toolkit.fluxcd.io/namespace"), label("helm.toolkit.fluxcd.io/name")),
+            release: named(annotation("meta.helm.sh/release-namespace"), annotation("meta.helm.sh/release-name")),
+        }
+    }
+
+    /// Whether a Kustomization may keep it.
+    pub(super) fn may_be_of_kustomization(&self) -> bool {
+        self.applied || self.kustomization
+    }
+
+    /// Whether an Application may keep it.
+    pub(super) fn may_be_of_application(&self) -> bool {
+        self.applied || self.application
+    }
+
+    /// Whether anybody may.
+    pub fn any(&self) -> bool {
+        self.applied || self.kustomization || self.application || self.helm_release.is_some() || self.release.is_some()
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    text.len() <= 253 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(is_part)
+}
+
+/// What is there of those who may keep objects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keepers {
+    /// What Kustomizations list, and what that is.
+    pub kustomizations: Found<HashMap<Key, NamespacedName>>,
+    /// What Applications list.
+    pub applications: Found<HashMap<Key, NamespacedName>>,
+    /// HelmReleases that exist.
+    pub helm_releases: Found<HashSet<NamespacedName>>,
+    /// Releases that exist.
+    pub releases: Found<HashSet<NamespacedName>>,
+}
+
+/// What was found, or why it could not be looked for.
+#[derive(Clone, Debug)]
+pub(super) enum Found<T> {
+    /// This.
+    All(T),
+    /// It may not be read.
+    Unknown(String),
+}
+
+impl<T: Default> Default for Found<T> {
+    fn default() -> Self {
+        Self::All(T::default())
+    }
+}
+
+impl Keepers {
+    /// Who keeps an object; `None`: nobody does any more.
+    pub(super) fn of(&self, key: &Key, signs: &Signs) -> Option<Keeper> {
+        let listed = |found: &Found<HashMap<Key, NamespacedName>>, keeper: fn(NamespacedName) -> Keeper| match found {
+            Found::All(all) => all.get(key).cloned().map(keeper),
+            Found::Unknown(why) => Some(Keeper::Unknown(why.clone())),
+        };
+        let exists =
+            |found: &Found<HashSet<NamespacedName>>, name: &NamespacedName, keeper: fn(NamespacedName) -> Keeper| {
+                match found {
+                    Found::All(all) => all.contains(name).then(|| keeper(name.clone())),
+                    Found::Unknown(why) => Some(Keeper::Unknown(why.clone())),
+                }
+            };
+        let kustomization =
+            signs.may_be_of_kustomization().then(|| listed(&self.kustomizations, Keeper::Kustomization));
+        let application = signs.may_be_of_application().then(|| listed(&self.applications, Keeper::Application));
+        let of_flux = signs.helm_release.iter().map(|name| exists(&self.helm_releases, name, Keeper::HelmRelease));
+        let of_helm = signs.release.iter().map(|name| exists(&self.releases, name, Keeper::Release));
+        kustomization.into_iter().chain(application).chain(of_flux).chain(of_helm).flatten().next()
+    }
+}
+
+/// The objects in the inventory of a Kustomization. An id is `namespace_name_group_kind`; in a name, `__` is a colon.
+pub(super) fn listed_by_kustomization(kustomization: &Value) -> Vec<Key> {
+    let entries = kustomization.pointer("/status/inventory/entries").and_then(Value::as_array);
+    let ids = entries.into_iter().flatten().filter_map(|entry| entry["id"].as_str());
+    ids.filter_map(|id| {
+        let (rest, kind) = id.rsplit_once('_')?;
+        let (rest, group) = rest.rsplit_once('_')?;
+        let (namespace, name) = rest.split_once('_')?;
+        Some(Key::new(group, kind, Some(namespace), name.replace("__", ":")))
+    })
+    .collect()
+}
+
+/// The objects in the status of an Application.
+pub(super) fn listed_by_application(application: &Value) -> Vec<Key> {
+    let resources = application.pointer("/status/resources").and_then(Value::as_array);
+    let key = |resource: &Value| {
+        let text = |name: &str| resource[name].as_str().unwrap_or_default();
+        Key::new(text("group"), text("kind"), Some(text("namespace")), text("name"))
+    };
+    resources.into_iter().flatten().map(key).collect()
+}
+
+/// The name of an object, as far as it has one.
+pub(super) fn named(object: &Value) -> Option<NamespacedName> {
+    let text = |name: &str| object["metadata"][name].as_str();
+    Some(NamespacedName::new(text("namespace")?, text("name")?))
+}
+
+/// Fields that would go, in short.
+pub(super) fn would_go(fields: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let mut shown = fields.iter().take(SHOWN).map(|field| printable(field).into_owned()).collect::<Vec<_>>();
+    match fields.len() {
+        0 => return String::new(),
+        all if all > SHOWN => shown.push(format!("{} more", all - SHOWN)),
+        _ => {}
+    }
+    format!("; what is not in the manifest would go: {}", shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn meta(value: Value) -> ObjectMeta {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn web() -> Key {
+        Key::new("apps", "Deployment", Some("shop"), "web")
+    }
+
+    #[test]
+    fn reads_the_inventories_of_flux_and_argo_cd() {
+        let kustomization = json!({"status": {"inventory": {"entries": [
+            {"id": "shop_web_apps_Deployment", "v": "v1"}, {"id": "_shop__Namespace", "v": "v1"},
+            {"id": "_system__a_rbac.authorization.k8s.io_ClusterRole", "v": "v1"}, {"id": "hostile", "v": "v1"}]}}});
+        let expected = [
+            web(),
+            Key::new("", "Namespace", None, "shop"),
+            Key::new("rbac.authorization.k8s.io", "ClusterRole", None, "system:a"),
+        ];
+        assert_eq!(listed_by_kustomization(&kustomization), expected);
+        let application = json!({"status": {"resources": [
+            {"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop", "name": "web", "status": "Synced"},
+            {"version": "v1", "kind": "Namespace", "name": "shop"}]}});
+        assert_eq!(listed_by_application(&application), [web(), Key::new("", "Namespace", None, "shop")]);
+        assert_eq!(listed_by_application(&json!({"status": "x"})), []);
+    }
+
+    #[test]
+    fn an_object_is_kept_by_whoever_lists_it_and_left_by_those_that_are_gone() {
+        let applied = meta(json!({"managedFields": [{"manager": "kustomize-controller", "operation": "Apply"}]}));
+        let released = meta(json!({"annotations": {
+            "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "shop"}}));
+        let labelled = meta(json!({"labels": {
+            "helm.toolkit.fluxcd.io/name": "shop", "helm.toolkit.fluxcd.io/namespace": "flux-system"}}));
+        let nobody = Keepers::default();
+        for meta in [&applied, &released, &labelled] {
+            let signs = Signs::of(meta);
+            assert!(signs.any());
+            assert_eq!(nobody.of(&web(), &signs), None);
+        }
+        let name = NamespacedName::new("flux-system", "apps");
+        let lists = Found::All(HashMap::from([(web(), name.clone())]));
+        let flux = Keepers { kustomizations: lists.clone(), ..Keepers::default() };
+        assert_eq!(flux.of(&web(), &Signs::of(&applied)), Some(Keeper::Kustomization(name.clone())));
+        assert_eq!(flux.of(&Key::new("", "Service", Some("shop"), "web"), &Signs::of(&applied)), None);
+        let argo = Keepers { applications: lists, ..Keepers::default() };
+        assert_eq!(argo.of(&web(), &Signs::of(&applied)), Some(Keeper::Application(name)));
+        let release = NamespacedName::new("shop", "shop");
+        let helm = Keepers { releases: Found::All(HashSet::from([release.clone()])), ..Keepers::default() };
+        assert_eq!(helm.of(&web(), &Signs::of(&released)), Some(Keeper::Release(release)));
+        let of_flux = NamespacedName::new("flux-system", "shop");
+        let helm = Keepers { helm_releases: Found::All(HashSet::from([of_flux.clone()])), ..Keepers::default() };
+        assert_eq!(helm.of(&web(), &Signs::of(&labelled)), Some(Keeper::HelmRelease(of_flux)));
+    }
+
+    #[test]
+    fn who_may_not_be_read_keeps_an_object_that_is_a_sign_of_him() {
+        let unseen = Keepers { kustomizations: Found::Unknown("forbidden".to_owned()), ..Keepers::default() };
+        let by_helm = meta(json!({"annotations": {
+            "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "shop"}}));
+        assert_eq!(unseen.of(&web(), &Signs::of(&by_helm)), None);
+        let by_flux = meta(json!({"labels": {"kustomize.toolkit.fluxcd.io/name": "apps"}}));
+        assert_eq!(unseen.of(&web(), &Signs::of(&by_flux)), Some(Keeper::Unknown("forbidden".to_owned())));
+    }
+
+    #[test]
+    fn a_label_that_is_no_name_is_no_sign() {
+        for name in ["", "..", "a/b", "a,b=c", "A", "a b", "$(a)"] {
+            let annotations = json!({"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": "shop"});
+            assert!(!Signs::of(&meta(json!({"annotations": annotations}))).any(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_only_people_and_controllers_wrote_has_no_signs() {
+        let meta = meta(json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}, "managedFields": [
+            {"manager": "kubectl-edit", "operation": "Update"},
+            {"manager": "helm", "operation": "Update", "subresource": "status"}]}));
+        assert!(!Signs::of(&meta).any());
+    }
+}

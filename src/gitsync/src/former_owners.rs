@@ -1,0 +1,106 @@
+//! Reads who may still keep objects of other GitOps tools: Kustomizations, Applications, HelmReleases and releases of Helm.
+//!
+//! Invariant: nothing is read where no object shows signs of them, and of a Secret only that it exists.
+//! Invariant: what keeps an object is looked for with the rights of the agent in that cluster, because who may apply an object may
+//! not know who else does.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use serde_json::Value;
+
+use super::contested::{Found, Keeper, Keepers, Signs, listed_by_application, listed_by_kustomization, named};
+use mainstay_cluster::{Cluster, Error, Kind, LabelSelector, Scope, Selection};
+use mainstay_object::failure::chain;
+use mainstay_object::{Key, NamespacedName};
+
+/// Who keeps these objects, of those that somebody does.
+///
+/// # Errors
+/// The cluster does not answer. What may not be read is said of the objects.
+pub(super) async fn keepers(cluster: &Cluster, suspects: &[(&Key, &Signs)]) -> Result<HashMap<Key, Keeper>, Error> {
+    if suspects.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut keepers = Keepers::default();
+    if suspects.iter().any(|(_, signs)| signs.may_be_of_kustomization()) {
+        let lists = listed(cluster, "kustomize.toolkit.fluxcd.io", "Kustomization", listed_by_kustomization).await;
+        keepers.kustomizations = unless_forbidden(lists)?;
+    }
+    if suspects.iter().any(|(_, signs)| signs.may_be_of_application()) {
+        keepers.applications =
+            unless_forbidden(listed(cluster, "argoproj.io", "Application", listed_by_application).await)?;
+    }
+    let helm_releases: HashSet<_> = suspects.iter().filter_map(|(_, signs)| signs.helm_release.clone()).collect();
+    if !helm_releases.is_empty() {
+        keepers.helm_releases = unless_forbidden(existing(cluster, helm_releases).await)?;
+    }
+    let releases: HashSet<_> = suspects.iter().filter_map(|(_, signs)| signs.release.clone()).collect();
+    if !releases.is_empty() {
+        keepers.releases = unless_forbidden(released(cluster, releases).await)?;
+    }
+    Ok(suspects.iter().filter_map(|(key, signs)| Some(((*key).clone(), keepers.of(key, signs)?))).collect())
+}
+
+fn unless_forbidden<T>(found: Result<T, Error>) -> Result<Found<T>, Error> {
+    match found {
+        Ok(found) => Ok(Found::All(found)),
+        Err(error) if error.is_forbidden() => Ok(Found::Unknown(chain(&error))),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the objects of a kind list.
+async fn listed(
+    cluster: &Cluster,
+    group: &str,
+    kind: &str,
+    lists: fn(&Value) -> Vec<Key>,
+) -> Result<HashMap<Key, NamespacedName>, Error> {
+    let mut all = HashMap::new();
+    let Some(kind) = cluster.preferred_kind(group, kind).await? else { return Ok(all) };
+    let mut list = cluster.list(&kind, Selection::default());
+    while let Some(object) = list.next().await {
+        let object = match object {
+            Ok(object) => object,
+            // Its definition has gone meanwhile.
+            Err(error) if error.is_not_found() => break,
+            Err(error) => return Err(error),
+        };
+        if let Some(name) = named(&object) {
+            all.extend(lists(&object).into_iter().map(|key| (key, name.clone())));
+        }
+    }
+    Ok(all)
+}
+
+/// The HelmReleases among these that exist.
+async fn existing(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<HashSet<NamespacedName>, Error> {
+    let mut all = HashSet::new();
+    let kind = cluster.preferred_kind("helm.toolkit.fluxcd.io", "HelmRelease").await?;
+    for name in kind.iter().flat_map(|_| &names) {
+        let Some(kind) = &kind else { break };
+        if cluster.get_metadata(kind, Some(name.namespace()), name.name()).await?.is_some() {
+            all.insert(name.clone());
+        }
+    }
+    Ok(all)
+}
+
+/// The releases among these of which Helm has a record.
+async fn released(cluster: &Cluster, names: HashSet<NamespacedName>) -> Result<HashSet<NamespacedName>, Error> {
+    let kind = Arc::new(Kind::fixed("v1", "Secret", "secrets", Scope::Namespaced));
+    let mut all = HashSet::new();
+    for name in names {
+        let labels = LabelSelector::equals("owner", "helm").and(&LabelSelector::equals("name", name.name()));
+        let records = Selection::by_labels(labels).within(name.namespace());
+        let mut list = cluster.list_metadata(&kind, records);
+        match list.next().await {
+            Some(Ok(_)) => drop(all.insert(name)),
+            Some(Err(error)) => return Err(error),
+            None => {}
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,294 @@
+//! Objects that somebody else applied before: all of it becomes what the repository says.
+
+use devcluster::{Action, Call, verbs::patch::Form};
+use serde_json::{Value, json};
+
+use mainstay_testkit::kubectl::Kubectl;
+use mainstay_testkit::world::{NAMESPACE, World};
+
+/// Who is not the agent.
+pub(super) const PERSON: &str = "jane";
+/// The kinds of a case.
+pub(super) const KINDS: [(&str, &str); 5] = [
+    ("v1", "configmaps"),
+    ("v1", "services"),
+    ("apps/v1", "deployments"),
+    ("batch/v1", "cronjobs"),
+    ("networking.k8s.io/v1", "networkpolicies"),
+];
+
+/// How objects came to be before they were adopted.
+enum Former {
+    /// They were not there.
+    Absent,
+    /// By these commands of `kubectl`, with the file of what the repository has and that of everything.
+    Kubectl(&'static [&'static [&'static str]]),
+    /// Created from the first file, and replaced by the second one as this field manager.
+    Replaced(&'static str),
+    /// Applied as this field manager.
+    Applied(&'static str),
+    /// Created, before there were field managers.
+    Wiped,
+}
+use Former::{Absent, Applied, Kubectl as By, Replaced, Wiped};
+
+const FORMERS: [(&str, Former); 19] = [
+    ("absent", Absent),
+    ("client-side", By(&[&["apply", "-f", "ALL"]])),
+    ("server-side", By(&[&["apply", "--server-side", "-f", "ALL"]])),
+    ("both-sides", By(&[&["apply", "-f", "ALL"], &["apply", "--server-side", "-f", "ALL"]])),
+    ("created", By(&[&["create", "-f", "ALL"]])),
+    ("saved", By(&[&["create", "--save-config", "-f", "ALL"]])),
+    ("replaced", By(&[&["create", "-f", "SOME"], &["replace", "-f", "ALL"]])),
+    ("edited", Replaced("kubectl-edit")),
+    ("patched", Replaced("kubectl-patch")),
+    ("forced", Applied("kubectl")),
+    ("by-function", Applied("mainstay-function")),
+    ("flux", Applied("kustomize-controller")),
+    ("flux-command", Applied("flux")),
+    ("argo-server-side", Applied("argocd-controller")),
+    ("argo-client-side", Replaced("argocd-controller")),
+    ("helm-4", Applied("helm")),
+    ("helm-3", Replaced("helm")),
+    ("helm-controller", Replaced("helm-controller")),
+    ("wiped", Wiped),
+];
+
+/// What is in the repository in the end.
+pub(super) fn some(name: &str) -> Vec<Value> {
+    let pods = json!({
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "web", "image": "nginx:1", "ports": [{"containerPort": 80}]}]},
+    });
+    let mut job = pods.clone();
+    job["spec"]["restartPolicy"] = "Never".into();
+    vec![
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": "1"}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+               "spec": {"selector": {"app": name}, "ports": [{"name": "http", "port": 80}]}}),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+               "spec": {"selector": {"matchLabels": {"app": name}}, "template": pods}}),
+        json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name},
+               "spec": {"schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": {"spec": {"template": job}}}}),
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name},
+               "spec": {"podSelector": {}, "ingress": [{}]}}),
+    ]
+}
+
+/// The same with everything else that people write.
+pub(super) fn all(name: &str) -> Vec<Value> {
+    let pods = json!({
+        "metadata": {"labels": {"old": "1"}, "annotations": {"old": "1"}},
+        "spec": {
+            "hostNetwork": true, "serviceAccountName": "nope", "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "initContainers": [{"name": "init", "image": "busybox:1"}],
+            "volumes": [{"name": "host", "hostPath": {"path": "/var/lib"}}],
+            "securityContext": {"runAsUser": 0},
+            "containers": [
+                {"name": "web", "image": "nginx:1", "args": ["--old"], "env": [{"name": "OLD", "value": "1"}],
+                 "ports": [{"containerPort": 80, "hostPort": 80}, {"containerPort": 81, "hostPort": 81}], "securityContext": {"privileged": true},
+                 "volumeMounts": [{"name": "host", "mountPath": "/host"}]},
+                {"name": "sidecar", "image": "busybox:1"},
+            ],
+        },
+    });
+    let more = [
+        json!({"data": {"old": "1"}}),
+        json!({"spec": {"type": "NodePort", "externalTrafficPolicy": "Local",
+                        "ports": [{"name": "http", "port": 80}, {"name": "old", "port": 81}]}}),
+        json!({"spec": {"minReadySeconds": 7, "template": pods}}),
+        json!({"spec": {"jobTemplate": {"metadata": {"labels": {"old": "1"}}, "spec": {"template": pods}}}}),
+        json!({"spec": {"egress": [{"to": [{"podSelector": {}}]}]}}),
+    ];
+    let mut all = some(name);
+    for (object, more) in all.iter_mut().zip(more) {
+        json_patch::merge(object, &more);
+        object["metadata"]["labels"] = json!({"old": "1"});
+        object["metadata"]["annotations"] = json!({"old": "1"});
+    }
+    all
+}
+
+pub(super) fn file(objects: &[Value]) -> String {
+    objects.iter().map(|object| format!("---\n{}", serde_yaml::to_string(object).unwrap())).collect()
+}
+
+pub(super) fn call(object: &Value, name: &str, action: Action) -> Call {
+    let api_version = object["apiVersion"].as_str().unwrap();
+    let kinds = ["ConfigMap", "Service", "Deployment", "CronJob", "NetworkPolicy"];
+    let at = kinds.iter().position(|kind| object["kind"] == *kind).unwrap();
+    Call::new(api_version, KINDS[at].1, NAMESPACE, name, action)
+}
+
+/// Lets the objects of a case come to be.
+async fn create(world: &World, kubectl: &Kubectl, name: &str, former: &Former) {
+    let (some, all) = (some(name), all(name));
+    match former {
+        Absent => {}
+        By(commands) => {
+            let files = [kubectl.file("some.yaml", &file(&some)), kubectl.file("all.yaml", &file(&all))];
+            for command in *commands {
+                let arguments = command.iter().map(|argument| match *argument {
+                    "SOME" => files[0].as_str(),
+                    "ALL" => files[1].as_str(),
+                    other => other,
+                });
+                kubectl.run(&arguments.collect::<Vec<_>>()).await;
+            }
+        }
+        Replaced(manager) => {
+            for (some, all) in some.iter().zip(&all) {
+                world.write_as("kubectl-create", call(some, "", Action::Create(some.clone())));
+                let (api_version, resource) =
+                    (some["apiVersion"].as_str().unwrap(), call(some, "", Action::Get).resource);
+                world.server.rewrite(manager, (api_version, &resource), NAMESPACE, name, |live| {
+                    for part in ["spec", "data"] {
+                        if let Some(value) = all.get(part) {
+                            json_patch::merge(&mut live[part], value);
+                        }
+                    }
+                    live["metadata"]["labels"] = all["metadata"]["labels"].clone();
+                    live["metadata"]["annotations"] = all["metadata"]["annotations"].clone();
+                });
+            }
+        }
+        Applied(manager) => {
+            for all in &all {
+                world.write_as(manager, call(all, name, Action::Patch(Form::Apply, all.clone())));
+            }
+        }
+        Wiped => {
+            for all in &all {
+                world.write_as("unknown", call(all, "", Action::Create(all.clone())));
+                let wiped = Action::Patch(Form::Merge, json!({"metadata": {"managedFields": [{}]}}));
+                world.write_as("unknown", call(all, name, wiped));
+            }
+        }
+    }
+}
+
+/// What of a live object a manifest can say.
+pub(super) fn content(world: &World, (api_version, resource): (&str, &str), name: &str) -> Value {
+    let live = world.get(api_version, resource, name).unwrap_or_else(|| panic!("{resource} {name}"));
+    let mut annotations = live["metadata"]["annotations"].clone();
+    if let Some(all) = annotations.as_object_mut() {
+        all.retain(|name, _| !name.starts_with("deployment.kubernetes.io/"));
+    }
+    let annotations = Some(annotations).filter(|all| all.as_object().is_some_and(|all| !all.is_empty()));
+    let mut content = json!({"labels": live["metadata"]["labels"], "annotations": annotations, "spec": live["spec"],
+                             "data": live["data"]});
+    if resource == "services" {
+        let spec = content["spec"].as_object_mut().unwrap();
+        spec.retain(|name, _| !["clusterIP", "clusterIPs"].contains(&name.as_str()));
+        for port in spec["ports"].as_array_mut().unwrap() {
+            // It is another one in each Service.
+            port.as_object_mut().unwrap().entry("nodePort").and_modify(|port| *port = json!("some"));
+        }
+    }
+    serde_json::from_str(&content.to_string().replace(&format!("\"{name}\""), "\"NAME\"")).unwrap()
+}
+
+fn check_all(world: &World, formers: &[(&str, Former)]) {
+    for kind in KINDS {
+        let fresh = content(world, kind, "absent");
+        for (name, _) in formers {
+            assert_eq!(content(world, kind, name), fresh, "{} {name}", kind.1);
+        }
+    }
+}
+
+fn commit(world: &mut World, formers: &[(&str, Former)], objects: impl Fn(&str) -> Vec<Value>) {
+    for (name, _) in formers {
+        world.remote.file(&format!("{name}.yaml"), file(&objects(name)));
+    }
+    world.remote.commit("objects");
+}
+
+async fn world_with(formers: &[(&str, Former)]) -> World {
+    let world = World::new().await;
+    let kubectl = Kubectl::of_user(&world.server, NAMESPACE, PERSON).await;
+    for (name, former) in formers {
+        create(&world, &kubectl, name, former).await;
+    }
+    world
+}
+
+/// The ReplicaSets, each by its name and what its pods are made from.
+pub(super) fn replica_sets(world: &World) -> Vec<(String, Value)> {
+    let all = world.server.objects("apps/v1", "replicasets", Some(NAMESPACE));
+    let mut all = all
+        .iter()
+        .map(|set| (set["metadata"]["name"].as_str().unwrap().to_owned(), set["spec"]["template"].clone()))
+        .filter(|(name, _)| !name.starts_with("absent-"))
+        .collect::<Vec<_>>();
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    all
+}
+
+/// Waits until every Deployment has its ReplicaSet.
+pub(super) async fn rolled_out(world: &World) {
+    let is_seen = |live: &Value| live["status"]["observedGeneration"] == live["metadata"]["generation"];
+    let all = |w: &World| w.server.objects("apps/v1", "deployments", Some(NAMESPACE)).iter().all(|live| is_seen(live));
+    world.until("the controller has seen every Deployment", all).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_a_former_applier_wrote_goes_at_adoption() {
+    let mut world = world_with(&FORMERS).await;
+    commit(&mut world, &FORMERS, some);
+    world.synced(json!({"wait": false})).await;
+    check_all(&world, &FORMERS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adoption_that_changes_nothing_restarts_no_pod_and_the_next_commit_removes_everything() {
+    let mut world = world_with(&FORMERS).await;
+    rolled_out(&world).await;
+    let before = replica_sets(&world);
+    commit(&mut world, &FORMERS, all);
+    world.synced(json!({"wait": false})).await;
+    rolled_out(&world).await;
+    assert_eq!(replica_sets(&world), before);
+    check_all(&world, &FORMERS);
+    commit(&mut world, &FORMERS, some);
+    world.look();
+    world.ready("demo").await;
+    check_all(&world, &FORMERS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adoption_leaves_what_controllers_and_people_who_restart_or_pause_wrote() {
+    let mut world = World::new().await;
+    let mut web = some("web").remove(2);
+    web["spec"]["replicas"] = 3.into();
+    web["metadata"]["finalizers"] = json!(["example.org/keep"]);
+    world.write_as("kubectl-create", call(&web, "", Action::Create(web.clone())));
+    let annotations = |at: &str| json!({"annotations": {at: "1"}});
+    let edits = [
+        (
+            "kubectl-rollout",
+            json!({"spec": {"template": {"metadata": annotations("kubectl.kubernetes.io/restartedAt")}}}),
+        ),
+        ("kubectl-annotate", json!({"metadata": annotations("mainstay.dev/prune")})),
+        ("some-controller", json!({"metadata": {"labels": {"theirs": "1"}}, "spec": {"minReadySeconds": 7}})),
+    ];
+    for (manager, edit) in edits {
+        world.write_as(manager, call(&web, "web", Action::Patch(Form::Merge, edit)));
+    }
+    world.remote.file("web.yaml", file(&some("web")[2..3])).commit("one");
+    world.synced(json!({"wait": false})).await;
+    let live = world.get("apps/v1", "deployments", "web").unwrap();
+    let (metadata, spec) = (&live["metadata"], &live["spec"]);
+    assert_eq!((&spec["replicas"], &spec["minReadySeconds"]), (&json!(3), &json!(7)));
+    assert_eq!(metadata["labels"]["theirs"], "1");
+    assert_eq!(metadata["annotations"]["mainstay.dev/prune"], "1");
+    assert_eq!(metadata["finalizers"], json!(["example.org/keep"]));
+    assert_eq!(
+        spec["template"]["metadata"],
+        json!({"labels": {"app": "web"},
+        "annotations": {"kubectl.kubernetes.io/restartedAt": "1"}})
+    );
+    // The deletion of the namespace would wait for it.
+    world.write_as("t", call(&web, "web", Action::Patch(Form::Merge, json!({"metadata": {"finalizers": null}}))));
+}

@@ -1,0 +1,147 @@
+//! Objects of other GitOps tools: left to those that still keep them, and taken over from those that are gone.
+
+use devcluster::{Action, Call, verbs::patch::Form};
+use serde_json::{Value, json};
+
+use mainstay_testkit::foreign::{define, keeper, without_finalizers};
+use mainstay_testkit::world::{NAMESPACE, World, config_map};
+
+const SYNC: (&str, &str) = ("mainstay.dev/v1alpha1", "gitsyncs");
+
+fn map(name: &str, metadata: &Value) -> Value {
+    let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "theirs", "stale": "x"},
+                         "metadata": {"name": name, "namespace": NAMESPACE}});
+    json_patch::merge(&mut map["metadata"], metadata);
+    map
+}
+
+fn applied(world: &World, manager: &str, name: &str, metadata: &Value) {
+    let apply = Action::Patch(Form::Apply, map(name, metadata));
+    world.write_as(manager, Call::new("v1", "configmaps", NAMESPACE, name, apply));
+}
+
+fn data(world: &World, name: &str) -> Value {
+    world.get("v1", "configmaps", name).map_or(Value::Null, |map| map["data"].clone())
+}
+
+fn theirs() -> Value {
+    json!({"key": "theirs", "stale": "x"})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
+    let mut world = World::new().await;
+    define(&world);
+    let named = |kind: &str| json!({format!("{kind}.toolkit.fluxcd.io/name"): "theirs", format!("{kind}.toolkit.fluxcd.io/namespace"): NAMESPACE});
+    let release = json!({"meta.helm.sh/release-name": "theirs", "meta.helm.sh/release-namespace": NAMESPACE});
+    let cases = [
+        (
+            "flux",
+            "kustomize-controller",
+            json!({"labels": named("kustomize")}),
+            "Kustomization",
+            "kubectl delete kustomization theirs",
+        ),
+        ("argo", "argocd-controller", json!({}), "Application", "kubectl delete application theirs"),
+        (
+            "helm-release",
+            "helm-controller",
+            json!({"labels": named("helm")}),
+            "HelmRelease",
+            "kubectl delete helmrelease theirs",
+        ),
+        ("helm", "helm", json!({"annotations": release}), "Helm release", "kubectl delete secret"),
+    ];
+    for (name, manager, metadata, ..) in &cases {
+        applied(&world, manager, name, metadata);
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+        keeper(&world, name, "theirs", &[name]);
+    }
+    world.remote.file("free.yaml", config_map("free", "1")).commit("one");
+    world.sync("demo", json!({}));
+    world.start();
+    world.condition_is("demo", "Ready", "False OwnershipConflict").await;
+    world.until("the rest is applied", |w| data(w, "free") == json!({"key": "1"})).await;
+    for (name, _, _, keeper, way_out) in &cases {
+        assert_eq!(data(&world, name), theirs(), "{name}");
+        let said = world.failure("demo", &format!("ConfigMap {NAMESPACE}/{name}"));
+        for part in [keeper, way_out, "contested", "spec.takeOver", "data.stale"] {
+            assert!(said.contains(part), "{name}: {part}: {said}");
+        }
+    }
+    for (name, ..) in &cases {
+        without_finalizers(&world, name, "theirs");
+    }
+    world.ask("demo").await;
+    world.ready("demo").await;
+    for (name, ..) in &cases {
+        assert_eq!(data(&world, name), json!({"key": "1"}), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_that_is_named_gives_way_whoever_lists_the_object_and_no_other_does() {
+    let mut world = World::new().await;
+    define(&world);
+    for (name, manager) in [("flux", "kustomize-controller"), ("mine", "my-deployer"), ("argo", "argocd-controller")] {
+        applied(&world, manager, name, &json!({}));
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));
+    }
+    keeper(&world, "flux", "theirs", &["flux", "mine", "argo"]);
+    world.remote.commit("one");
+    world.synced(json!({"takeOver": ["kustomize-controller", "my-deployer"]})).await;
+    for (name, expected) in
+        [("flux", json!({"key": "1"})), ("mine", json!({"key": "1"})), ("argo", json!({"key": "1", "stale": "x"}))]
+    {
+        assert_eq!(data(&world, name), expected, "{name}");
+    }
+    without_finalizers(&world, "flux", "theirs");
+    let wrong = Action::Patch(Form::Merge, json!({"spec": {"takeOver": ["mainstay"]}}));
+    world.write_as("t", Call::new(SYNC.0, SYNC.1, NAMESPACE, "demo", wrong));
+    world.condition_is("demo", "Ready", "False SpecInvalid").await;
+    assert!(world.condition("demo", "Ready").contains("spec.takeOver[0]"), "{}", world.condition("demo", "Ready"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_version_left_to_former_appliers_goes_with_the_next_apply_unless_somebody_keeps_it() {
+    let mut world = World::new().await;
+    define(&world);
+    let names = ["flux", "kept", "kubectl-before", "kubectl-since", "named"];
+    for name in names {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "1") + "  stale: x\n");
+    }
+    world.remote.commit("one");
+    world.synced(json!({})).await;
+    let [long_ago, soon] = ["2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z"];
+    let left = [
+        ("flux", "kustomize-controller", "Apply", soon),
+        ("kept", "kustomize-controller", "Apply", soon),
+        ("kubectl-before", "kubectl-client-side-apply", "Update", long_ago),
+        ("kubectl-since", "kubectl-client-side-apply", "Update", soon),
+        ("named", "my-deployer", "Update", soon),
+    ];
+    for (name, manager, operation, time) in left {
+        world.server.rewrite("t", ("v1", "configmaps"), NAMESPACE, name, |live| {
+            let entries = live["metadata"]["managedFields"].as_array_mut().unwrap();
+            entries.push(json!({
+                "manager": manager, "operation": operation, "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {"f:key": {}, "f:stale": {}}},
+            }));
+        });
+    }
+    keeper(&world, "flux", "theirs", &["kept"]);
+    for name in names {
+        world.remote.file(&format!("{name}.yaml"), config_map(name, "2"));
+    }
+    world.commit("demo", "what is stale leaves").await;
+    let (gone, there) = (json!({"key": "2"}), json!({"key": "2", "stale": "x"}));
+    let expected = [&gone, &there, &gone, &there, &there];
+    for (name, expected) in names.iter().zip(expected) {
+        assert_eq!(data(&world, name), *expected, "{name}");
+    }
+    without_finalizers(&world, "flux", "theirs");
+    world.change("demo", json!({"takeOver": ["my-deployer"]})).await;
+    world.remote.file("named.yaml", config_map("named", "3"));
+    world.commit("demo", "another value").await;
+    assert_eq!(data(&world, "named"), json!({"key": "3"}));
+}
