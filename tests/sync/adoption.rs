@@ -111,7 +111,8 @@ pub(super) fn all(name: &str) -> Vec<Value> {
 }
 
 pub(super) fn file(objects: &[Value]) -> String {
-    objects.iter().map(|object| format!("---\n{}", serde_yaml::to_string(object).unwrap())).collect()
+    let documents: Vec<_> = objects.iter().map(|object| serde_yaml::to_string(object).unwrap()).collect();
+    documents.join("---\n")
 }
 
 pub(super) fn call(object: &Value, name: &str, action: Action) -> Call {
