@@ -117,6 +117,7 @@ async fn a_suspended_git_sync_stays_ready_until_it_is_resumed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sync_goes_through_all_namespaces_and_says_each_failure_once() {
     let (mut world, commit) = world().await;
+    world.hold_lease();
     let program = Program::of(&world).await;
     let (code, said, error) = program.run(&["sync", "-A"]).await;
     let expected =

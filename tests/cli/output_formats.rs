@@ -44,6 +44,7 @@ async fn a_terminal_shows_what_is_waited_for_and_a_pipe_does_not() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
+    world.hold_lease();
     let program = Program::of(&world).await;
     let (code, out, error) = program.run(&["sync", "demo", "-n", NAMESPACE]).await;
     assert_eq!((code, error.as_str()), (0, ""), "{out}");

@@ -13,14 +13,14 @@
 //! Deliberately absent: certificates; and limits of bodies, which whoever reads them has.
 
 mod connection;
+mod limits;
+mod silent;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -30,15 +30,16 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use connection::{Answered, Connection, IDLE, Moving};
+pub use self::limits::Limits;
+use self::connection::{Answered, Connection, Moving};
+use self::silent::{Entry, Silent};
 use loopback::{Listener, Reach, web};
 use mainstay_api::names::EVENTING_NAMESPACE;
 use mainstay_object::failure::{Panicked, caught};
@@ -77,67 +78,6 @@ struct ClientCertificate;
 /// Whether the client of a request has proven its identity with a certificate that the listener trusts.
 pub fn has_certificate(head: &http::request::Parts) -> bool {
     head.extensions.get::<ClientCertificate>().is_some()
-}
-
-/// What clients may cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections at the same time.
-    pub connections: usize,
-    /// Until the head of a request is complete; as long as `kept` where that is longer.
-    pub head: Duration,
-    /// From the beginning of a connection, or of a further request, to its end.
-    pub whole: Duration,
-    /// How long a connection waits for another request; `None` for one request only.
-    pub kept: Option<Duration>,
-    /// How long nothing of a request may come, and nothing of its answer may go; `None` for as long as `whole`.
-    pub idle: Option<Duration>,
-    /// How long a request that has begun may go on after the end.
-    pub farewell: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 128,
-            head: Duration::from_secs(5),
-            whole: Duration::from_secs(30),
-            kept: None,
-            idle: Some(IDLE),
-            farewell: Duration::from_secs(5),
-        }
-    }
-}
-
-/// Connections of which no whole head is there, the one that has been silent longest first.
-#[derive(Default)]
-struct Silent {
-    connections: Mutex<BTreeMap<u64, CancellationToken>>,
-    /// How many there have been.
-    entered: AtomicU64,
-    /// Told when there is one more.
-    another: Notify,
-}
-
-impl Silent {
-    fn enter(self: &Arc<Self>, end: CancellationToken) -> Entry {
-        let number = self.entered.fetch_add(1, Ordering::Relaxed);
-        self.connections.lock().insert(number, end);
-        self.another.notify_one();
-        Entry { all: Arc::clone(self), number }
-    }
-}
-
-/// One of them, until its head is there.
-struct Entry {
-    all: Arc<Silent>,
-    number: u64,
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.all.connections.lock().remove(&self.number);
-    }
 }
 
 /// Answers requests until `stop`.
@@ -379,6 +319,7 @@ async fn connection<S, F, Answer, B>(
 mod tests {
     use bytes::Bytes;
     use http_body_util::{BodyExt as _, Full};
+    use parking_lot::Mutex;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;

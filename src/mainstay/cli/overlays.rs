@@ -10,7 +10,6 @@ use std::{
 
 use serde_json::Value;
 
-use super::output;
 use mainstay_object::printable;
 
 /// Directories that a message lists.
@@ -108,12 +107,13 @@ pub(super) fn ask(overlays: &Overlays) -> Option<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return None;
     }
-    output::note(&format!("{overlays}\n"));
+    let mut question = format!("{overlays}\n");
     for (number, choice) in overlays.choices.iter().enumerate() {
-        output::note(&format!("  {}  {}\n", number + 1, printable(choice)));
+        let _ = writeln!(question, "  {}  {}", number + 1, printable(choice));
     }
-    output::note(&format!("Which one [1-{}]? ", overlays.choices.len()));
-    let _ = std::io::stderr().flush();
+    let _ = write!(question, "Which one [1-{}]? ", overlays.choices.len());
+    let mut terminal = std::io::stderr();
+    terminal.write_all(question.as_bytes()).and_then(|()| terminal.flush()).ok()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).ok()?;
     chosen(overlays, answer.trim())

@@ -116,9 +116,17 @@ fn plan(namespace: &str, installed: &Installed) -> String {
          in use\n"
     ));
     if installed.functions > 0 {
-        text.push_str(&registry::stays(installed.functions));
+        text.push_str(&stays(installed.functions));
     }
     text
+}
+
+/// Says that the registry is kept for this many Functions.
+fn stays(functions: usize) -> String {
+    format!(
+        "logins of registries, and the registry {} if there is one, stay: Functions exist ({functions}) whose images may be in it\n",
+        names::INTERNAL_REGISTRY
+    )
 }
 
 /// The work, one step after the other.

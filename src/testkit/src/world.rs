@@ -363,6 +363,15 @@ impl World {
         self.server.must_call(manager, call)
     }
 
+    /// The Lease of an agent is held, as it is in a cluster: the agents of worlds have none unless a test gives them one.
+    pub fn hold_lease(&self) {
+        let spec = json!({
+            "holderIdentity": "one", "leaseDurationSeconds": 3600, "renewTime": "2099-01-01T00:00:00.000000Z",
+        });
+        let lease = json!({"metadata": {"name": "mainstay"}, "spec": spec});
+        self.create("coordination.k8s.io/v1", "leases", NAMESPACE, lease);
+    }
+
     /// Creates an object as `test`.
     #[track_caller]
     pub fn create(&self, api_version: &str, resource: &str, namespace: &str, object: Value) -> Value {

@@ -3,10 +3,21 @@
 /// Stands for any text in a line, and alone in a line for any lines, also for none.
 const ANY: &str = "...";
 
-/// Whether this was printed, but for `...` and blanks at the ends of lines.
+/// Between two columns of a table.
+const GAP: &str = "   ";
+
+/// Whether this was printed, but for `...`, blanks at the ends of lines, and the widths of columns.
 pub(super) fn is(expected: &str, printed: &str) -> bool {
-    let lines = |text: &str| text.trim_end().lines().map(str::trim_end).map(str::to_owned).collect::<Vec<_>>();
+    let lines = |text: &str| text.trim_end().lines().map(columns).collect::<Vec<_>>();
     lines_are(&lines(expected), &lines(printed))
+}
+
+/// A line with three blanks wherever there are more between two words.
+fn columns(line: &str) -> String {
+    let indentation = line.len() - line.trim_start().len();
+    let (indentation, text) = line.trim_end().split_at(indentation.min(line.trim_end().len()));
+    let cells: Vec<_> = text.split(GAP).map(str::trim_start).filter(|cell| !cell.is_empty()).collect();
+    format!("{indentation}{}", cells.join(GAP))
 }
 
 fn lines_are(expected: &[String], printed: &[String]) -> bool {
@@ -38,6 +49,8 @@ fn dots_stand_for_text_in_a_line_and_for_lines() {
         ("a\n...", "a"),
         ("a\n...\nb...\n", "a\nx\nbc\n"),
         ("", ""),
+        ("AGE   SERVES\n...   1", "AGE     SERVES\n5m12s   1"),
+        ("  a   b", "  a       b"),
     ] {
         assert!(is(expected, printed), "{expected:?} {printed:?}");
     }
@@ -49,6 +62,8 @@ fn dots_stand_for_text_in_a_line_and_for_lines() {
         ("...\nb", "a"),
         ("a...\nb", "a\nx\nb"),
         ("", "a"),
+        ("  a", "    a"),
+        ("a  b", "a b"),
     ] {
         assert!(!is(expected, printed), "{expected:?} {printed:?}");
     }

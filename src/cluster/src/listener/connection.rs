@@ -6,7 +6,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use hyper::body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -14,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Entry, Limits, Silent};
+use super::limits::Limits;
+use super::silent::{Entry, Silent};
 
 /// A connection.
 pub(super) struct Connection {
@@ -172,6 +172,3 @@ impl<B: Body> Body for Answered<B> {
         self.body.size_hint()
     }
 }
-
-/// The longest pause of a request that is under way, where nothing says otherwise.
-pub(super) const IDLE: Duration = Duration::from_secs(60);

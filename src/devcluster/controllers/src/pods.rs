@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::outcome::Outcome;
-use self::status::{PRETENDED, status};
+use self::status::{ADDRESS, PRETENDED, status};
 use super::capacity;
 use super::controller::{Controller, Queue};
 use super::simulated_outcome::SimulatedOutcome;
@@ -32,7 +32,6 @@ use devcluster_apiserver::history::{Change, Event};
 use devcluster_apiserver::kubelet::{NODE, condition};
 use devcluster_apiserver::object::{controller, count, is_terminating, text};
 
-const ADDRESS: &str = "127.0.0.1";
 /// How long a container takes to stop.
 const STOPPING: Duration = Duration::from_millis(50);
 

@@ -37,9 +37,12 @@ impl Store {
         }
     }
 
-    /// Whether an autoscaler scales a workload whose document does not set the count, or does so as soon as it is applied.
+    /// Whether a workload whose document does not set the count may have one of ours, and an autoscaler scales it or does so as
+    /// soon as it is applied.
     pub(crate) fn leaves_count(&self, key: &Key) -> bool {
-        self.is_autoscaled(key) || self.accounts.values().any(|account| account.scaled.contains(key))
+        let before = self.objects.get(key).map(|managed| &managed.desired);
+        let may_have_ours = before.is_none_or(|before| before.sets_replicas(&before.body()));
+        may_have_ours && (self.is_autoscaled(key) || self.accounts.values().any(|account| account.scaled.contains(key)))
     }
 
     pub(crate) fn is_autoscaled(&self, key: &Key) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::TryStreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Uninstall, is_ours, was_written_by};
+use super::{Uninstall, is_ours, stays, was_written_by};
 use crate::cli::{Error, output};
 use mainstay_api::names;
 use mainstay_cluster::{Kind, Scope, Selection};
@@ -22,14 +22,6 @@ const OBJECTS: [(&str, &str, &str); 5] = [
 ];
 /// Kinds that are copied to all namespaces.
 const COPIED: [(&str, &str); 2] = [("Secret", "secrets"), ("ServiceAccount", "serviceaccounts")];
-
-/// Says that the registry is kept for this many Functions.
-pub(super) fn stays(functions: usize) -> String {
-    format!(
-        "logins of registries, and the registry {} if there is one, stay: Functions exist ({functions}) whose images may be in it\n",
-        names::INTERNAL_REGISTRY
-    )
-}
 
 impl Uninstall<'_> {
     /// The Functions of the cluster.

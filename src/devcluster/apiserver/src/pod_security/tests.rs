@@ -1,3 +1,5 @@
+//! What each level allows and refuses, field by field.
+
 use serde_json::{Value, json};
 
 use super::checks::evaluate;

@@ -4,13 +4,14 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::super::simulated_outcome::Fate;
-use super::ADDRESS;
 use super::faults::Fault;
 use super::outcome::Outcome;
 use devcluster_apiserver::client::Client;
 use devcluster_apiserver::kubelet::{SIMULATED, condition, container_id, image_id, pod_parts};
 use devcluster_apiserver::object::text;
 
+/// The address of nodes, and of pods on their network.
+pub(super) const ADDRESS: &str = "127.0.0.1";
 /// Says that a pod only seems to run.
 pub(super) const PRETENDED: &str = "No image is pulled and no process runs in this pod: its status is simulated";
 
