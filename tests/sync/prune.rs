@@ -230,14 +230,13 @@ async fn an_object_without_our_label_is_not_pruned() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_deletion_keeps_the_object_in_the_inventory_and_is_tried_again() {
     let mut world = with_maps(3, json!({})).await;
-    world.fail_next("delete", "configmaps", "map-01", 500, 1);
+    // Until it has been seen: it is tried again within a second.
+    world.fail_next("delete", "configmaps", "map-01", 500, 1000);
     world.remote.remove("01.yaml");
     world.try_commit("demo", "one goes").await;
-    assert!(
-        world.failure("demo", "ConfigMap mainstay-tests/map-01").starts_with("PruneFailed"),
-        "{}",
-        world.status("demo")
-    );
+    let is_refused = |w: &World| w.failure("demo", "ConfigMap mainstay-tests/map-01").starts_with("PruneFailed");
+    world.until("the deletion is refused", is_refused).await;
+    world.levers().clear_faults();
     world.until("it is deleted at the second try", |w| w.config_maps() == ["map-00", "map-02"]).await;
     world.ready("demo").await;
 }

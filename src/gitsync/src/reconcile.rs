@@ -480,9 +480,9 @@ fn without_bookkeeping(mut repository: GitRepository) -> GitRepository {
         uid: repository.metadata.uid,
         ..Default::default()
     };
-    if let Some(status) = &mut repository.status {
-        let pinned_host_keys = std::mem::take(&mut status.pinned_host_keys);
-        *status = GitRepositoryStatus { pinned_host_keys, ..Default::default() };
-    }
+    // What was looked up is no other repository, also where there was no status before.
+    let pinned_host_keys = repository.status.map(|status| status.pinned_host_keys).unwrap_or_default();
+    let has_pins = !pinned_host_keys.is_empty();
+    repository.status = has_pins.then(|| GitRepositoryStatus { pinned_host_keys, ..Default::default() });
     repository
 }
