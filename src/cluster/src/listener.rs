@@ -37,8 +37,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-pub use self::limits::Limits;
 use self::connection::{Answered, Connection, Moving};
+pub use self::limits::Limits;
 use self::silent::{Entry, Silent};
 use loopback::{Listener, Reach, web};
 use mainstay_api::names::EVENTING_NAMESPACE;

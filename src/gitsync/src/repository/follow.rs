@@ -106,7 +106,8 @@ fn name_of(repository: &GitRepository) -> Option<(String, String)> {
 
 /// Whether another lookup, or another status, may follow from it.
 fn is_other(old: &GitRepository, new: &GitRepository) -> bool {
-    let pins = |one: &GitRepository| one.status.as_ref().map_or_else(Vec::new, |status| status.pinned_host_keys.clone());
+    let pins =
+        |one: &GitRepository| one.status.as_ref().map_or_else(Vec::new, |status| status.pinned_host_keys.clone());
     old.metadata.uid != new.metadata.uid || old.spec != new.spec || pins(old) != pins(new)
 }
 
