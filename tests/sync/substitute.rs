@@ -104,7 +104,7 @@ async fn a_changed_source_is_applied_at_once_without_git_and_without_a_render() 
         .commit("one");
     world.sync(
         "demo",
-        json!({"substituteFrom": [{"kind": "ConfigMap", "name": "settings"},
+        json!({"gitRepository": "web", "substituteFrom": [{"kind": "ConfigMap", "name": "settings"},
         {"kind": "Secret", "name": "more", "optional": true}]}),
     );
     world.start();

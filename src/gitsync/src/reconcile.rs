@@ -110,8 +110,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            // While it waits, it costs nothing of what it takes to reconcile.
-            end = Box::pin(task.reconcile_or_fail(&sync)) => if end == Next::Over { break },
+            end = task.reconcile_or_fail(&sync) => if end == Next::Over { break },
         }
         if !Arc::ptr_eq(&at, &task.context) {
             at = Arc::clone(&task.context);

@@ -107,13 +107,13 @@ pub(super) fn ask(overlays: &Overlays) -> Option<String> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return None;
     }
-    let mut question = format!("{overlays}\n");
+    let mut prompt = format!("{overlays}\n");
     for (number, choice) in overlays.choices.iter().enumerate() {
-        let _ = writeln!(question, "  {}  {}", number + 1, printable(choice));
+        let _ = writeln!(prompt, "  {}  {}", number + 1, printable(choice));
     }
-    let _ = write!(question, "Which one [1-{}]? ", overlays.choices.len());
+    let _ = write!(prompt, "Which one [1-{}]? ", overlays.choices.len());
     let mut terminal = std::io::stderr();
-    terminal.write_all(question.as_bytes()).and_then(|()| terminal.flush()).ok()?;
+    terminal.write_all(prompt.as_bytes()).and_then(|()| terminal.flush()).ok()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).ok()?;
     chosen(overlays, answer.trim())

@@ -37,12 +37,14 @@ impl Store {
         }
     }
 
-    /// Whether a workload whose document does not set the count may have one of ours, and an autoscaler scales it or does so as
-    /// soon as it is applied.
+    /// Whether a workload whose document does not set the count may have one of ours or be at 0, and an autoscaler scales it or
+    /// does so as soon as it is applied.
     pub(crate) fn leaves_count(&self, key: &Key) -> bool {
-        let before = self.objects.get(key).map(|managed| &managed.desired);
-        let may_have_ours = before.is_none_or(|before| before.sets_replicas(&before.body()));
-        may_have_ours && (self.is_autoscaled(key) || self.accounts.values().any(|account| account.scaled.contains(key)))
+        let is_concerned = self
+            .objects
+            .get(key)
+            .is_none_or(|managed| managed.is_at_zero || managed.desired.sets_replicas(&managed.desired.body()));
+        is_concerned && (self.is_autoscaled(key) || self.accounts.values().any(|account| account.scaled.contains(key)))
     }
 
     pub(crate) fn is_autoscaled(&self, key: &Key) -> bool {

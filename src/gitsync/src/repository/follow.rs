@@ -122,6 +122,8 @@ struct Task {
     since: Instant,
     /// When it was looked up for the status alone.
     asked: Option<Instant>,
+    /// Its last lookup: a remote that nobody follows any more is forgotten with its own.
+    last: Option<Arc<LastLookup>>,
     /// The resourceVersion that was written over.
     written_over: Option<String>,
     failing: bool,
@@ -135,6 +137,7 @@ impl Task {
             remote: None,
             since: Instant::now(),
             asked: None,
+            last: None,
             written_over: None,
             failing: false,
         }
@@ -189,15 +192,16 @@ impl Task {
         };
         self.leave(Some(&remote));
         let mut lookups = source.last_lookup(&remote);
-        let last = lookups.borrow_and_update().clone();
-        let next = self.next_lookup(&remote, last.as_deref());
+        self.last = lookups.borrow_and_update().clone().or(self.last.take());
+        let next = self.next_lookup(&remote, self.last.as_deref());
         if next <= Instant::now() {
             self.asked = Some(Instant::now());
             // What it comes to is seen as that of every lookup.
             drop(source.default_branch(&remote).await);
             lookups = source.last_lookup(&remote);
         }
-        let last = lookups.borrow_and_update().clone();
+        self.last = lookups.borrow_and_update().clone().or(self.last.take());
+        let last = self.last.clone();
         let mut due = self.next_lookup(&remote, last.as_deref()).max(Instant::now() + UNSEEN);
         if let Some(last) = last {
             let head = last.head(&remote).map(|head| (head.short().to_owned(), head.commit.to_string()));
@@ -226,7 +230,7 @@ impl Task {
     fn leave(&mut self, remote: Option<&Remote>) {
         if self.remote.as_ref() != remote {
             let old = std::mem::replace(&mut self.remote, remote.cloned());
-            (self.since, self.asked) = (Instant::now(), None);
+            (self.since, self.asked, self.last) = (Instant::now(), None, None);
             if let Some(old) = old {
                 self.context.source.release(&old);
             }
