@@ -16,7 +16,7 @@ use self::repository::{Asked, Finding, wrong};
 use super::{
     Error, Exit,
     connection::{DEFAULT_NAMESPACE, HomeConnection},
-    dev,
+    lease_identity,
     output::{self, OutputArgument},
     progress::Progress,
     uninstall::is_held,
@@ -137,7 +137,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let lease = Lease::find(&cluster, named).await?;
     let namespace = &lease.namespace;
     asked.home.clone_from(namespace);
-    asked.is_dev = lease.holder.as_deref() == Some(dev::IDENTITY);
+    asked.is_dev = lease.holder.as_deref() == Some(lease_identity::DEV);
     if let Some(name) = &arguments.repository {
         for finding in repository::named(&cluster, name, &asked).await? {
             report.add(finding)?;

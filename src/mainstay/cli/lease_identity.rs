@@ -13,6 +13,9 @@ use std::{
     path::Path,
 };
 
+/// Who holds the Lease of the cluster of `mainstay dev`.
+pub(super) const DEV: &str = "mainstay-dev";
+
 /// File in the data directory with the identity.
 const FILE: &str = "identity";
 /// Maximum length of a stored identity.

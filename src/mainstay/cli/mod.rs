@@ -38,6 +38,7 @@ mod logs;
 mod manifests;
 mod object_name;
 mod output;
+#[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only `dev` asks"))]
 mod overlays;
 mod pause;
 mod preview;

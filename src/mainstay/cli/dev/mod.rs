@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 use super::{
     Error as CommandError, Exit,
     exposure::Exposure,
+    lease_identity,
     local_directory::{self, LocalDirectory},
     logs,
     output::OutputArgument,
@@ -63,9 +64,6 @@ use room::Room;
 const DEMONSTRATION: &str = "demo";
 /// Namespace of the GitSync, which is the agent's own, so that it may apply everything.
 const NAMESPACE: &str = "default";
-
-/// Who holds the Lease of the agent.
-pub(super) const IDENTITY: &str = "mainstay-dev";
 
 /// Domain of the hosts of APIRules that have none: it leads to this machine.
 const DOMAIN: &str = "localhost";
@@ -323,7 +321,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, CommandError> {
         namespace: NAMESPACE.to_owned(),
         allow_namespaces: Vec::new(),
         default_service_account: None,
-        identity: IDENTITY.to_owned(),
+        identity: lease_identity::DEV.to_owned(),
         pod: None,
         listen: None,
         receive,
