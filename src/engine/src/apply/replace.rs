@@ -56,6 +56,16 @@ pub(super) enum Occasion {
     Drift,
 }
 
+/// What the creation of an object as it is wanted would come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    /// It is not there.
+    Succeeds,
+    /// It is there, and nothing else is in the way.
+    AlreadyExists,
+    Fails,
+}
+
 impl Writer {
     /// The update of an object with `body` was `refused`. Where that is because of a field that cannot be changed, the object
     /// is deleted, if it may be. The caller holds the object's lock.
@@ -71,8 +81,14 @@ impl Writer {
         occasion: Occasion,
     ) -> Result<Replaced, Error> {
         let (namespace, name) = (desired.key.namespace.as_deref(), &*desired.key.name);
-        if !self.is_refused_for_good(desired, refused).await {
+        if !names_fields(desired, refused) {
             return Ok(Replaced::No);
+        }
+        match self.trial(desired).await {
+            Trial::AlreadyExists => {}
+            // It went while its update was refused: an object that is being deleted refuses it, too.
+            Trial::Succeeds => return Ok(Replaced::Gone),
+            Trial::Fails => return Ok(Replaced::No),
         }
         let Some(live) = self.cluster().get(&desired.kind, namespace, name).await? else { return Ok(Replaced::Gone) };
         if !is_terminating(&live) && !self.is_refused_as_it_is(desired, body, &live).await {
@@ -127,15 +143,17 @@ impl Writer {
 
     /// Whether a change was refused because of a field that cannot be changed. Nothing is written to find out.
     pub(super) async fn is_refused_for_good(&self, desired: &Desired, refused: &Error) -> bool {
-        // A server names the fields; a webhook that refuses does not. A Function sees to its children itself.
-        let names_fields = refused.is_invalid() && refused.refusal().is_some_and(|refusal| !refusal.causes.is_empty());
-        names_fields && desired.label().is_some() && self.is_immutable(desired).await
+        names_fields(desired, refused) && self.trial(desired).await == Trial::AlreadyExists
     }
 
     /// Whether a refused change is one of a field that cannot be changed: the object could be created as it is, if it were
     /// not there already. Texts and causes of the refusals vary too much to tell.
-    async fn is_immutable(&self, desired: &Desired) -> bool {
-        self.try_to_create(desired, None).await.is_err_and(|error| error.is_already_exists())
+    async fn trial(&self, desired: &Desired) -> Trial {
+        match self.try_to_create(desired, None).await {
+            Ok(()) => Trial::Succeeds,
+            Err(error) if error.is_already_exists() => Trial::AlreadyExists,
+            Err(_) => Trial::Fails,
+        }
     }
 
     /// What the server says to the creation of an object, under another name or its own.
@@ -223,6 +241,13 @@ impl Writer {
         }
         self.notify(owner);
     }
+}
+
+/// Whether a refusal names fields of an object that may be replaced. A server does; a webhook that refuses does not. A Function
+/// sees to its children itself.
+fn names_fields(desired: &Desired, refused: &Error) -> bool {
+    let has_causes = refused.refusal().is_some_and(|refusal| !refusal.causes.is_empty());
+    refused.is_invalid() && has_causes && desired.label().is_some()
 }
 
 /// Who wrote an object that is not as we would have it, if that is known.
