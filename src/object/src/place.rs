@@ -46,6 +46,13 @@ impl Place {
     }
 }
 
+impl Place {
+    /// `, built by FILE` where a tool built the object; nothing else.
+    pub fn builder(&self) -> String {
+        self.built_by.as_ref().map(|builder| format!(", built by {}", printable(builder))).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.file))?;
@@ -54,10 +61,7 @@ impl fmt::Display for Place {
                 write!(f, ", {word} {number}")?;
             }
         }
-        match &self.built_by {
-            Some(builder) => write!(f, ", built by {}", printable(builder)),
-            None => Ok(()),
-        }
+        f.write_str(&self.builder())
     }
 }
 
