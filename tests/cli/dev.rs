@@ -84,7 +84,7 @@ fn shows_commits_applied_and_hand_edits_put_back() {
     assert_eq!(dev.interrupt().code(), Some(0));
 }
 
-/// As the README tells it.
+/// As the book says.
 #[test]
 fn a_webhook_triggers_a_lookup_at_once() {
     let home = tempfile::tempdir().unwrap();

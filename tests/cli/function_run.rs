@@ -176,11 +176,10 @@ fn a_python_function_runs_and_again_when_it_is_saved() {
     running.interrupt(room.path());
 }
 
-/// What the README has VS Code attach with.
+/// The configuration of VS Code in the book.
 fn launch(kind: &str) -> Value {
-    let readme = include_str!("../../README.md");
-    let (_, rest) = readme.split_once("as in this `launch.json` of VS Code:").unwrap();
-    let json = rest.split_once("```json").unwrap().1.split_once("```").unwrap().0;
+    let page = include_str!("../../docs/functions/from-a-directory.md");
+    let json = page.split_once("```json").unwrap().1.split_once("```").unwrap().0;
     let launch: Value = serde_json::from_str(json).unwrap();
     launch["configurations"].as_array().unwrap().iter().find(|one| one["type"] == kind).unwrap().clone()
 }

@@ -18,6 +18,7 @@ mod get_command;
 mod manifests;
 mod onboarding;
 mod output_formats;
+mod reference;
 mod rights;
 mod see_before;
 mod status_command;

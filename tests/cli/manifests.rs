@@ -280,9 +280,9 @@ fn install_the_built_in_host_keys() {
 }
 
 #[test]
-fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_readme() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let between = |begin: &str, end: &str| readme.split_once(begin).unwrap().1.split_once(end).unwrap().0.to_owned();
+fn keep_the_mirrors_on_a_claim_with_the_patch_of_the_book() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/gitops/mirrors.md")).unwrap();
+    let between = |begin: &str, end: &str| page.split_once(begin).unwrap().1.split_once(end).unwrap().0.to_owned();
     let patch = between("patch deployment mainstay --patch '", "'\n");
     let claim: Value = serde_yaml::from_str(&between("apply -f - <<'EOF'\n", "EOF\n")).unwrap();
     assert_eq!(claim["kind"], "PersistentVolumeClaim");

@@ -1,4 +1,4 @@
-//! From nothing to a repository that is followed and back, by the commands of the README: each step is a line of a shell.
+//! From nothing to a repository that is followed and back, by the commands of the book: each step is a line of a shell.
 //!
 //! `kubectl` and `sshd` are the real ones, the agent is the program itself, and it runs as the ServiceAccount that
 //! `mainstay install` makes. The cluster is embedded, or another one that `MAINSTAY_TEST_KUBECONFIG` names.

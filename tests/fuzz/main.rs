@@ -99,12 +99,12 @@ fn again(target: &str) -> String {
 #[test]
 fn every_target_is_built_and_has_inputs() {
     let manifest = fs::read_to_string(fuzz().join("Cargo.toml")).unwrap();
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/develop/tests.md")).unwrap();
     for (name, read) in TARGETS {
         assert!(manifest.contains(&format!("name = \"{name}\"")), "{name} in Cargo.toml");
         let target = fs::read_to_string(fuzz().join(format!("targets/{name}.rs"))).unwrap();
         assert!(target.contains(&format!("fuzz::{name}(bytes)")), "{target}");
-        assert!(readme.contains(&format!("`{name}`")), "{name} in the README");
+        assert!(page.contains(&format!("`{name}`")), "{name} in docs/develop/tests.md");
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name}");
         for (file, seed) in seeds {

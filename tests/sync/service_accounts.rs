@@ -45,7 +45,7 @@ fn account(world: &World, name: &str) {
     world.create("v1", "serviceaccounts", TEAM, account);
 }
 
-/// The tenant's ServiceAccount may do what the README says in a namespace.
+/// The tenant's ServiceAccount may do what the book says in a namespace.
 fn grant(world: &World, namespace: &str) {
     let rule =
         json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]});

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod addresses;
+mod book;
 mod circles;
 mod security;
 

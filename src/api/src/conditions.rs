@@ -1,5 +1,6 @@
 //! The condition types and reasons of a GitSync, of a Receiver and of an APIRule, as `kubectl wait` and kstatus tools understand them.
 
+use super::reasons::reasons;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Condition types.
@@ -54,127 +55,66 @@ impl Type {
     }
 }
 
-/// Condition reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Everything of the commit is applied.
-    Applied,
-    /// The commit is applied, and has no manifest under `baseDir`.
-    NoManifests,
-    /// Applied, waiting for health.
-    Progressing,
-    /// Healthy.
-    Healthy,
-    /// Not healthy within `timeout`.
-    HealthTimeout,
-    /// An object reports that it failed.
-    ObjectFailed,
-    /// An object does not exist, and was not put back.
-    ObjectMissing,
-    /// Both loops are stopped by `suspend`.
-    Suspended,
-    /// They are not.
-    NotSuspended,
-    /// A GitSync on which this one depends is not ready.
-    DependencyNotReady,
-    /// GitSyncs depend on each other in a ring.
-    DependencyCycle,
-    /// The GitRepository or a field of the spec is wrong, or a ConfigMap or ServiceAccount that it names does not exist.
-    SpecInvalid,
-    /// A Secret that the GitSync or its GitRepository names does not exist.
-    SecretNotFound,
-    /// The GitRepository does not exist.
-    SourceNotFound,
-    /// Git refused the credentials.
-    GitAuthorizationFailed,
-    /// HEAD of a GitRepository is known.
-    Resolved,
-    /// The server of a GitRepository has answered.
-    Authenticated,
-    /// Git could not be reached or read.
-    SourceUnavailable,
-    /// The reference or `baseDir` does not exist in the repository.
-    SourceInvalid,
-    /// The commit is not signed by a key that is trusted.
-    VerificationFailed,
-    /// The repository holds documents that cannot be applied.
-    ManifestInvalid,
-    /// The agent has no memory left for this namespace to keep it.
-    MemoryExhausted,
-    /// One or more objects could not be applied.
-    ApplyFailed,
-    /// One or more changed objects cannot be reverted.
-    RevertFailed,
-    /// One or more objects differ in a field that cannot be changed.
-    Immutable,
-    /// One or more objects belong to another GitSync.
-    OwnershipConflict,
-    /// One or more objects could not be deleted.
-    PruneFailed,
-    /// A guard keeps objects from being deleted.
-    PruneHeld,
-    /// The GitSync is being deleted, and its objects with it.
-    Deleting,
-    /// A kind with managed objects cannot be watched, so drift is not detected.
-    WatchFailed,
-    /// The API server cannot be reached.
-    ClusterUnavailable,
-    /// Another client keeps writing to the same fields.
-    Contended,
-    /// No client does.
-    NotContended,
-    /// Objects differ from the repository.
-    Drifted,
-    /// No object does, as far as is known.
-    NotDrifted,
-    /// `spec.drift` is `Ignore`: nobody looks for drift.
-    DriftIgnored,
-    /// A window holds a new commit back.
-    WindowClosed,
-    /// No window does.
-    WindowOpen,
-    /// The API server refuses hand edits.
-    Prevented,
-    /// The API server cannot do that.
-    NotSupported,
-    /// Somebody else has an object of the name that the agent needs.
-    NameConflict,
-    /// Deliveries to a Receiver are accepted.
-    Receiving,
-    /// The Secret of a Receiver, or its token, is missing.
-    TokenNotFound,
-    /// The token of a Receiver protects nothing.
-    TokenInvalid,
-    /// This agent receives no deliveries.
-    NotServed,
-    /// Nobody has compared the host key with what its operator publishes.
-    PinnedAtFirstUse,
-    /// The routes of an APIRule are there, and accepted.
-    Served,
-    /// An APIRule is not valid.
-    Invalid,
-    /// The host of an APIRule is served for another one.
-    HostOccupied,
-    /// A Service of an APIRule does not exist.
-    ServiceNotFound,
-    /// A Service of an APIRule has a type that may lead out of its namespace.
-    ServiceNotAllowed,
-    /// The cluster has nothing that routes.
-    NoRouteApi,
-    /// A check of an APIRule cannot be made in this cluster, so what it guards is not routed.
-    AuthNotSupported,
-    /// What routes has not accepted a route.
-    NotAccepted,
-    /// Another controller serves an APIRule.
-    ManagedElsewhere,
-    /// An invariant of Mainstay is broken.
-    InternalError,
-}
-
-impl Reason {
-    /// The word in `conditions[].reason`.
-    pub fn as_str(self) -> String {
-        format!("{self:?}")
+reasons! {
+    /// Condition reasons.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Reason {
+        Applied: "Everything of the commit is applied.", "";
+        NoManifests: "The commit is applied and has no manifest below `baseDir`.", "Check `spec.baseDir` and `.mainstayignore`: `mainstay manifests DIR` lists each file with the reason.";
+        Progressing: "The commit is applied, and some objects are not healthy yet.", "Wait. `mainstay tree NAME` shows the health of each object.";
+        Healthy: "All objects are healthy.", "";
+        HealthTimeout: "Some objects are not healthy within `spec.timeout`.", "Look at the object in the message: `mainstay tree NAME`, then `kubectl describe`. Raise `spec.timeout` if the object needs longer.";
+        ObjectFailed: "An object reports a failure.", "Look at the object in the message with `kubectl describe`, and correct its manifest.";
+        ObjectMissing: "An object does not exist, and the policy does not let the agent create it.", "Set `spec.drift: Revert`, end the pause, or wait for the next attempt that `mainstay diff` shows.";
+        Suspended: "`spec.suspend` or `spec.suspendUntil` stops applies, prunes and reverts.", "Run `mainstay resume NAME`.";
+        NotSuspended: "The GitSync is not suspended.", "";
+        DependencyNotReady: "A GitSync in `spec.dependsOn` is not ready.", "Look at the GitSync in the message: `mainstay status`.";
+        DependencyCycle: "GitSyncs depend on each other in a ring.", "Remove one entry of `spec.dependsOn` from the ring in the message.";
+        SpecInvalid: "A field of the spec is invalid, or names a ConfigMap or a ServiceAccount that does not exist.", "Correct the field in the message, or create the object.";
+        SecretNotFound: "A Secret that the GitSync or its GitRepository names does not exist.", "Create the Secret in the same namespace. The agent sees it at once.";
+        SourceNotFound: "The GitRepository in `spec.gitRepository` does not exist.", "Create the GitRepository in the same namespace, or correct the name.";
+        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the rights of the account: `mainstay check --repository NAME`.";
+        Resolved: "The agent knows the commit of HEAD.", "";
+        Authenticated: "The Git server accepts the credentials.", "";
+        SourceUnavailable: "The Git server cannot be reached, or its answer cannot be read.", "Check the address, the network policy and the proxy. The agent retries; what was applied stays enforced.";
+        SourceInvalid: "The reference or `baseDir` does not exist in the repository.", "Correct `spec.reference` or `spec.baseDir`, or push the missing branch, tag or directory.";
+        VerificationFailed: "The commit is not signed by a trusted key.", "Sign the commit, or add the key in the message to the Secret of `spec.verify`.";
+        ManifestInvalid: "The commit holds a document that cannot be applied. The previous commit stays enforced.", "Correct the file and the line in the message, and commit.";
+        MemoryExhausted: "The agent has no memory left for this namespace.", "Raise the memory limit of the agent (`mainstay install --memory`), or split the directory.";
+        ApplyFailed: "The API server refuses some objects. The others are applied.", "Correct the field in the message. `kubectl apply --dry-run=server -f FILE` shows the full answer of the server.";
+        RevertFailed: "Some changed objects cannot be reverted.", "Look at the error in the message. `mainstay diff` shows the fields.";
+        Immutable: "Some objects differ in a field that the API server does not let change.", "Delete the object, or allow its replacement: annotation `mainstay.dev/replace: enabled`, or `spec.replace`.";
+        OwnershipConflict: "Some objects belong to another GitSync, or to another applier that is alive.", "Remove the object from one of the two, or run the commands in the message.";
+        PruneFailed: "Some removed objects cannot be deleted.", "Look at the error in the message.";
+        PruneHeld: "A guard keeps removed objects from deletion.", "Run the command in the message to allow the deletion for this commit.";
+        Deleting: "The GitSync is being deleted with its objects.", "Wait. `mainstay status NAME` shows objects whose deletion waits for a finalizer.";
+        WatchFailed: "The API server does not let the agent watch a kind. Drift of that kind is not seen at once.", "Grant the agent `list` and `watch` on the kind in the message.";
+        ClusterUnavailable: "The API server cannot be reached.", "Check the cluster, and for a remote cluster its kubeconfig Secret. The agent retries.";
+        Contended: "Another client keeps changing the same fields. Reverts of these objects slow down.", "Stop that client, or leave the fields to it: `mainstay ignore-for KIND NAME`.";
+        NotContended: "No other client keeps changing fields of the branch.", "";
+        Drifted: "Some objects differ from the repository.", "Run `mainstay diff` to see the fields, and the reason for which they are not reverted.";
+        NotDrifted: "No object is known to differ from the repository.", "";
+        DriftIgnored: "`spec.drift` is `Ignore`, so the agent does not look for drift.", "Set `spec.drift` to `Revert` or `Report`.";
+        WindowClosed: "A window holds a new commit.", "Wait for the time in the message, or run `mainstay sync NAME --override-window`.";
+        WindowOpen: "No window holds a commit.", "";
+        Prevented: "The API server refuses hand edits.", "";
+        NotSupported: "The API server cannot refuse hand edits.", "Upgrade to Kubernetes 1.30 or later, or remove `spec.prevent`.";
+        NameConflict: "An object that the agent needs has a name that is taken.", "Rename or delete the object in the message.";
+        Receiving: "The agent accepts deliveries for the Receiver.", "";
+        TokenNotFound: "The Secret of the Receiver, or its key `token`, is missing.", "Create the Secret: `kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 20)`.";
+        TokenInvalid: "The token of the Receiver has fewer than 16 bytes or other faults.", "Store a longer token, and change it at the Git host, too.";
+        NotServed: "The agent does not listen for deliveries.", "Start the agent with `--receive`.";
+        PinnedAtFirstUse: "The agent pinned the first host key that the server presented.", "Compare the fingerprint with the one that the operator of the host publishes.";
+        Served: "The routes of the APIRule exist and are accepted.", "";
+        Invalid: "The APIRule is invalid. The last valid version stays served.", "Correct the field in the message.";
+        HostOccupied: "Another APIRule has the host.", "Choose another host, or delete the APIRule in the message.";
+        ServiceNotFound: "The Service of the APIRule does not exist.", "Create the Service, or correct `spec.service.name`.";
+        ServiceNotAllowed: "The Service of the APIRule has a type that may lead out of the namespace.", "Use a Service of type ClusterIP, NodePort or LoadBalancer.";
+        NoRouteApi: "The cluster has neither Istio nor the Gateway API.", "Install one of them.";
+        AuthNotSupported: "The cluster cannot make a check that the APIRule asks for. The path is not routed.", "Install what the message names, or change the access strategy.";
+        NotAccepted: "The gateway does not accept a route.", "Look at the status of the HTTPRoute in the message.";
+        ManagedElsewhere: "Another controller serves the APIRule.", "Remove that controller, or change the APIRule to have Mainstay serve it.";
+        InternalError: "The agent met a defect of its own, and tries again.", "Report it with the line of code in the log: `mainstay logs`.";
     }
 }
 

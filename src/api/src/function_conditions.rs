@@ -2,6 +2,7 @@
 //!
 //! Invariant: the condition that was set last is first, and there is one of each type.
 
+use super::reasons::reasons;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::conditions::following;
@@ -53,81 +54,43 @@ impl Status {
     }
 }
 
-/// Condition reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// The ConfigMap with the source was created.
-    ConfigMapCreated,
-    /// The ConfigMap with the source was changed.
-    ConfigMapUpdated,
-    /// A new source was found in Git.
-    SourceUpdated,
-    /// The source in Git cannot be read.
-    SourceUpdateFailed,
-    /// Git refused the credentials.
-    GitAuthorizationFailed,
-    /// A field of the specification is missing or wrong.
-    SpecInvalid,
-    /// The agent has no memory for it.
-    SourceTooLarge,
-    /// There is no such runtime.
-    RuntimeNotSupported,
-    /// No Secret says which registry keeps the image, or the one that does is not complete.
-    RegistryNotConfigured,
-    /// The build waits for another one to end.
-    JobQueued,
-    /// The build was created.
-    JobCreated,
-    /// The build's metadata was changed.
-    JobUpdated,
-    /// The build is under way.
-    JobRunning,
-    /// Builds for earlier inputs were deleted.
-    JobsDeleted,
-    /// The image is in the registry.
-    JobFinished,
-    /// The build failed.
-    JobFailed,
-    /// The Deployment was created.
-    DeploymentCreated,
-    /// The Deployment was changed.
-    DeploymentUpdated,
-    /// The Deployment is not ready yet.
-    DeploymentWaiting,
-    /// The Deployment is ready.
-    DeploymentReady,
-    /// Pods crash or cannot start.
-    DeploymentFailed,
-    /// Pods serve, but fewer than wanted.
-    MinReplicasNotAvailable,
-    /// The Service was created.
-    ServiceCreated,
-    /// The Service was changed.
-    ServiceUpdated,
-    /// The Service cannot be written, or the Knative Service has failed.
-    ServiceFailed,
-    /// The Knative Service is not ready yet.
-    ServiceWaiting,
-    /// The Knative Service is ready.
-    ServiceReady,
-    /// The Function is to run on Knative, which is not installed.
-    KnativeNotInstalled,
-    /// The autoscaler was created.
-    HorizontalPodAutoscalerCreated,
-    /// The autoscaler was changed.
-    HorizontalPodAutoscalerUpdated,
-    /// The spec was changed and this condition was not evaluated for it yet.
-    Pending,
-    /// The API server refuses a child, or cannot be reached.
-    ApplyFailed,
-    /// An invariant of Mainstay is broken.
-    InternalError,
-}
-
-impl Reason {
-    /// The word in `conditions[].reason`.
-    pub fn as_str(self) -> String {
-        format!("{self:?}")
+reasons! {
+    /// Condition reasons.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Reason {
+        ConfigMapCreated: "The ConfigMap with the source is created.", "";
+        ConfigMapUpdated: "The ConfigMap with the source is updated.", "";
+        SourceUpdated: "The agent found a new source in Git.", "";
+        SourceUpdateFailed: "The source in Git cannot be read.", "Check the GitRepository, `reference` and `baseDir`: `mainstay check --repository NAME`.";
+        GitAuthorizationFailed: "The Git server refuses the credentials.", "Check the keys of the Secret and the rights of the account: `mainstay check --repository NAME`.";
+        SpecInvalid: "A field of the spec is missing or invalid.", "Correct the field in the message.";
+        SourceTooLarge: "The agent has no memory left for the source.", "Make the source smaller, or raise the memory limit of the agent.";
+        RuntimeNotSupported: "The runtime does not exist.", "Use a runtime that the message lists.";
+        RegistryNotConfigured: "No Secret names the registry for the image, or its keys are incomplete.", "Install a registry with `mainstay install`, or create the Secret `serverless-registry-config`.";
+        JobQueued: "The build waits until other builds end.", "Wait, or raise `APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS`.";
+        JobCreated: "The build Job is created.", "";
+        JobUpdated: "The metadata of the build Job is updated.", "";
+        JobRunning: "The build runs.", "Wait. If the pod cannot start, the message names the cause.";
+        JobsDeleted: "Build Jobs of earlier inputs are deleted.", "";
+        JobFinished: "The image is in the registry.", "";
+        JobFailed: "The build failed.", "Correct the error in the message. `kubectl annotate function NAME mainstay.dev/rebuild=$(date +%s)` builds again.";
+        DeploymentCreated: "The Deployment is created.", "";
+        DeploymentUpdated: "The Deployment is updated.", "";
+        DeploymentWaiting: "The Deployment is not ready yet.", "Wait. `kubectl describe pods` shows what the pods wait for.";
+        DeploymentReady: "The Deployment is ready.", "";
+        DeploymentFailed: "Pods crash or cannot start. An earlier version keeps serving.", "Correct the error in the message. `kubectl logs -l serverless.kyma-project.io/function-name=NAME` shows more.";
+        MinReplicasNotAvailable: "Pods serve, but fewer than wanted.", "Check quotas, limits and the capacity of the nodes.";
+        ServiceCreated: "The Service is created.", "";
+        ServiceUpdated: "The Service is updated.", "";
+        ServiceFailed: "The API server refuses the Service, or the Knative Service failed.", "Correct the error in the message.";
+        ServiceWaiting: "The Knative Service is not ready yet.", "Wait. `kubectl describe ksvc NAME` shows what it waits for.";
+        ServiceReady: "The Knative Service is ready.", "";
+        KnativeNotInstalled: "The Function asks for Knative, which the cluster does not have.", "Install Knative Serving, or remove the label `mainstay.dev/serving`.";
+        HorizontalPodAutoscalerCreated: "The autoscaler is created.", "";
+        HorizontalPodAutoscalerUpdated: "The autoscaler is updated.", "";
+        Pending: "The agent has not evaluated this condition for the new spec yet.", "Wait.";
+        ApplyFailed: "The API server refuses an object of the Function, or cannot be reached.", "Correct the error in the message.";
+        InternalError: "The agent met a defect of its own, and tries again.", "Report it with the line of code in the log: `mainstay logs`.";
     }
 }
 

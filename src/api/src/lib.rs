@@ -20,6 +20,7 @@ pub mod kube_config;
 pub mod names;
 pub mod overlay;
 pub mod own_repository;
+mod reasons;
 pub mod receiver;
 pub mod render;
 mod schemas;

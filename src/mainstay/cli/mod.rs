@@ -22,6 +22,7 @@ mod error;
 mod eventing;
 mod events;
 mod exit;
+mod explain;
 mod exposure;
 mod follow;
 mod function;
@@ -130,6 +131,8 @@ enum Command {
     Tree(tree::Arguments),
     /// Show where an object comes from, how it is, and what the agent does about it next
     Trace(object_name::ObjectArguments),
+    /// Explain the reason of a condition: what it means and what to do; without a name, list them
+    Explain(explain::Arguments),
     /// Print the rule of `spec.ignore` that leaves to others what they have changed in an object; exit code 1 if they have
     IgnoreFor(object_name::ObjectArguments),
     /// Show the Events of GitSyncs and of what they manage, newest last
@@ -265,6 +268,7 @@ async fn perform(command: Command) -> Result<Exit, Error> {
         Command::Diff(arguments) => diff::run(&arguments).await,
         Command::Tree(arguments) => tree::run(&arguments).await,
         Command::Trace(arguments) => trace::run(&arguments).await,
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::IgnoreFor(arguments) => ignore_for::run(&arguments).await,
         Command::Events(arguments) => events::run(&arguments).await,
         Command::Logs(arguments) => agent_log::run(&arguments).await,

@@ -1,6 +1,6 @@
-//! The first hour: every command of the README, in its order, and what it prints.
+//! The first hour: every command of the README and of the book, in their order, and what it prints.
 
-mod readme;
+mod book;
 mod rows;
 
 use std::{
@@ -28,7 +28,7 @@ fn named(script: &str, names: Names<'_>) -> String {
     names.iter().fold(script.to_owned(), |script, (name, value)| script.replace(name, value))
 }
 
-/// Runs one command of the README, and looks at what it says and does.
+/// Runs one command, and looks at what it says and does.
 async fn play(session: &mut Session, row: &Row, names: Names<'_>) -> Said {
     if !row.before.is_empty() {
         session.run(&named(row.before, names)).await;
@@ -63,12 +63,12 @@ fn of(scene: Scene) -> impl Iterator<Item = &'static Row> {
 }
 
 #[test]
-fn every_command_of_the_readme_is_tried_in_its_order() {
-    let written = readme::commands();
+fn commands_of_the_readme_and_the_book_have_a_row_each_in_their_order() {
+    let written = book::commands();
     for (written, row) in written.iter().zip(ROWS) {
-        assert_eq!(written, row.command, "this command of the README, or one before it, has no row");
+        assert_eq!(written, row.command, "this command of the README or the book, or one before it, has no row");
     }
-    assert_eq!(written.len(), ROWS.len(), "commands of the README, and rows");
+    assert_eq!(written.len(), ROWS.len(), "commands of the README and the book, and rows");
     for row in ROWS {
         if let Scene::Elsewhere(why) = row.scene {
             assert!(!why.is_empty(), "{}", row.command);
@@ -77,7 +77,7 @@ fn every_command_of_the_readme_is_tried_in_its_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_quick_start_is_as_the_readme_says() {
+async fn the_quick_start_works_as_the_readme_says() {
     let room = tempfile::tempdir().unwrap();
     let config = "[user]\n\tname = Ada\n\temail = ada@example.com\n";
     fs::write(room.path().join(".gitconfig"), config).unwrap();
@@ -88,7 +88,7 @@ async fn the_quick_start_is_as_the_readme_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_run_as_the_readme_says() {
+async fn functions_run_as_the_book_says() {
     let room = tempfile::tempdir().unwrap();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/functions");
     copy(&examples, &room.path().join("examples/functions"));
@@ -102,7 +102,7 @@ async fn functions_run_as_the_readme_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_brought_on_a_repository_and_back_as_the_readme_says() {
+async fn a_cluster_follows_a_repository_and_is_freed_as_the_book_says() {
     let shell = Shell::embedded("mainstay-system").await;
     let mut remote = Remote::new();
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {tea: '3'}\n";
@@ -110,8 +110,8 @@ async fn a_cluster_is_brought_on_a_repository_and_back_as_the_readme_says() {
     let ssh = SshServer::start(remote.root()).await;
     let http = GitServer::start(remote.root()).await;
     fs::write(shell.path("known_hosts"), ssh.known_hosts(&["ed25519"])).unwrap();
-    fs::write(shell.path("follow.yaml"), readme::manifest("kind: GitSync")).unwrap();
-    fs::write(shell.path("receiver.yaml"), readme::manifest("kind: Receiver")).unwrap();
+    fs::write(shell.path("follow.yaml"), book::manifest("docs/gitops/gitsync.md", "kind: GitSync")).unwrap();
+    fs::write(shell.path("receiver.yaml"), book::manifest("docs/gitops/webhooks.md", "kind: Receiver")).unwrap();
     let names = [
         ("GIT_URL", ssh.url(NAME)),
         ("HTTP_URL", http.url(NAME)),

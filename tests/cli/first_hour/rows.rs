@@ -1,6 +1,6 @@
-//! The README's commands in their order: where each is run, how, and what it prints.
+//! The commands of the README and of the book in their order: where each is run, how, and what it prints.
 
-/// Where commands of the README are run, one after the other.
+/// Where commands are run, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scene {
     /// A fresh clone, and a terminal beside `mainstay dev`.
@@ -13,10 +13,10 @@ pub(super) enum Scene {
     Elsewhere(&'static str),
 }
 
-/// One command of the README.
+/// One command.
 pub(super) struct Row {
     pub(super) scene: Scene,
-    /// As the README has it.
+    /// As the README or the book has it.
     pub(super) command: &'static str,
     /// What is run before it, to be where the reader is.
     pub(super) before: &'static str,
@@ -71,7 +71,7 @@ const fn elsewhere(command: &'static str, why: &'static str) -> Row {
 const SECOND: &str = "needs a second cluster; tests/sync/remote_clusters.rs has one";
 const FUZZING: &str = "needs a nightly toolchain, and takes as long as it is let";
 
-/// In the order of the README. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` stand for what is known only at run time.
+/// In the order of the README and the book. `GIT_URL`, `HTTP_URL`, `MANIFESTS` and `PORT` stand for what is known only at run time.
 pub(super) const ROWS: &[Row] = &[
     // Quick start
     demo("cargo run -- dev", &["An embedded cluster is at http", "GitSync default/demo keeps it on ", "9 created"])
@@ -102,7 +102,6 @@ pub(super) const ROWS: &[Row] = &[
         ],
     )
     .repeated(),
-    elsewhere(".ci/test --install", "this is it"),
     // In a real cluster
     elsewhere(
         "docker build -f manifests/Dockerfile -t registry.example.com/mainstay:0.1.0 . && docker push \
@@ -124,6 +123,7 @@ pub(super) const ROWS: &[Row] = &[
         "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
         &["gitsync.mainstay.dev/shop condition met"],
     ),
+    elsewhere(".ci/test --install", "this is it"),
     cluster(
         "mainstay install --git-url git@github.com:team/shop.git --image registry.example.com/mainstay:0.1.0 \\\n  --profile restricted \
          --kinds ConfigMap,Service,apps/Deployment --namespaces shop --target-namespace shop --egress-policy",
@@ -243,6 +243,14 @@ pub(super) const ROWS: &[Row] = &[
              > apps/db.secret.yaml && sed -i \"s/age1…/$(age-keygen -y keys.txt)/\" .sops.yaml",
         )
         .effect("grep -c 'password: ENC' apps/db.secret.yaml", "1"),
+    // Other clusters
+    elsewhere("kubectl --context prod -n kube-system create serviceaccount mainstay", SECOND),
+    elsewhere("kubectl --context prod create clusterrolebinding mainstay --clusterrole cluster-admin --serviceaccount kube-system:mainstay", SECOND),
+    elsewhere("kubectl --context prod config view --raw --minify --flatten > prod.yaml", SECOND),
+    elsewhere("kubectl --kubeconfig prod.yaml config unset users", SECOND),
+    elsewhere("kubectl --kubeconfig prod.yaml config set-credentials mainstay --token \"$(kubectl --context prod -n kube-system create token mainstay --duration 8760h)\"", SECOND),
+    elsewhere("kubectl --kubeconfig prod.yaml config set-context --current --user mainstay", SECOND),
+    elsewhere("kubectl -n shop create secret generic prod --from-file value=prod.yaml", SECOND),
     // Drift
     demo("mainstay ignore-for deploy/web -n shop > rule.yaml", &["/spec/replicas"])
         .instead("mainstay ignore-for deploy/web -n shop > rule.yaml; test $? = 1 && cat rule.yaml"),
@@ -257,14 +265,6 @@ pub(super) const ROWS: &[Row] = &[
         .effect("mainstay status | grep -c 'Deployment.apps shop/web until '", "1"),
     demo("mainstay resume deploy/web -n shop", &["Deployment.apps shop/web"])
         .effect("mainstay status | grep -c 'Deployment.apps shop/web until ' || true", "0"),
-    // Other clusters
-    elsewhere("kubectl --context prod -n kube-system create serviceaccount mainstay", SECOND),
-    elsewhere("kubectl --context prod create clusterrolebinding mainstay --clusterrole cluster-admin --serviceaccount kube-system:mainstay", SECOND),
-    elsewhere("kubectl --context prod config view --raw --minify --flatten > prod.yaml", SECOND),
-    elsewhere("kubectl --kubeconfig prod.yaml config unset users", SECOND),
-    elsewhere("kubectl --kubeconfig prod.yaml config set-credentials mainstay --token \"$(kubectl --context prod -n kube-system create token mainstay --duration 8760h)\"", SECOND),
-    elsewhere("kubectl --kubeconfig prod.yaml config set-context --current --user mainstay", SECOND),
-    elsewhere("kubectl -n shop create secret generic prod --from-file value=prod.yaml", SECOND),
     // Functions
     functions("cargo run -- dev examples/functions", &["function default/hello  Running  DeploymentReady"]).instead(
         "mainstay dev examples/functions > dev.log 2>&1 & \
@@ -297,13 +297,6 @@ pub(super) const ROWS: &[Row] = &[
     ),
     functions("kubectl delete service hello", &["service \"hello\" deleted"])
         .effect("kubectl get service hello -o name", "service/hello"),
-    elsewhere(
-        "kubectl -n mainstay-system create configmap mainstay-settings \\\n  \
-         --from-literal=webhook.values.function.resources.defaultPreset=L \\\n  \
-         --from-literal=containers.manager.envs.functionBuildMaxSimultaneousJobs=8 \\\n  \
-         --from-literal=MAINSTAY_BASE_IMAGES='{\"nodejs22\": \"docker.io/library/node@sha256:…\"}'",
-        "the digest is left out: `operator_settings` has such a ConfigMap",
-    ),
     // From a directory to a Function
     functions("mainstay function init --runtime python312 --dir shop", &["- Project generated in ", "/shop"])
         .effect("ls shop | tr '\\n' ' '", "config.yaml handler.py requirements.txt"),
@@ -415,6 +408,14 @@ pub(super) const ROWS: &[Row] = &[
         "port=$(sed -n 's/^Hosts of APIRules are served on port \\([0-9]*\\):.*/\\1/p' dev.log); \
          curl -sS \"http://gateway.localhost:$port/shop/v1/events\" -d '{\"event-type\": \"user.created\", \
          \"event-type-version\": \"v1\", \"event-time\": \"2020-04-02T21:37:00Z\", \"data\": {\"name\": \"Ada\"}}'",
+    ),
+    // Settings
+    elsewhere(
+        "kubectl -n mainstay-system create configmap mainstay-settings \\\n  \
+         --from-literal=webhook.values.function.resources.defaultPreset=L \\\n  \
+         --from-literal=containers.manager.envs.functionBuildMaxSimultaneousJobs=8 \\\n  \
+         --from-literal=MAINSTAY_BASE_IMAGES='{\"nodejs22\": \"docker.io/library/node@sha256:…\"}'",
+        "the digest is left out: `operator_settings` has such a ConfigMap",
     ),
     // Working on it
     elsewhere("cargo install cargo-fuzz --locked", FUZZING),

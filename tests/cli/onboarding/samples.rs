@@ -1,5 +1,5 @@
 //! The Functions that users know from the documentation, on a cluster where nothing was written by hand but the two commands of
-//! the README: no registry, no login, no base image. Pods and builds are stand-ins here; `dev_functions` really builds them.
+//! the book: no registry, no login, no base image. Pods and builds are stand-ins here; `dev_functions` really builds them.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `tests/tutorials`: each is followed from a fresh cluster to its end, and prints what it says.
+//! `docs/tutorials`: each is followed from a fresh cluster to its end, and prints what it says.
 
 mod expected;
 mod needs;
@@ -79,7 +79,7 @@ async fn take(session: &mut Session, step: &Step, log: &Path) {
 }
 
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tutorials")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tutorials")
 }
 
 /// The README begins and ends each tutorial.

@@ -1,0 +1,43 @@
+//! Reasons of conditions, each with its meaning and its remedy. `mainstay explain` prints them.
+
+/// Defines an enum of reasons: for each variant its meaning, which is its documentation, and the remedy, empty for a state that
+/// needs none.
+macro_rules! reasons {
+    (
+        $(#[$attribute:meta])*
+        pub enum Reason {
+            $($name:ident: $meaning:literal, $remedy:literal;)*
+        }
+    ) => {
+        $(#[$attribute])*
+        pub enum Reason {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl Reason {
+            /// All reasons.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The word in `conditions[].reason`.
+            pub fn as_str(self) -> String {
+                format!("{self:?}")
+            }
+
+            /// Returns a sentence that says what has happened.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => $meaning,)*
+                }
+            }
+
+            /// Returns what a user can do; empty if nothing has to be done.
+            pub const fn remedy(self) -> &'static str {
+                match self {
+                    $(Self::$name => $remedy,)*
+                }
+            }
+        }
+    };
+}
+
+pub(super) use reasons;

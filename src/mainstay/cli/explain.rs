@@ -1,0 +1,116 @@
+//! `mainstay explain`: what the reason of a condition means, and what to do about it.
+
+use serde_json::{Value, json};
+
+use super::{
+    Error, Exit,
+    output::OutputArgument,
+    table::{Table, width},
+};
+use mainstay_api::{conditions, function_conditions};
+
+/// Arguments of `explain`.
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Reason of a condition, such as ApplyFailed; by default all of them
+    #[arg(value_name = "REASON", value_parser = known)]
+    reason: Option<String>,
+    #[command(flatten)]
+    output: OutputArgument,
+}
+
+/// A reason of a condition.
+struct Explanation {
+    reason: String,
+    /// Kinds whose conditions have it.
+    of: &'static str,
+    meaning: &'static str,
+    /// Empty if nothing has to be done.
+    remedy: &'static str,
+}
+
+const FUNCTIONS: &str = "Function";
+const OTHERS: &str = "GitSync, GitRepository, Receiver, APIRule";
+
+fn all() -> Vec<Explanation> {
+    let others = conditions::Reason::ALL.iter().map(|reason| Explanation {
+        reason: reason.as_str(),
+        of: OTHERS,
+        meaning: reason.meaning(),
+        remedy: reason.remedy(),
+    });
+    let functions = function_conditions::Reason::ALL.iter().map(|reason| Explanation {
+        reason: reason.as_str(),
+        of: FUNCTIONS,
+        meaning: reason.meaning(),
+        remedy: reason.remedy(),
+    });
+    others.chain(functions).collect()
+}
+
+/// A reason that exists, in any case.
+fn known(text: &str) -> Result<String, String> {
+    let found = all().into_iter().find(|one| one.reason.eq_ignore_ascii_case(text));
+    found
+        .map(|one| one.reason)
+        .ok_or_else(|| "it is no reason of a condition; `mainstay explain` lists them".to_owned())
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Exit, Error> {
+    let wanted = |one: &Explanation| arguments.reason.as_ref().is_none_or(|reason| *reason == one.reason);
+    let found: Vec<_> = all().into_iter().filter(wanted).collect();
+    let facts: Vec<Value> = found
+        .iter()
+        .map(|one| json!({ "reason": one.reason, "of": one.of, "meaning": one.meaning, "remedy": one.remedy }))
+        .collect();
+    let text = || if arguments.reason.is_some() { details(&found) } else { list(&found) };
+    arguments.output.print(&json!({ "items": facts }), text)?;
+    Ok(Exit::Fine)
+}
+
+fn details(found: &[Explanation]) -> String {
+    let text = |one: &Explanation| {
+        let remedy = if one.remedy.is_empty() { "Nothing has to be done." } else { one.remedy };
+        format!("{} ({})\n  {}\n  {remedy}\n", one.reason, one.of, one.meaning)
+    };
+    found.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn list(found: &[Explanation]) -> String {
+    let mut table = Table::new(&["REASON", "OF", "MEANING"]);
+    for one in found {
+        let of = if one.of == FUNCTIONS { "Function" } else { "others" };
+        table.row(vec![one.reason.clone(), of.to_owned(), one.meaning.to_owned()]);
+    }
+    table.render(width())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_meaning_and_each_failure_a_remedy() {
+        for one in all() {
+            let is_sentence = |text: &str| text.chars().next().is_some_and(char::is_uppercase) && text.ends_with('.');
+            assert!(is_sentence(one.meaning), "{}: {}", one.reason, one.meaning);
+            assert!(one.remedy.is_empty() || is_sentence(one.remedy), "{}: {}", one.reason, one.remedy);
+            let is_failure = ["Failed", "Invalid", "NotFound", "Unavailable", "Conflict", "Exhausted"];
+            let needs_remedy = is_failure.iter().any(|word| one.reason.contains(word));
+            assert!(!needs_remedy || !one.remedy.is_empty(), "{} needs a remedy", one.reason);
+        }
+    }
+
+    #[test]
+    fn a_reason_is_known_in_any_case() {
+        assert_eq!(known("applyfailed").as_deref(), Ok("ApplyFailed"));
+        assert!(known("Frobnicated").unwrap_err().contains("`mainstay explain` lists them"));
+    }
+
+    #[test]
+    fn a_reason_of_two_kinds_is_explained_for_both() {
+        let both: Vec<_> = all().into_iter().filter(|one| one.reason == "ApplyFailed").collect();
+        let text = details(&both);
+        assert!(text.starts_with("ApplyFailed (GitSync, ") && text.contains("\n\nApplyFailed (Function)\n"), "{text}");
+    }
+}

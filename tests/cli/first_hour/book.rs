@@ -1,0 +1,51 @@
+//! The blocks of the README and of the pages of the book: the commands of those marked `sh`, and manifests.
+
+use std::{fs, path::PathBuf};
+
+use mainstay_testkit::markdown;
+
+/// Pages whose commands a test of their own runs.
+const TESTED_ELSEWHERE: [&str; 2] = ["moving.md", "tutorials/"];
+/// Pages that repeat commands of the README.
+const REPEATING: [&str; 2] = ["start/quick-start.md", "start/install.md"];
+
+fn read(path: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The pages in the order of the book's summary.
+fn pages() -> Vec<String> {
+    let summary = read("docs/SUMMARY.md");
+    let links = summary.lines().filter_map(|line| line.split_once("](")?.1.split_once(')'));
+    let pages: Vec<_> = links.map(|(page, _)| page.to_owned()).collect();
+    assert!(pages.len() > 50, "{pages:?}");
+    pages
+}
+
+fn commands_of(path: &str) -> Vec<String> {
+    let blocks = markdown::blocks(&read(path));
+    let scripts = blocks.iter().filter(|block| block.language == "sh");
+    scripts.flat_map(|block| markdown::commands(&block.text)).collect()
+}
+
+/// The commands of the README, then those of the book, in their order.
+pub(super) fn commands() -> Vec<String> {
+    let mut all = commands_of("README.md");
+    let readme = all.clone();
+    for page in pages().iter().filter(|page| !TESTED_ELSEWHERE.iter().any(|other| page.starts_with(other))) {
+        let mut own = commands_of(&format!("docs/{page}"));
+        if REPEATING.contains(&page.as_str()) {
+            own.retain(|command| !readme.contains(command));
+        }
+        all.extend(own);
+    }
+    all
+}
+
+/// The block marked `yaml` of a page with this in it.
+pub(super) fn manifest(page: &str, with: &str) -> String {
+    let blocks = markdown::blocks(&read(page));
+    let found = blocks.into_iter().find(|block| block.language == "yaml" && block.text.contains(with));
+    found.unwrap_or_else(|| panic!("no manifest of {page} has {with}")).text
+}

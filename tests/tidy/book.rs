@@ -1,0 +1,207 @@
+//! The README and the book: every page is reachable, every link leads somewhere, pages are short, sentences are plain.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use regex::Regex;
+
+/// Longest README, in lines.
+const README_LINES: usize = 200;
+/// Longest page, in lines.
+const PAGE_LINES: usize = 250;
+/// The security model lists each class of hostile input, and is longer.
+const LONG_PAGES: [&str; 1] = ["docs/security.md"];
+/// Pages that tests generate.
+const GENERATED: &str = "docs/reference/";
+/// Words of the longest sentence that reads at once.
+const LONG_SENTENCE: usize = 25;
+/// Most long sentences, in per cent.
+const MOST_LONG: usize = 12;
+/// Openings in which the subject of a sentence is a clause.
+const OPENINGS: [&str; 9] = ["What", "Whoever", "Of", "By", "That", "Nothing", "Nobody", "Where", "Nor"];
+/// Words of no other documentation, and how they read plainly. Compared in lower case, at the boundary of words.
+const WORDS: [(&str, &str); 8] = [
+    ("whoever", "anyone who, or a role"),
+    ("put back", "reverted"),
+    ("puts back", "reverts"),
+    ("is told", "receives"),
+    ("are told", "receive"),
+    ("nobody", "no user, no client"),
+    ("anew", "again"),
+    ("of which", "a sentence of its own"),
+];
+
+/// A Markdown file, as far as its rules go.
+struct Page {
+    path: PathBuf,
+    lines: usize,
+    /// The anchors of its headings.
+    anchors: BTreeSet<String>,
+    links: Vec<String>,
+    /// Paragraphs and items of lists, without code.
+    paragraphs: Vec<String>,
+}
+
+impl Page {
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).unwrap();
+        let mut page = Self {
+            path: path.to_owned(),
+            lines: text.lines().count(),
+            anchors: BTreeSet::new(),
+            links: Vec::new(),
+            paragraphs: Vec::new(),
+        };
+        let mut headings = BTreeMap::<String, usize>::new();
+        let (mut words, mut quiet) = (String::new(), 0_usize);
+        for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
+            match event {
+                Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                    page.links.push(dest_url.to_string())
+                }
+                Event::Start(Tag::CodeBlock(_) | Tag::Table(_)) => quiet += 1,
+                Event::End(TagEnd::CodeBlock | TagEnd::Table) => quiet -= 1,
+                Event::Start(Tag::Heading { .. } | Tag::Paragraph | Tag::Item) => words.clear(),
+                Event::End(TagEnd::Heading(_)) => {
+                    let anchor = anchor(&words);
+                    let earlier = headings.entry(anchor.clone()).or_default();
+                    page.anchors.insert(if *earlier == 0 { anchor } else { format!("{anchor}-{earlier}") });
+                    *earlier += 1;
+                    words.clear();
+                }
+                Event::End(TagEnd::Paragraph | TagEnd::Item) if !words.trim().is_empty() => {
+                    page.paragraphs.push(std::mem::take(&mut words));
+                }
+                Event::Text(text) if quiet == 0 => words.push_str(&text),
+                // A name in code is a noun.
+                Event::Code(code) if quiet == 0 => words.push_str(&code.replace(['.', ' ', '!', '?'], "_")),
+                Event::SoftBreak | Event::HardBreak => words.push(' '),
+                _ => {}
+            }
+        }
+        page
+    }
+
+    fn sentences(&self) -> impl Iterator<Item = String> {
+        let end = Regex::new(r"[.!?:]\s+").unwrap();
+        self.paragraphs.iter().flat_map(move |paragraph| end.split(paragraph).map(str::to_owned).collect::<Vec<_>>())
+    }
+}
+
+/// The anchor of a heading, as mdBook and Git hosts make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+fn markdown(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(markdown(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn book() -> Vec<Page> {
+    markdown(Path::new("docs")).iter().map(|path| Page::read(path)).collect()
+}
+
+fn all() -> Vec<Page> {
+    let top = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(|path| Page::read(Path::new(path)));
+    top.into_iter().chain(book()).collect()
+}
+
+/// The path without `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(plain.pop(), "{} leads out of the repository", path.display()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[test]
+fn the_summary_names_every_page_once() {
+    let summary = Page::read(Path::new("docs/SUMMARY.md"));
+    let mut named: Vec<_> = summary.links.iter().map(|link| Path::new("docs").join(link)).collect();
+    let pages: Vec<_> = book().into_iter().map(|page| page.path).filter(|path| !path.ends_with("SUMMARY.md")).collect();
+    named.sort();
+    assert_eq!(named, pages);
+}
+
+#[test]
+fn links_of_the_documentation_lead_to_a_file_and_a_heading() {
+    let pages: BTreeMap<_, _> = all().into_iter().map(|page| (page.path.clone(), page)).collect();
+    let mut wrong = Vec::new();
+    for page in pages.values() {
+        for link in page.links.iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target =
+                if file.is_empty() { page.path.clone() } else { plain(&page.path.with_file_name("").join(file)) };
+            let has_anchor = pages.get(&target).is_some_and(|target| target.anchors.contains(anchor));
+            if !target.exists() || !(anchor.is_empty() || has_anchor) {
+                wrong.push(format!("{}: {link}", page.path.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "these links lead nowhere:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_readme_and_the_pages_are_short() {
+    let readme = Page::read(Path::new("README.md"));
+    assert!(readme.lines <= README_LINES, "README.md has {} lines, at most {README_LINES} read at once", readme.lines);
+    let long = book().into_iter().filter(|page| page.lines > PAGE_LINES);
+    let long: Vec<_> = long
+        .map(|page| page.path.display().to_string())
+        .filter(|path| !LONG_PAGES.contains(&&**path) && !path.starts_with(GENERATED))
+        .collect();
+    assert!(long.is_empty(), "pages of more than {PAGE_LINES} lines: {long:?}");
+}
+
+#[test]
+fn sentences_of_the_readme_and_the_book_are_plain() {
+    let pages: Vec<_> = book().into_iter().chain([Page::read(Path::new("README.md"))]).collect();
+    let (mut wrong, mut count, mut words, mut long) = (Vec::new(), 0_usize, 0_usize, 0_usize);
+    for page in &pages {
+        for sentence in page.sentences() {
+            let length = sentence.split_whitespace().count();
+            (count, words, long) = (count + 1, words + length, long + usize::from(length > LONG_SENTENCE));
+            let first = sentence.split_whitespace().next().unwrap_or_default();
+            if OPENINGS.contains(&first) && length > 3 {
+                wrong.push(format!("{}: a sentence begins with {first:?}: {sentence}", page.path.display()));
+            }
+        }
+        for paragraph in &page.paragraphs {
+            let lower =
+                format!(" {} ", paragraph.to_lowercase().replace(|c: char| !c.is_alphanumeric() && c != '_', " "));
+            for (word, plainly) in WORDS.iter().filter(|(word, _)| lower.contains(&format!(" {word} "))) {
+                wrong.push(format!("{}: {word:?} (write: {plainly}) in: {paragraph}", page.path.display()));
+            }
+        }
+    }
+    let share = long * 100 / count.max(1);
+    println!("{count} sentences, {} words each, {share} % with more than {LONG_SENTENCE} words", words / count.max(1));
+    assert!(wrong.is_empty(), "{} sentences are not plain:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        share <= MOST_LONG,
+        "{share} % of the sentences have more than {LONG_SENTENCE} words, at most {MOST_LONG} % may"
+    );
+}
