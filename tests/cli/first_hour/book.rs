@@ -7,7 +7,7 @@ use mainstay_testkit::markdown;
 /// Pages whose commands a test of their own runs.
 const TESTED_ELSEWHERE: [&str; 2] = ["moving.md", "tutorials/"];
 /// Pages that repeat commands of the README.
-const REPEATING: [&str; 2] = ["start/quick-start.md", "start/install.md"];
+const REPEATING: [&str; 3] = ["start/quick-start.md", "start/install.md", "develop/tests.md"];
 
 fn read(path: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
