@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::super::image::{base, layer};
+use super::Bundle;
 use crate::registry::{self, Fault, Problem};
 use mainstay_api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
 use mainstay_api::names::INTERNAL_REGISTRY;
@@ -52,6 +53,18 @@ pub enum Error {
     /// The base image cannot be used.
     #[error("could not use the base image")]
     Base(#[source] BaseError),
+    /// The registry of the base image shows a certificate that is not trusted.
+    #[error("could not use the base image")]
+    UntrustedBase {
+        /// What to do about it.
+        way_out: &'static str,
+        /// The cause.
+        #[source]
+        cause: BaseError,
+    },
+    /// The CA bundle is none.
+    #[error("the CA bundle of MAINSTAY_BASE_CA holds no certificates in PEM")]
+    NoCertificates,
     /// A file of the base's layout does not match its name.
     #[error("the base image is broken: {path} has another digest or size than its name says", path = .path.display())]
     BrokenLayout {
@@ -102,6 +115,16 @@ impl Error {
         move |cause| Self::Layer { part, cause: LayerError(cause) }
     }
 
+    /// The failure of a base image, whose registry may be certified by a bundle.
+    pub(super) fn base(cause: base::Error, bundle: &Bundle) -> Self {
+        match &cause {
+            base::Error::Registry(registry::Error { fault: Fault::Untrusted { .. }, .. }) => {
+                Self::UntrustedBase { way_out: bundle.way_out(), cause: cause.into() }
+            }
+            _ => Self::Base(cause.into()),
+        }
+    }
+
     /// The report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = self.meaning();
@@ -112,6 +135,7 @@ impl Error {
     fn way_out(&self) -> String {
         match self {
             Self::Registry(registry::Error { fault: Fault::Full { .. }, registry, .. }) => room(registry),
+            Self::UntrustedBase { way_out, .. } => format!("; {way_out}"),
             _ => String::new(),
         }
     }
@@ -125,6 +149,8 @@ impl Error {
                 _ => (FailureReason::Registry, passes(error)),
             },
             Self::Base(BaseError(base::Error::Registry(error))) => (FailureReason::BaseImage, passes(error)),
+            // The operator corrects it, and no Function changes by that.
+            Self::UntrustedBase { .. } | Self::NoCertificates => (FailureReason::BaseImage, true),
             Self::Base(_) | Self::BrokenLayout { .. } => (FailureReason::BaseImage, false),
             Self::ReadSecret { .. } => (FailureReason::Registry, true),
             Self::Secret(_) => (FailureReason::Registry, false),
