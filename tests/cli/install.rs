@@ -183,7 +183,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
 
 #[test]
 fn the_program_links_no_zlib_of_the_system() {
-    let output = std::process::Command::new("ldd").arg(env!("CARGO_BIN_EXE_mainstay")).output().unwrap();
+    let output = mainstay_testkit::isolated("ldd").arg(env!("CARGO_BIN_EXE_mainstay")).output().unwrap();
     let linked = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && linked.contains("libc.so") && !linked.contains("libz"), "{linked}");
 }

@@ -4,12 +4,13 @@ use clap::builder::Resettable;
 use serde_json::{Value, json};
 
 use super::choice::{Choice, Restricted};
-use super::manifests::AGENT;
 use super::values::Values;
 use crate::Component;
 use mainstay_gitsync::receiver::BaseUrl;
 use mainstay_object::egress::Network;
 
+/// Its Deployment and its Service.
+pub(super) const MANIFEST: &str = include_str!("../../../../manifests/deployment.yaml");
 /// The variable of `mainstay agent --receiver-url`.
 const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
 /// The variable with the base images of Functions.
@@ -77,8 +78,9 @@ pub(super) fn problems(values: &Values) -> Vec<String> {
 
 /// Why the agent would not start with these arguments, after those of `manifests/`.
 fn refused_arguments(extra: &[String]) -> Option<String> {
-    let deployment: Value =
-        serde_yaml::Deserializer::from_str(AGENT).next().and_then(|one| serde::Deserialize::deserialize(one).ok())?;
+    let deployment: Value = serde_yaml::Deserializer::from_str(MANIFEST)
+        .next()
+        .and_then(|one| serde::Deserialize::deserialize(one).ok())?;
     let given = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array()?;
     let given = given.iter().filter_map(Value::as_str).chain(extra.iter().map(String::as_str));
     let command = <crate::cli::agent::Arguments as clap::Args>::augment_args(clap::Command::new("agent"));
@@ -93,7 +95,7 @@ fn refused_arguments(extra: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::install::{request::Arguments, values::of_flags};
+    use crate::cli::install::{arguments::Arguments, values::of_flags};
 
     #[track_caller]
     fn check(change: impl FnOnce(&mut Values), expected: &[&str]) {

@@ -235,7 +235,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::install::{request::Arguments, values::of_flags};
+    use crate::cli::install::{arguments::Arguments, values::of_flags};
 
     fn deployment(change: impl FnOnce(&mut Value)) -> Value {
         let mut object = json!({

@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::request::{IMAGE, Installation};
 use crate::cli::{Error, connection::DEFAULT_NAMESPACE};
 
-pub(super) const AGENT: &str = include_str!("../../../../manifests/deployment.yaml");
 pub(super) const RBAC: &str = include_str!("../../../../manifests/rbac.yaml");
 pub(super) const WEBHOOKS: &str = include_str!("../../../../manifests/webhooks.yaml");
 /// The namespace of `manifests/`.

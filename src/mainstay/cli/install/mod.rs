@@ -8,6 +8,7 @@
 //! Deliberately absent: what the agent does with these objects (`agent::bootstrap`, `agent::ssh_keys`).
 
 mod agent;
+mod arguments;
 mod choice;
 mod compare;
 mod kinds;
@@ -16,6 +17,7 @@ mod manifests;
 mod newer;
 mod objects;
 mod parts;
+mod pod_flags;
 mod pods;
 mod registry;
 mod request;
@@ -37,7 +39,7 @@ use super::{Error, Exit, output};
 use mainstay_cluster::{Cause, Cluster, Kind, Scope};
 use mainstay_object::failure::chain;
 
-pub(super) use request::Arguments;
+pub(super) use arguments::Arguments;
 
 use values::{File, Given};
 

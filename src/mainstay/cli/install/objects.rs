@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::agent;
-use super::manifests::{AGENT, MANIFEST_NAMESPACE, RBAC, WEBHOOKS, manifest, substitute, value};
+use super::manifests::{MANIFEST_NAMESPACE, RBAC, WEBHOOKS, manifest, substitute, value};
 use super::newer;
 use super::parts;
 use super::pods;
@@ -103,7 +103,7 @@ fn confine_clients(object: &mut Value, networks: &[String]) {
 
 /// The Deployment of the agent with its Service.
 fn deployment(installation: &Installation) -> Result<Vec<Value>, Error> {
-    let mut objects = manifest(AGENT, installation)?;
+    let mut objects = manifest(agent::MANIFEST, installation)?;
     for variables in objects.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut()) {
         variables.extend(agent::environment(installation.receiver_url.as_ref(), &installation.values));
     }

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::request::Arguments;
+use super::arguments::Arguments;
 
 /// One choice.
 pub(super) struct Row {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::request::Arguments;
+use super::arguments::Arguments;
 use super::schema::Schema;
 use super::table::{self, Checked, ROWS};
 
@@ -142,7 +142,9 @@ impl Given {
 /// What the schema says of the flags that have no parser of their own.
 fn flaws(schema: &Schema, flags: &Value) -> Vec<String> {
     let mut problems = Vec::new();
-    for problem in schema.problems(flags) {
+    let mut values = flags.clone();
+    without_nulls(&mut values);
+    for problem in schema.problems(&values) {
         let (path, why) = problem.split_once(": ").unwrap_or_default();
         if let Some(row) = table::of_value(path).filter(|row| row.checked == Checked::BySchema) {
             problems.push(format!("{} ({path}): {why}", row.flag));
