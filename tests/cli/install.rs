@@ -118,7 +118,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     // By hand: a class, a variable and more memory.
     shell
         .run(&format!(
-            "kubectl -n {HOME} patch deployment mainstay -p '{{\"spec\":{{\"template\":{{\"spec\":{{\"priorityClassName\":\"high\",\
+            "kubectl -n {HOME} patch deployment mainstay -p '{{\"spec\":{{\"template\":{{\"spec\":{{\"nodeSelector\":{{\"by\":\"hand\"}},\"priorityClassName\":\"high\",\
              \"containers\":[{{\"name\":\"mainstay\",\"env\":[{{\"name\":\"HTTPS_PROXY\",\"value\":\"http://u:hunter2@p\"}}],\
              \"resources\":{{\"limits\":{{\"memory\":\"1Gi\"}}}}}}]}}}}}}}}'"
         ))
@@ -130,6 +130,7 @@ async fn a_second_installation_says_what_goes_and_what_stays_of_the_first() {
     let mut expected = Vec::new();
     for (what, flag) in [
         ("2 replicas", "--replicas 2"),
+        ("the node selector by=hand", "--node-selector by=hand"),
         ("the node selector pool=infra", "--node-selector pool=infra"),
         ("the toleration a=b:NoSchedule", "--toleration a=b:NoSchedule"),
     ] {

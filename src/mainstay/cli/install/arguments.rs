@@ -86,10 +86,10 @@ pub(in crate::cli) struct Arguments {
     pub(super) git_label: Option<String>,
     /// Accepted for fluxctl's users; Mainstay never writes to Git
     #[arg(long, help_heading = WITHOUT_EFFECT)]
-    git_readonly: bool,
+    pub(super) git_readonly: bool,
     /// Accepted for fluxctl's users; no images are scanned
     #[arg(long, help_heading = WITHOUT_EFFECT)]
-    registry_disable_scanning: bool,
+    pub(super) registry_disable_scanning: bool,
     #[command(flatten)]
     pub(super) pods: Pods,
     /// The cluster whose installation is compared with this one, if it can be reached.

@@ -45,6 +45,8 @@ struct Choice {
     path: Vec<String>,
     /// Whether an apply replaces what others have written there.
     overwrites: Overwrites,
+    /// The map or list that it is in, if that may go as a whole.
+    within: Option<String>,
     /// The flag of an argument that is given once: another version may give it another value.
     once: Option<String>,
 }
@@ -72,6 +74,7 @@ pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
             continue;
         }
         let stays = choice.overwrites == Overwrites::OwnOnly
+            && !choice.within.as_ref().is_some_and(|within| goes_whole(within, last.as_ref(), new))
             && before.as_ref().is_some_and(|before| !before.contains(&choice.what));
         let what = &choice.what;
         notes.push(match (stays, &choice.keep) {
@@ -89,6 +92,13 @@ pub(super) fn notes(live: &Value, new: &Value, given: &Given) -> Vec<String> {
         });
     }
     notes
+}
+
+/// Whether an apply removes a map or a list with all that others have added: one that was applied before and is not now, or a list
+/// that has no keys.
+fn goes_whole(within: &str, last: Option<&Value>, new: &Value) -> bool {
+    let has = |object: &Value| object.pointer(within).is_some_and(|field| !field.is_null());
+    last.is_some_and(has) && !has(new) || within.ends_with("/tolerations") && has(new)
 }
 
 /// Everything in a Deployment that a flag, a value or a patch may have chosen.
@@ -112,18 +122,19 @@ fn choices(deployment: &Value) -> Vec<Choice> {
             if !key.starts_with("mainstay.dev/") && key != "kubectl.kubernetes.io/restartedAt" {
                 let singular = field.trim_end_matches('s');
                 let (what, keep) = (format!("the {singular} {key}={text} of pods"), format!("{flag} {key}={text}"));
-                all.push(choice(what, keep, &[value, key], Overwrites::OwnOnly));
+                all.push(choice(what, keep, &[value, key], Overwrites::OwnOnly).within(&format!("metadata/{field}")));
             }
         }
     }
     let pod = &template["spec"];
     for (key, text) in texts(&pod["nodeSelector"]) {
         let (what, keep) = (format!("the node selector {key}={text}"), format!("--node-selector {key}={text}"));
-        all.push(choice(what, keep, &["nodeSelector", key], Overwrites::OwnOnly));
+        all.push(choice(what, keep, &["nodeSelector", key], Overwrites::OwnOnly).within("spec/nodeSelector"));
     }
     for toleration in items(&pod["tolerations"]) {
         let taint = taint(toleration);
-        all.push(choice(format!("the toleration {taint}"), format!("--toleration {taint}"), &[], Overwrites::OwnOnly));
+        let (what, keep) = (format!("the toleration {taint}"), format!("--toleration {taint}"));
+        all.push(choice(what, keep, &[], Overwrites::OwnOnly).within("spec/tolerations"));
     }
     if let Some(class) = pod["priorityClassName"].as_str() {
         let (what, keep) = (format!("the priority class {class}"), format!("--priority-class {class}"));
@@ -131,7 +142,7 @@ fn choices(deployment: &Value) -> Vec<Choice> {
     }
     for secret in items(&pod["imagePullSecrets"]).filter_map(|secret| secret["name"].as_str()) {
         let (what, keep) = (format!("the image pull Secret {secret}"), format!("--image-pull-secret {secret}"));
-        all.push(choice(what, keep, &["imagePullSecret"], Overwrites::OwnOnly));
+        all.push(choice(what, keep, &["imagePullSecret"], Overwrites::OwnOnly).within("spec/imagePullSecrets"));
     }
     for (field, flag) in [("affinity", "--affinity"), ("topologySpreadConstraints", "--topology-spread")] {
         if !pod[field].is_null() {
@@ -153,6 +164,14 @@ fn choices(deployment: &Value) -> Vec<Choice> {
             .map(|field| without_flag(format!("{field} of pods"))),
     );
     all
+}
+
+impl Choice {
+    /// In a map or a list of the pod's template.
+    fn within(mut self, field: &str) -> Self {
+        self.within = Some(format!("/spec/template/{field}"));
+        self
+    }
 }
 
 fn of_container(container: &Value, all: &mut Vec<Choice>) {
@@ -199,11 +218,18 @@ fn of_container(container: &Value, all: &mut Vec<Choice>) {
 }
 
 fn choice(what: String, keep: String, path: &[&str], overwrites: Overwrites) -> Choice {
-    Choice { what, keep: Some(keep), path: path.iter().map(ToString::to_string).collect(), overwrites, once: None }
+    Choice {
+        what,
+        keep: Some(keep),
+        path: path.iter().map(ToString::to_string).collect(),
+        overwrites,
+        within: None,
+        once: None,
+    }
 }
 
 fn without_flag(what: String) -> Choice {
-    Choice { what, keep: None, path: Vec::new(), overwrites: Overwrites::OwnOnly, once: None }
+    Choice { what, keep: None, path: Vec::new(), overwrites: Overwrites::OwnOnly, within: None, once: None }
 }
 
 /// The pull policy that Kubernetes sets for an image.
@@ -350,5 +376,14 @@ mod tests {
                 format!("the priority class high{GOES}--priority-class high to keep it"),
             ]
         );
+        // What goes as a whole takes with it what others have added.
+        let last = deployment(|last| pod(last)["nodeSelector"] = json!({"zone": "a"}));
+        let live = deployment(|live| {
+            live["metadata"]["annotations"] = json!({LAST_APPLIED: last.to_string()});
+            pod(live)["nodeSelector"] = json!({"pool": "infra", "zone": "a"});
+        });
+        let goes = ["pool=infra", "zone=a"]
+            .map(|label| format!("the node selector {label}{GOES}--node-selector {label} to keep it"));
+        assert_eq!(notes_of(&live, &Arguments::default()), goes);
     }
 }
