@@ -80,17 +80,17 @@ fn branch(resolved: &ResolvedRef) -> Option<String> {
 pub(super) struct SharedHeads(BTreeMap<String, Commit>);
 
 impl SharedHeads {
-    /// Whether the other remotes of the address may know an older commit. The first one that is found is no news: they look it up
-    /// themselves.
+    /// Whether the other remotes of the address may know an older commit. Of the first one that is found
+    /// they need not hear: they look it up themselves.
     pub(super) fn update(&mut self, found: &FoundCommit) -> bool {
-        let mut is_news = false;
+        let mut is_new = false;
         for name in found.names() {
-            is_news |= self.0.insert(name, found.commit).is_some_and(|old| old != found.commit);
+            is_new |= self.0.insert(name, found.commit).is_some_and(|old| old != found.commit);
         }
         while self.0.len() > KEPT {
             self.0.pop_first();
         }
-        is_news
+        is_new
     }
 }
 
@@ -114,7 +114,8 @@ mod tests {
         let wanted = RefNames::new(names).with_ranges(covers.iter().filter_map(Reference::range).cloned());
         let mut answer = Refs::default();
         for (name, digit) in refs {
-            let at = |symbolic: Option<&str>| At { id: id(*digit), peeled: None, symbolic: symbolic.map(str::to_owned) };
+            let at =
+                |symbolic: Option<&str>| At { id: id(*digit), peeled: None, symbolic: symbolic.map(str::to_owned) };
             if *name == "refs/heads/main" {
                 answer.add("HEAD".to_owned(), at(Some(name)), &wanted);
             }
@@ -176,29 +177,29 @@ mod tests {
     #[test]
     fn the_other_remotes_hear_of_a_commit_once_under_each_of_its_names() {
         let (mut one, mut two, mut heads) = (KnownCommits::default(), KnownCommits::default(), SharedHeads::default());
-        let mut news = |known: &mut KnownCommits, text: &str, digit: u8| {
+        let mut hear = |known: &mut KnownCommits, text: &str, digit: u8| {
             let found = update(known, &[text], &[("refs/heads/main", digit)]);
             found.iter().map(|found| heads.update(found)).collect::<Vec<_>>()
         };
-        assert_eq!(news(&mut one, "main", 1), [false], "whoever follows it has not looked it up either");
-        assert_eq!(news(&mut two, "refs/heads/main", 1), [false]);
-        assert_eq!(news(&mut one, "main", 2), [true]);
-        assert_eq!(news(&mut two, "refs/heads/main", 2), [false], "the first one was quicker");
-        assert_eq!(news(&mut two, "HEAD", 3), [true], "a new remote has found what the others do not know");
+        assert_eq!(hear(&mut one, "main", 1), [false], "whoever follows it has not looked it up either");
+        assert_eq!(hear(&mut two, "refs/heads/main", 1), [false]);
+        assert_eq!(hear(&mut one, "main", 2), [true]);
+        assert_eq!(hear(&mut two, "refs/heads/main", 2), [false], "the first one was quicker");
+        assert_eq!(hear(&mut two, "HEAD", 3), [true], "a new remote has found what the others do not know");
         // A server that lags behind: each remote believes its own answers, and none is asked for ever.
-        assert_eq!(news(&mut one, "main", 2), Vec::<bool>::new());
-        assert_eq!(news(&mut one, "main", 3), [false]);
+        assert_eq!(hear(&mut one, "main", 2), Vec::<bool>::new());
+        assert_eq!(hear(&mut one, "main", 3), [false]);
     }
 
     #[test]
-    fn the_next_version_in_a_range_is_news() {
+    fn the_next_version_in_a_range_is_heard_of() {
         let (mut known, mut heads) = (KnownCommits::default(), SharedHeads::default());
-        let mut news = |refs: &[(&str, u8)]| {
+        let mut hear = |refs: &[(&str, u8)]| {
             let found = update(&mut known, &["semver:^1"], refs);
             found.iter().map(|found| heads.update(found)).collect::<Vec<_>>()
         };
-        assert_eq!(news(&[("refs/tags/v1.0.0", 1)]), [false]);
-        assert_eq!(news(&[("refs/tags/v1.0.0", 1), ("refs/tags/v1.1.0", 2)]), [true]);
+        assert_eq!(hear(&[("refs/tags/v1.0.0", 1)]), [false]);
+        assert_eq!(hear(&[("refs/tags/v1.0.0", 1), ("refs/tags/v1.1.0", 2)]), [true]);
     }
 
     #[test]

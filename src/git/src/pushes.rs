@@ -181,8 +181,8 @@ impl Pushes {
                     // The lookup itself is what its status says.
                     return None;
                 }
-                let concerns = |(found, is_news): &&(&FoundCommit, bool)| {
-                    found.concerns(&followed.reference) && if is_own { found.has_moved } else { *is_news }
+                let concerns = |(found, is_new_to_others): &&(&FoundCommit, bool)| {
+                    found.concerns(&followed.reference) && if is_own { found.has_moved } else { *is_new_to_others }
                 };
                 let (found, _) = found.iter().find(concerns)?;
                 (is_own || may_look(identity)).then_some((row, found.commit))
@@ -225,3 +225,8 @@ fn next(last: Option<Instant>, now: Instant) -> Instant {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+fn begin() -> Instant {
+    Instant::now()
+}

@@ -86,7 +86,8 @@ impl Remote {
             }
             _ => self.url.to_string(),
         };
-        let protection = Some(self.url.scheme()).filter(|scheme| !matches!(*scheme, "https" | "ssh")).unwrap_or_default();
+        let protection =
+            Some(self.url.scheme()).filter(|scheme| !matches!(*scheme, "https" | "ssh")).unwrap_or_default();
         let own = Connection { client: None, egress: Egress::default(), ..self.connection.clone() };
         let own = if own == Connection::default() { Vec::new() } else { own.parts() };
         RepositoryId(digest([protection, &place].into_iter().chain(own.iter().map(String::as_str))))
