@@ -108,7 +108,7 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
         make(request, reused.is_none()),
         async {
             let client = registries.base.as_ref().map(|(client, _)| client);
-            request.base.read(client, &request.platform).await.map_err(|error| Error::base(error, &bundle))
+            request.base.read(client, &request.platform).await.map_err(|error| Error::base(error, bundle.way_out()))
         },
         async {
             match &reused {

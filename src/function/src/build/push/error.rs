@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use super::super::image::{base, layer};
-use super::Bundle;
 use crate::registry::{self, Fault, Problem};
 use mainstay_api::build::{BuildFailure, FailureReason, MAX_MESSAGE};
 use mainstay_api::names::INTERNAL_REGISTRY;
@@ -115,11 +114,11 @@ impl Error {
         move |cause| Self::Layer { part, cause: LayerError(cause) }
     }
 
-    /// The failure of a base image, whose registry may be certified by a bundle.
-    pub(super) fn base(cause: base::Error, bundle: &Bundle) -> Self {
+    /// The failure of a base image; `way_out` is for a certificate that is not trusted.
+    pub(super) fn base(cause: base::Error, way_out: &'static str) -> Self {
         match &cause {
             base::Error::Registry(registry::Error { fault: Fault::Untrusted { .. }, .. }) => {
-                Self::UntrustedBase { way_out: bundle.way_out(), cause: cause.into() }
+                Self::UntrustedBase { way_out, cause: cause.into() }
             }
             _ => Self::Base(cause.into()),
         }
