@@ -267,6 +267,8 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
         format!("--platform={}", settings.platform),
     ];
     args.extend(previous(function, build, settings).map(|previous| format!("--previous={}", previous.image)));
+    // Layers of a base image that a user has named may be private.
+    args.extend((!function.has_own_base).then(|| "--share-base".to_owned()));
     args
 }
 

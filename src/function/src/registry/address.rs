@@ -63,6 +63,10 @@ pub(crate) fn image_name(namespace: &str, function: &str) -> String {
     format!("{namespace}{separator}{function}")
 }
 
+/// The repository in which builds of all namespaces share the layers of base images, in the registry of the cluster. It is no
+/// Function's.
+pub(crate) const SHARED_LAYERS: &str = "mainstay/base-layers";
+
 /// The namespace whose Function has this repository in a registry without a path, or one below it, such as Kaniko's cache; `None`
 /// if it is no Function's.
 pub(super) fn owner(repository: &str) -> Option<&str> {

@@ -30,6 +30,9 @@ pub(in crate::cli) struct Push {
     /// Image to build on: `scratch`, `oci:DIRECTORY`, or NAME@sha256:…
     #[arg(long, value_name = "IMAGE", default_value = "scratch")]
     base: String,
+    /// Let builds of other namespaces mount the layers of the base image, in the registry of the cluster
+    #[arg(long)]
+    share_base: bool,
     /// Operating system and architecture of the image
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
     platform: String,
@@ -64,6 +67,7 @@ fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
             message: format!("{:?}: {}", arguments.base, chain(&error)),
             retry: false,
         })?,
+        shares_base: arguments.share_base,
         libraries: libraries::place(arguments.libraries),
         platform: arguments.platform.parse::<Platform>().map_err(|error| internal(&error))?,
         previous: arguments.previous.as_deref().map(image).transpose()?,

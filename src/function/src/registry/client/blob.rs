@@ -112,7 +112,14 @@ fn watched(stream: impl Stream<Item = Result<Bytes, Fault>> + Send + 'static, pr
 impl Client {
     /// Whether the repository has a blob.
     pub(crate) async fn has_blob(&self, digest: &Digest) -> Result<bool, Error> {
-        let asked = self.ask(&Ask::new(Method::HEAD), &self.address("blobs", digest.as_str())).await;
+        self.has_blob_in(&self.repository, digest).await
+    }
+
+    /// Whether another repository of the registry has a blob.
+    pub(crate) async fn has_blob_in(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
+        let mut url = self.origin.clone();
+        url.set_path(&format!("/v2/{repository}/blobs/{digest}"));
+        let asked = self.ask(&Ask::new(Method::HEAD), &url).await;
         match asked {
             Ok(_) => Ok(true),
             Err(Fault::Status { status: 404, .. }) => Ok(false),
@@ -139,6 +146,15 @@ impl Client {
             Err(Fault::Denied { .. } | Fault::Status { status: 400..=499, .. }) => Ok(Mounted::No),
             Err(fault) => Err(fail(fault)),
         }
+    }
+
+    /// Lets other repositories mount a blob of this one from `shared`, if the registry takes that. Returns whether it did.
+    pub(crate) async fn share_blob(&self, digest: &Digest, shared: &str) -> Result<bool, Error> {
+        let mut url = self.origin.clone();
+        url.set_path(&format!("/v2/{shared}/blobs/uploads/"));
+        url.query_pairs_mut().append_pair("mount", digest.as_str()).append_pair("from", &self.repository);
+        let begun = self.begin(&url).await.map_err(self.failed("could not share a layer at"))?;
+        Ok(begun.status().as_u16() == 201)
     }
 
     /// Pushes a blob.
