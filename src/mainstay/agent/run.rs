@@ -448,6 +448,7 @@ async fn lead(
         Arc::clone(&bound),
         Arc::clone(&pushes),
         settings.functions.clone(),
+        settings.namespace.clone(),
         liveness.component("reconciling Functions"),
         notify(notifier),
     ));

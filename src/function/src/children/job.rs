@@ -1,5 +1,9 @@
 //! The Job that builds a Function's image: `fetch`, `install`, `push`.
 //!
+//! Each container starts a second after the one before has ended, because a kubelet looks once a second. So an inline Function
+//! without dependencies has two: `install` checks its syntax, and `push` fetches the source, which is in a ConfigMap. No code of the
+//! Function or of a package runs in either of them.
+//!
 //! Invariant: code from packages runs only in `install`, where the credentials of the package registries are the only
 //! ones that are mounted.
 //!
@@ -9,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::pod::{container_security, literal, security};
 use super::{metadata, named};
+use crate::build::install;
 use crate::registry::Transport;
 use crate::tag::BuildCause;
 use crate::{BaseImage, Builder, Code, ResolvedFunction, Settings};
@@ -137,8 +142,14 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
     ];
     volumes.extend(source);
     let mut fetch_mounts = vec![mount("workspace", "/workspace")];
-    fetch_mounts.extend(code_mounts);
-    let install = ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec();
+    fetch_mounts.extend(code_mounts.iter().cloned());
+    let has_fetch = !is_plain(function);
+    let install = if has_fetch {
+        ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec()
+    } else {
+        let script = literal(&install::check_inline(function.runtime));
+        ["sh", "-c", &script, "check", "/sources", "/tmp"].map(str::to_owned).to_vec()
+    };
     let install_image = match &function.base {
         BaseImage::Image(image) | BaseImage::Tagged(image) => image,
         BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
@@ -146,24 +157,38 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
     let builder = &settings.builder_image;
     let fetch = fetch(function, settings, &fetch_args(function, build, settings), fetch_mounts);
     // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
-    let install_mounts = vec![
-        read_only("workspace", "/workspace"),
-        json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
-        read_only("package-registry", "/package-registry"),
-    ];
+    let install_mounts = if has_fetch {
+        vec![
+            read_only("workspace", "/workspace"),
+            json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
+            read_only("package-registry", "/package-registry"),
+        ]
+    } else {
+        code_mounts.clone()
+    };
     let mut install = container(INSTALL, install_image, install, &[], install_mounts, function);
     if is_tagged(function) {
         // A node may have an older image under that tag than the one that `push` finds.
         install["imagePullPolicy"] = "Always".into();
     }
-    let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
-    let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
+    let mut push_mounts = vec![read_only("registry", "/registry")];
+    let mut push_args = push_args(function, build, settings);
+    let init = if has_fetch {
+        push_mounts.insert(0, read_only("workspace", "/workspace"));
+        vec![fetch, install]
+    } else {
+        push_mounts.insert(0, mount("workspace", "/workspace"));
+        push_mounts.extend(code_mounts);
+        push_args.push("--inline=/sources".to_owned());
+        vec![install]
+    };
+    let push = container(PUSH, builder, program("push"), &push_args, push_mounts, function);
     let mut pod = json!({
         "automountServiceAccountToken": false,
         "containers": [push],
         "enableServiceLinks": false,
         "imagePullSecrets": settings.pull_secrets(build.registry_secret),
-        "initContainers": [fetch, install],
+        "initContainers": init,
         "restartPolicy": "Never",
         "securityContext": security(),
         "volumes": volumes
@@ -172,6 +197,11 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         pod["serviceAccountName"] = account.as_str().into();
     }
     pod
+}
+
+/// Whether nothing has to be fetched from elsewhere, and nothing installed.
+fn is_plain(function: &ResolvedFunction) -> bool {
+    matches!(&function.code, Code::Inline { dependencies, .. } if install::needs_nothing(function.runtime, dependencies))
 }
 
 /// The container that fetches the source, with the agent's proxies.

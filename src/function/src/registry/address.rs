@@ -40,7 +40,7 @@ impl Address {
     }
 
     /// Host and port.
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.host
     }
 

@@ -157,6 +157,22 @@ impl Client {
         Ok(begun.status().as_u16() == 201)
     }
 
+    /// Whether the registry takes an upload of these bytes. The upload is cancelled, so that nothing stays there.
+    pub(crate) async fn try_upload(&self, bytes: &Bytes) -> Result<(), Error> {
+        let fail = || self.failed("could not push a layer to");
+        let begun = self.begin(&self.address("blobs", "uploads/")).await.map_err(fail())?;
+        let at = self.upload_at(&begun).map_err(fail())?;
+        let content = Content::Bytes(bytes);
+        let mut ask = Ask::new(Method::PATCH);
+        ask.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        ask.body = Some(&content);
+        let sent = self.ask(&ask, &at).await;
+        let next = sent.as_ref().ok().filter(|sent| sent.headers().contains_key(header::LOCATION));
+        let at = next.and_then(|sent| self.upload_at(sent).ok()).unwrap_or(at);
+        let _ = self.ask(&Ask::new(Method::DELETE), &at).await;
+        sent.map(drop).map_err(fail())
+    }
+
     /// Pushes a blob.
     pub(crate) async fn push_blob(&self, digest: &Digest, content: Content<'_>) -> Result<(), Error> {
         self.upload(digest, content).await.map_err(self.failed("could not push a layer to"))

@@ -155,6 +155,11 @@ impl Fault {
         !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.has_forgotten()
     }
 
+    /// Whether nothing can be pushed until somebody changes the registry: it has no room, or refuses the login.
+    pub(crate) fn lasts_at_registry(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Denied { .. })
+    }
+
     /// Whether the registry, or what stands before it, is away for a moment or asks for patience.
     pub(super) fn is_outage(&self) -> bool {
         match self {
