@@ -11,13 +11,12 @@ import (
 )
 
 // startAPIServer starts kube-apiserver on a listener.
-func startAPIServer(tasks *tasks, listener net.Listener, files files, etcd *embed.Etcd) error {
+func startAPIServer(tasks *tasks, listener net.Listener, site site, files files, etcd *embed.Etcd) error {
 	opts := options.NewServerRunOptions()
 	arguments := []string{
 		"--etcd-servers=" + etcd.Config().ListenClientUrls[0].String(),
-		"--bind-address=" + loopback.String(),
-		// The API refuses Endpoints on loopback; nobody is at this address, which is reserved for examples.
-		"--advertise-address=192.0.2.1",
+		"--bind-address=" + listener.Addr().(*net.TCPAddr).IP.String(),
+		"--advertise-address=" + site.advertised(listener),
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--allow-privileged=true",
 		"--profiling=false",

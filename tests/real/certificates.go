@@ -45,7 +45,7 @@ type issuer struct {
 }
 
 // writeFiles makes all certificates and keys.
-func writeFiles(dir string) (files, error) {
+func writeFiles(dir string, site site) (files, error) {
 	w := writer{dir: filepath.Join(dir, "pki")}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return files{}, err
@@ -71,8 +71,18 @@ func writeFiles(dir string) (files, error) {
 	hosts := []string{
 		"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 	}
-	f.server, f.serverKey = serving("apiserver", "kube-apiserver", hosts, loopback, serviceAddress)
+	f.server, f.serverKey = serving("apiserver", "kube-apiserver", hosts, append(site.addresses(), loopback, serviceAddress)...)
 	f.kubelet, f.kubeletKey = serving("kubelet", "system:node:"+nodeName, []string{nodeName}, loopback)
+	for _, node := range site.nodes {
+		// One certificate serves, and is how the kubelet comes to the API server.
+		w.leaf(authority, node.name, x509.Certificate{
+			Subject:     pkix.Name{CommonName: "system:node:" + node.name, Organization: []string{"system:nodes"}},
+			DNSNames:    []string{node.name},
+			IPAddresses: []net.IP{node.address},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		})
+	}
+	client("kube-proxy", "system:kube-proxy")
 	f.admin, f.adminKey = client("admin", "kubernetes-admin", "system:masters")
 	f.controllers, f.controllersKey = client("controller-manager", "system:kube-controller-manager")
 	f.scheduler, f.schedulerKey = client("scheduler", "system:kube-scheduler")

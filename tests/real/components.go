@@ -24,8 +24,8 @@ var (
 )
 
 // startComponents starts all that comes after etcd and answers with the path of the kubeconfig once it is ready.
-func startComponents(ctx context.Context, tasks *tasks, dir string, files files, etcd *embed.Etcd) (string, error) {
-	listener, err := net.Listen("tcp", net.JoinHostPort(loopback.String(), "0"))
+func startComponents(ctx context.Context, tasks *tasks, dir string, site site, files files, etcd *embed.Etcd) (string, error) {
+	listener, err := net.Listen("tcp", site.address)
 	if err != nil {
 		return "", err
 	}
@@ -42,12 +42,15 @@ func startComponents(ctx context.Context, tasks *tasks, dir string, files files,
 			return "", err
 		}
 	}
+	if err := site.writeKubeconfigs(dir, server, files); err != nil {
+		return "", err
+	}
 	client, err := adminClient(admin)
 	if err != nil {
 		return "", err
 	}
 
-	if err := startAPIServer(tasks, listener, files, etcd); err != nil {
+	if err := startAPIServer(tasks, listener, site, files, etcd); err != nil {
 		return "", fmt.Errorf("starting kube-apiserver: %w", err)
 	}
 	if err := until(ctx, tasks, "the API server to be ready", func(ctx context.Context) error {
@@ -61,9 +64,12 @@ func startComponents(ctx context.Context, tasks *tasks, dir string, files files,
 	if err := startScheduler(tasks, dir, scheduler); err != nil {
 		return "", fmt.Errorf("starting kube-scheduler: %w", err)
 	}
-	if err := startNode(ctx, tasks, client, files); err != nil {
-		return "", fmt.Errorf("starting the node: %w", err)
+	if len(site.nodes) == 0 {
+		if err := startNode(ctx, tasks, client, files); err != nil {
+			return "", fmt.Errorf("starting the node: %w", err)
+		}
 	}
+	tasks.start("the provisioner of volumes", func(ctx context.Context) error { return provisionVolumes(ctx, client, site) })
 	return admin, until(ctx, tasks, "the ServiceAccount of namespace default", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err

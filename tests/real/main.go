@@ -1,6 +1,6 @@
 // Command mainstay-real-cluster starts a real Kubernetes control plane on loopback, for tests.
 //
-//	mainstay-real-cluster start --dir DIR [--until-stdin-closes]
+//	mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]
 //
 // etcd, kube-apiserver, kube-controller-manager and kube-scheduler run as libraries in this one process, with the
 // options of a usual cluster: RBAC and Node authorization, the default admission plugins, ServiceAccount tokens,
@@ -21,6 +21,9 @@
 //
 // kubectl logs, exec, attach and port-forward work (see streaming.go).
 //
+// With --nodes there is no such node: kubelets of their own join, for which it writes DIR/pki/NAME.{crt,key,kubeconfig}
+// and DIR/pki/kube-proxy.kubeconfig. They reach the API server at --address, and volumes are directories in --volumes.
+//
 // Deliberately absent: containers, images, what is in volumes, networking between pods, cloud providers, high availability.
 package main
 
@@ -30,6 +33,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -40,7 +44,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-const usage = "usage: mainstay-real-cluster start --dir DIR [--until-stdin-closes]"
+const usage = "usage: mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]"
 
 // patience is how long the cluster may take to start.
 const patience = 2 * time.Minute
@@ -62,11 +66,18 @@ func run(arguments []string) error {
 	flags := flag.NewFlagSet("start", flag.ContinueOnError)
 	dir := flags.String("dir", "", "directory for certificates, data, logs and the kubeconfig")
 	untilStdinCloses := flags.Bool("until-stdin-closes", false, "end when the standard input ends")
+	address := flags.String("address", net.JoinHostPort(loopback.String(), "0"), "address of the API server")
+	volumes := flags.String("volumes", "/simulated", "directory of volumes on the nodes")
+	nodes := flags.String("nodes", "", "names and addresses of the nodes whose kubelets join, instead of a simulated one")
 	if err := flags.Parse(arguments[1:]); err != nil {
 		return err
 	}
 	if *dir == "" || flags.NArg() > 0 {
 		return errors.New(usage)
+	}
+	site, err := parseSite(*address, *volumes, *nodes)
+	if err != nil {
+		return err
 	}
 	absolute, err := filepath.Abs(*dir)
 	if err != nil {
@@ -83,17 +94,17 @@ func run(arguments []string) error {
 			end()
 		}()
 	}
-	return cluster(ctx, absolute)
+	return cluster(ctx, absolute, site)
 }
 
 // cluster starts everything, says so, and waits for the end.
-func cluster(ctx context.Context, dir string) error {
+func cluster(ctx context.Context, dir string, site site) error {
 	if err := logTo(filepath.Join(dir, "cluster.log")); err != nil {
 		return err
 	}
 	defer klog.Flush()
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	files, err := writeFiles(dir)
+	files, err := writeFiles(dir, site)
 	if err != nil {
 		return fmt.Errorf("writing certificates: %w", err)
 	}
@@ -108,7 +119,7 @@ func cluster(ctx context.Context, dir string) error {
 	tasks := newTasks(components)
 	starting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ready, err := startComponents(starting, tasks, dir, files, etcd)
+	ready, err := startComponents(starting, tasks, dir, site, files, etcd)
 	if err != nil {
 		return fmt.Errorf("%w; see %s", err, filepath.Join(dir, "cluster.log"))
 	}

@@ -36,7 +36,6 @@ func startNode(ctx context.Context, tasks *tasks, client kubernetes.Interface, f
 		go beat(ctx, client)
 		return kubelet.run(ctx)
 	})
-	tasks.start("the provisioner of volumes", func(ctx context.Context) error { return provisionVolumes(ctx, client) })
 	tasks.start("the kubelet's server", func(ctx context.Context) error { return kubelet.serve(ctx, listener, files) })
 	return nil
 }

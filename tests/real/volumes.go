@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +18,7 @@ import (
 const provisionedLabel = "devcluster.dev/provisioned"
 
 // provisionVolumes makes a volume for every claim, whatever its class, and removes it when its claim is gone.
-func provisionVolumes(ctx context.Context, client kubernetes.Interface) error {
+func provisionVolumes(ctx context.Context, client kubernetes.Interface, site site) error {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	on := func(informer cache.SharedIndexInformer, changed func(any)) error {
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -34,7 +36,12 @@ func provisionVolumes(ctx context.Context, client kubernetes.Interface) error {
 		if !ok || claim.DeletionTimestamp != nil || claim.Status.Phase != v1.ClaimPending || claim.Spec.VolumeName != "" {
 			return
 		}
-		_, err := client.CoreV1().PersistentVolumes().Create(ctx, volumeFor(claim), metav1.CreateOptions{})
+		volume := volumeFor(claim, site.volumes)
+		if len(site.nodes) > 0 {
+			// A kubelet changes neither owner nor mode of such a directory.
+			note(makeWritable(volume.Spec.HostPath.Path), "Making a volume's directory", claim.Name)
+		}
+		_, err := client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
 		note(err, "Making a volume", claim.Name)
 	})
 	if err != nil {
@@ -58,8 +65,15 @@ func provisionVolumes(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
+func makeWritable(path string) error {
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o777)
+}
+
 // volumeFor is a volume that is meant for a claim; the controller of volumes binds both.
-func volumeFor(claim *v1.PersistentVolumeClaim) *v1.PersistentVolume {
+func volumeFor(claim *v1.PersistentVolumeClaim, directory string) *v1.PersistentVolume {
 	class := ""
 	if claim.Spec.StorageClassName != nil {
 		class = *claim.Spec.StorageClassName
@@ -75,7 +89,7 @@ func volumeFor(claim *v1.PersistentVolumeClaim) *v1.PersistentVolume {
 			StorageClassName:              class,
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 			PersistentVolumeSource: v1.PersistentVolumeSource{
-				HostPath: &v1.HostPathVolumeSource{Path: "/simulated/" + string(claim.UID)},
+				HostPath: &v1.HostPathVolumeSource{Path: filepath.Join(directory, string(claim.UID))},
 			},
 			ClaimRef: &v1.ObjectReference{
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,

@@ -6,7 +6,7 @@
 //! Invariant: a child belongs to the Function in its own namespace that controls it, whatever its labels say. An owner
 //! reference to a Function in another namespace, which anybody can write, has no effect.
 //! Invariant: the build queue knows every unfinished Job, and which are held up: all of its pods have a problem, or the
-//! cluster refuses to create one. A Job whose pod has reported its image is finished, though the Job itself learns it later.
+//! cluster refuses to create one.
 //! Invariant: the cache contains our own writes before the next decision.
 
 use std::collections::{HashMap, HashSet};
@@ -293,8 +293,7 @@ impl Inner {
             if pods.peek().is_some() {
                 self.refused.remove(uid);
             }
-            let has_image = children.pods.iter().any(|pod| pod.is_of(uid) && pod.report().is_some());
-            if job.progress != Progress::Running || job.identity.terminating || has_image {
+            if job.progress != Progress::Running || job.identity.terminating {
                 self.refused.remove(uid);
                 self.queue.ended(&name_in_queue(job));
                 continue;

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+)
+
+// site is where the cluster is.
+type site struct {
+	// address is where the API server listens.
+	address string
+	// volumes is the directory of volumes on the nodes.
+	volumes string
+	// nodes have kubelets of their own; without any, there is a simulated node.
+	nodes []node
+}
+
+type node struct {
+	name    string
+	address net.IP
+}
+
+// parseSite reads the options of the command line.
+func parseSite(address, volumes, nodes string) (site, error) {
+	s := site{address: address, volumes: volumes}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || net.ParseIP(host) == nil {
+		return s, fmt.Errorf("--address %q: it is ADDRESS:PORT", address)
+	}
+	for part := range strings.SplitSeq(nodes, ",") {
+		if part == "" {
+			continue
+		}
+		name, at, _ := strings.Cut(part, "=")
+		ip := net.ParseIP(at)
+		if name == "" || ip == nil {
+			return s, fmt.Errorf("--nodes %q: each is NAME=ADDRESS", part)
+		}
+		s.nodes = append(s.nodes, node{name: name, address: ip})
+	}
+	return s, nil
+}
+
+// addresses are those of the API server.
+func (s site) addresses() []net.IP {
+	host, _, _ := net.SplitHostPort(s.address)
+	return []net.IP{net.ParseIP(host)}
+}
+
+// advertised is the address in the Endpoints of the API server's Service. The API refuses those on loopback; nobody is at the one
+// that stands for it, which is reserved for examples.
+func (s site) advertised(listener net.Listener) string {
+	if ip := listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
+		return ip.String()
+	}
+	return "192.0.2.1"
+}
+
+// writeKubeconfigs writes those of kubelets and kube-proxies.
+func (s site) writeKubeconfigs(dir, server string, files files) error {
+	names := []string{"kube-proxy"}
+	for _, node := range s.nodes {
+		names = append(names, node.name)
+	}
+	for _, name := range names {
+		path := filepath.Join(dir, "pki", name)
+		if err := writeKubeconfig(path+".kubeconfig", server, files.authority, path+".crt", path+".key"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
