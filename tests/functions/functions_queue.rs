@@ -105,10 +105,9 @@ async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_a
     let mut world = World::with_functions().await;
     world.listen = Some(free_address());
     namespace(&world, "other");
+    let image = std::mem::replace(&mut world.functions.builder_image, "registry.invalid/builder:1".to_owned());
     world.start();
-    let mut spec = inline("1");
-    spec["runtimeImageOverride"] = json!(format!("registry.invalid/node@sha256:{}", "1".repeat(64)));
-    world.function("hello", spec);
+    world.function("hello", inline("1"));
     world.until_function("it is held up", |w| w.said("hello", "BuildReady").contains("ImagePullBackOff")).await;
     let job = |w: &World| w.child("hello", JOBS);
     world.quiet().await;
@@ -135,8 +134,12 @@ async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_a
     world.until_function("it is tried again", |w| job(w)["spec"]["suspend"] == false).await;
     world.until_function("it is suspended again", |w| suspensions(w) != before).await;
     assert!(world.said("hello", "BuildReady").contains("ImagePullBackOff"), "{}", world.said("hello", "BuildReady"));
-    // Another input replaces it at once.
-    world.edit_function("hello", json!({"spec": {"runtimeImageOverride": null}}));
+    // Another input is another build.
+    world.kill().await;
+    world.listen = Some(free_address());
+    world.functions.builder_image = image;
+    world.start();
+    world.edit_function("hello", json!({"spec": {"source": "2"}}));
     world.runs("hello").await;
 }
 

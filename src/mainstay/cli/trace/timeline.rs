@@ -287,7 +287,7 @@ mod tests {
             "+10.0 Function running",
         ];
         let text = lines(&parts.moments());
-        let got: Vec<&str> = text.lines().map(|line| line.trim_start_matches(" timeline ").trim()).collect();
+        let got: Vec<&str> = text.lines().map(|line| line.trim().trim_start_matches("timeline").trim()).collect();
         assert_eq!(got, expected);
         assert_eq!(facts(&parts.moments())[17]["seconds"], 10.0);
         assert_eq!(lines(&Parts::default().moments()), "");
