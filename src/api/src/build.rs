@@ -58,7 +58,7 @@ pub struct BuildFailure {
     pub retry: bool,
     /// Whether the registry takes nothing until it gets room, or knows the login.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub awaits_registry: bool,
+    pub waits_for_registry: bool,
 }
 
 /// The kind of failure that ended a build.
@@ -131,7 +131,7 @@ mod tests {
             reason: FailureReason::BranchMoved,
             message: "moved".into(),
             retry: true,
-            awaits_registry: false,
+            waits_for_registry: false,
         };
         let text = serde_json::to_string(&failure).unwrap();
         assert!(text.contains(r#""reason":"BranchMoved""#));

@@ -169,7 +169,7 @@ impl BuildQueue {
     }
 
     /// Whether a held-up build has to be suspended.
-    pub fn must_yield(&self, job: &JobName) -> bool {
+    pub(crate) fn must_yield(&self, job: &JobName) -> bool {
         let Some((BuildState::HeldUp(hold), begun)) = self.unfinished.get(job) else { return false };
         if *hold == Hold::Refused {
             return false;

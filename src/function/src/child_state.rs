@@ -196,7 +196,7 @@ pub struct Pod {
 
 impl Pod {
     /// The report of the build, once its last container has ended. The pod itself ends seconds later.
-    pub fn report(&self) -> Option<&BuildReport> {
+    pub(crate) fn report(&self) -> Option<&BuildReport> {
         match self.end.as_ref()? {
             End { code: 0, termination: Termination::Built(report), .. } => Some(report),
             _ => None,
@@ -204,7 +204,7 @@ impl Pod {
     }
 
     /// Whether no node has room for it.
-    pub fn is_unschedulable(&self) -> bool {
+    pub(crate) fn is_unschedulable(&self) -> bool {
         self.problem.as_ref().is_some_and(|(reason, _)| reason == "Unschedulable")
     }
 

@@ -109,7 +109,6 @@ impl Context {
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
         bindings: Arc<Bindings>,
-        pushes: Arc<Pushes>,
         settings: Settings,
         own_namespace: String,
         liveness: Component,
@@ -117,11 +116,11 @@ impl Context {
     ) -> Self {
         Self {
             writer,
+            pushes: Arc::clone(source.pushes()),
             source,
             repositories,
             secrets,
             bindings,
-            pushes,
             poll_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
             quotas: Arc::default(),

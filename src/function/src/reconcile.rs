@@ -125,7 +125,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 _ = knative.changed() => if !task.uses_knative { continue },
                 _ = poll_now.changed() => poll_now.mark_changed(),
                 _ = pushed.changed() => {
-                    task.polling.pushed(*pushed.borrow_and_update());
+                    task.polling.pushed(pushed.take());
                     continue;
                 }
                 () = sleep_until(due.into()) => {}
@@ -556,7 +556,7 @@ impl Task {
 
     /// Waits for the registry, if a build failed for it and it is the operator's.
     async fn await_registry(&mut self, decision: &Decision, repository: &str, data: Option<&SecretData>) {
-        let (Some(job), Some(data)) = (&decision.awaits_registry, data) else {
+        let (Some(job), Some(data)) = (&decision.waits_for_registry, data) else {
             self.registry.0 = None;
             if decision.record.building.is_none() {
                 self.registry.1 = 0;

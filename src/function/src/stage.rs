@@ -281,7 +281,7 @@ pub struct Decision {
     /// A running Job without a pod, for which the cause has to be read.
     pub without_pod: Option<Job>,
     /// A failed Job that may succeed once the registry takes an upload.
-    pub awaits_registry: Option<String>,
+    pub waits_for_registry: Option<String>,
     /// The image to run.
     image: Option<Image>,
 }

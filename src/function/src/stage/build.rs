@@ -56,7 +56,7 @@ struct Failure {
     message: String,
     retry: bool,
     /// Whether it ends once the registry takes an upload.
-    awaits_registry: bool,
+    waits_for_registry: bool,
 }
 
 /// The second stage: the image.
@@ -208,7 +208,7 @@ fn text((reason, text): (String, String)) -> String {
 
 impl Failure {
     fn of(message: &str, retry: bool) -> Self {
-        Self { reason: None, message: message.to_owned(), retry, awaits_registry: false }
+        Self { reason: None, message: message.to_owned(), retry, waits_for_registry: false }
     }
 }
 
@@ -364,19 +364,19 @@ fn is_name(base: &str) -> bool {
 /// The failure from a container's termination.
 fn ended(end: &End) -> Failure {
     match &end.termination {
-        Termination::Failed(BuildFailure { reason, message, retry, awaits_registry }) => Failure {
+        Termination::Failed(BuildFailure { reason, message, retry, waits_for_registry }) => Failure {
             reason: Some(*reason),
             message: format!("{reason:?}: {message}"),
             retry: *retry,
             // Only this container has the login.
-            awaits_registry: *awaits_registry && end.container == PUSH,
+            waits_for_registry: *waits_for_registry && end.container == PUSH,
         },
         Termination::Built(_) => Failure::of("the build reported an image and failed all the same", true),
         Termination::Other(log) => {
             let how = format!("{} ended with exit code {} ({})", end.container, end.code, end.reason);
             let known = Some(log).filter(|_| end.container == EXECUTOR).and_then(|log| kaniko::why_failed(&how, log));
             if let Some((reason, message, retry)) = known {
-                return Failure { reason: Some(reason), message, retry, awaits_registry: false };
+                return Failure { reason: Some(reason), message, retry, waits_for_registry: false };
             }
             let tail = log_tail(log);
             let lines = if tail.is_empty() { String::new() } else { format!("\n{tail}") };
@@ -409,7 +409,7 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
         return;
     }
     decision.record.retry_at = Some(due);
-    decision.awaits_registry = failure.awaits_registry.then(|| job.identity.name.clone());
+    decision.waits_for_registry = failure.waits_for_registry.then(|| job.identity.name.clone());
     decision.requeue_within(Duration::try_from(due.duration_since(now)).unwrap_or_default());
     let message = format!(
         "Job {} failed, it will be re-run: {} (attempt {}, the next one at {:.0})",

@@ -86,7 +86,7 @@ fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
             reason: FailureReason::BaseImage,
             message: format!("{:?}: {}", arguments.base, chain(&error)),
             retry: false,
-            awaits_registry: false,
+            waits_for_registry: false,
         })?,
         shares_base: arguments.share_base,
         libraries: libraries::place(arguments.libraries),

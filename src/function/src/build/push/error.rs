@@ -105,8 +105,8 @@ impl Error {
     /// The report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = self.meaning();
-        let awaits_registry = matches!(self, Self::Registry(error) if error.fault.lasts_at_registry());
-        BuildFailure { reason, message: message(self), retry, awaits_registry }
+        let waits_for_registry = matches!(self, Self::Registry(error) if error.fault.lasts_at_registry());
+        BuildFailure { reason, message: message(self), retry, waits_for_registry }
     }
 
     /// What to do about it, where the error itself does not say.
@@ -170,7 +170,7 @@ mod tests {
     fn a_registry_is_awaited_that_is_full_or_refuses_the_login() {
         let awaits = |fault: Fault| {
             let error = registry::Error { attempt: "could not push to", registry: "r".to_owned(), fault };
-            Error::Registry(error).failure().awaits_registry
+            Error::Registry(error).failure().waits_for_registry
         };
         let denied = |status| Fault::Denied { by: "the registry", status, anonymous: false };
         assert!(awaits(Fault::Full { status: 507 }) && awaits(denied(401)) && awaits(denied(403)));

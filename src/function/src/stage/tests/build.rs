@@ -164,17 +164,17 @@ fn a_suspended_build_whose_inputs_changed_is_replaced_and_one_that_others_suspen
 fn a_build_that_the_registry_refused_waits_for_the_registry_and_is_retried_when_that_changes() {
     let mut case = Case::new();
     case.job("j", 1, ended("Failed", "BackoffLimitExceeded"));
-    let full = json!({"reason": "Registry", "message": "it is full", "retry": true, "awaitsRegistry": true});
+    let full = json!({"reason": "Registry", "message": "it is full", "retry": true, "waitsForRegistry": true});
     case.pod("j", terminated("push", 1, &full.to_string()));
-    assert_eq!(case.decide().awaits_registry.as_deref(), Some("j"));
+    assert_eq!(case.decide().waits_for_registry.as_deref(), Some("j"));
     case.state.retry_now = Some("j".into());
     let decision = case.decide();
-    assert_eq!(decision.awaits_registry, None);
+    assert_eq!(decision.waits_for_registry, None);
     assert!(words(&decision).contains(&"put Job".to_owned()));
     // Code from packages cannot make the agent ask a registry.
     case.children.pods.clear();
     case.pod("j", terminated("fetch", 1, &full.to_string()));
-    assert_eq!(case.decide().awaits_registry, None);
+    assert_eq!(case.decide().waits_for_registry, None);
 }
 
 #[test]
