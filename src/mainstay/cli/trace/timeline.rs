@@ -289,7 +289,7 @@ mod tests {
         let text = lines(&parts.moments());
         let got: Vec<&str> = text.lines().map(|line| line.trim().trim_start_matches("timeline").trim()).collect();
         assert_eq!(got, expected);
-        assert_eq!(facts(&parts.moments())[17]["seconds"], 10.0);
+        assert_eq!(facts(&parts.moments())[16]["seconds"], 10.0);
         assert_eq!(lines(&Parts::default().moments()), "");
     }
 }
