@@ -115,8 +115,9 @@ async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_a
     // Another one finds no room on the node.
     world.function_in("other", "large", too_large());
     says(&world, "other", "large", "Unschedulable").await;
-    let suspended = "Unknown JobQueued Job ";
-    world.until_function("it is suspended", |w| w.said("hello", "BuildReady").starts_with(suspended)).await;
+    let suspended = "is suspended, because its pod cannot start";
+    world.until_function("it is suspended", |w| w.said("hello", "BuildReady").contains(suspended)).await;
+    assert!(world.said("hello", "BuildReady").starts_with("Unknown JobQueued"));
     let said = world.said("hello", "BuildReady");
     assert!(said.contains("other builds wait for its place: ImagePullBackOff: container install: "), "{said}");
     let name = job(&world)["metadata"]["name"].clone();

@@ -15,6 +15,7 @@ use super::pod::{container_security, literal, security};
 use super::{metadata, named};
 use crate::build::install;
 use crate::registry::Transport;
+use crate::settings::SecretKey;
 use crate::tag::BuildCause;
 use crate::{BaseImage, Builder, Code, ResolvedFunction, Settings};
 use mainstay_api::git_repository::AuthType;
@@ -24,6 +25,10 @@ use mainstay_api::names;
 pub(super) const WORKSPACE_SIZE: &str = "4Gi";
 /// Maximum size of `/tmp` for package managers.
 pub(super) const TMP_SIZE: &str = "2Gi";
+/// Volume, directory and file of the CA bundle of the registries of base images.
+pub(super) const BASE_CA: &str = "base-ca";
+pub(super) const BASE_CA_DIR: &str = "/base-ca";
+pub(super) const BASE_CA_FILE: &str = "ca.crt";
 /// Name of the container that fetches the source.
 pub(crate) const FETCH: &str = "fetch";
 /// Name of the container that runs code from packages.
@@ -144,6 +149,11 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         push_mounts.extend(code_mounts.iter().cloned());
         push_args.push("--inline=/sources".to_owned());
     }
+    let mut volumes = volumes(build, settings, has_fetch, source);
+    if let Some(volume) = base_ca(settings) {
+        volumes.push(volume);
+        push_mounts.push(read_only(BASE_CA, BASE_CA_DIR));
+    }
     init.push(install(function, settings, has_fetch, code_mounts));
     let push = container(PUSH, &settings.builder_image, program("push"), &push_args, push_mounts, function);
     let mut pod = json!({
@@ -154,7 +164,7 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         "initContainers": init,
         "restartPolicy": "Never",
         "securityContext": security(),
-        "volumes": volumes(build, settings, has_fetch, source)
+        "volumes": volumes
     });
     if let Some(account) = &settings.build_service_account {
         pod["serviceAccountName"] = account.as_str().into();
@@ -299,10 +309,19 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
         format!("--base={}", function.base),
         format!("--platform={}", settings.platform),
     ];
+    args.extend(settings.base_ca.as_ref().map(|_| format!("--base-ca={BASE_CA_DIR}/{BASE_CA_FILE}")));
     args.extend(previous(function, build, settings).map(|previous| format!("--previous={}", previous.image)));
     // Layers of a base image that a user has named may be private.
     args.extend((!function.has_own_base).then(|| "--share-base".to_owned()));
     args
+}
+
+/// The volume with the CA bundle of the registries of base images. Without the Secret a build begins all the same: base images of
+/// other registries need none.
+pub(super) fn base_ca(settings: &Settings) -> Option<Value> {
+    let SecretKey { secret, key } = settings.base_ca.as_ref()?;
+    let items = json!([{ "key": key, "path": BASE_CA_FILE }]);
+    Some(json!({ "name": BASE_CA, "secret": { "secretName": secret, "items": items, "optional": true } }))
 }
 
 /// All three containers have the build's resources: init containers run one after the other, so the pod needs no more

@@ -30,6 +30,12 @@ pub enum Fault {
         /// Whether the server was not there, or went away: it may be back in a moment.
         is_outage: bool,
     },
+    /// Its certificate is not trusted.
+    #[error("its certificate is refused: {why}")]
+    Untrusted {
+        /// As the TLS library says.
+        why: String,
+    },
     /// A deadline passed.
     #[error("it took longer than {} s: {what}", after.as_secs())]
     Timeout {
@@ -134,6 +140,7 @@ impl Fault {
         match self {
             Self::Denied { .. } => Class::Denied,
             Self::Network { .. }
+            | Self::Untrusted { .. }
             | Self::Timeout { .. }
             | Self::Digest { .. }
             | Self::Full { .. }
