@@ -134,7 +134,7 @@ async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_a
     let before = suspensions(&world);
     world.until_function("it is tried again", |w| job(w)["spec"]["suspend"] == false).await;
     world.until_function("it is suspended again", |w| suspensions(w) != before).await;
-    assert!(world.said("hello", "BuildReady").contains("ImagePullBackOff"), "{}", world.said("hello", "BuildReady"));
+    world.until_function("it says so again", |w| w.said("hello", "BuildReady").contains(suspended)).await;
     // Another input is another build.
     world.kill().await;
     world.listen = Some(free_address());

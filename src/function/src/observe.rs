@@ -303,7 +303,7 @@ impl Inner {
             } else if self.refused.contains(uid) {
                 BuildState::HeldUp(Hold::Refused)
             } else if pods.peek().is_some() && pods.clone().all(|pod| pod.problem.is_some()) {
-                let is_unschedulable = pods.all(|pod| pod.is_unschedulable());
+                let is_unschedulable = pods.all(child_state::Pod::is_unschedulable);
                 BuildState::HeldUp(if is_unschedulable { Hold::Unschedulable } else { Hold::Scheduled })
             } else {
                 BuildState::Running

@@ -94,7 +94,7 @@ impl RegistryWaits {
                 let mut tried = tried.buffer_unordered(AT_ONCE.1);
                 while let Some((target, result)) = tried.next().await {
                     match (result, self.awaited.lock().get(&target)) {
-                        (Ok(()), Some(awaited)) => _ = awaited.takes_uploads.send_replace(()),
+                        (Ok(()), Some(awaited)) => awaited.takes_uploads.send_replace(()),
                         (Ok(()), None) => {}
                         (Err(why), _) => tracing::debug!(registry = target.0, why, "the registry takes no upload yet"),
                     }
@@ -196,10 +196,11 @@ mod tests {
     fn a_function_that_was_woken_in_vain_waits_longer() {
         let waits = RegistryWaits::default();
         let image: ImageRef = "r.example.org/team-a:t".parse().unwrap();
-        let wait = |woken| {
-            let waiting = waits.wait(&image, &login("1"), "a", woken);
-            waiting.earliest.duration_since(Instant::now()).as_secs_f64().round() as u64
-        };
-        assert_eq!([0, 1, 2, 50].map(wait), [4, 8, 16, 300]);
+        for (woken, seconds) in [(0, 4), (1, 8), (2, 16), (50, 300)] {
+            let before = Instant::now();
+            let earliest = waits.wait(&image, &login("1"), "a", woken).earliest;
+            let least = before + Duration::from_secs(seconds);
+            assert!(earliest >= least && earliest < least + Duration::from_secs(2), "{woken}");
+        }
     }
 }
