@@ -28,7 +28,7 @@
 //!
 //! # The way of a commit
 //!
-//! 1. [`gitsync::run`](mainstay_gitsync::run) is the task of one GitSync: it waits for its interval, a push ([`receiver`](mainstay_gitsync::receiver)), a request or a change,
+//! 1. [`gitsync::run`](mainstay_gitsync::run) is the task of one GitSync: it waits for its interval, a push ([`receiver`](mainstay_gitsync::receiver)), a commit that another one has found, a request or a change,
 //!    and makes an attempt (`gitsync/attempt.rs`): it observes (`observe.rs`, 2 to 5), decides (`plan.rs`, 6), performs
 //!    (`perform.rs`, 7 and 8) and reports (`report.rs`, 9 and 10).
 //! 2. [`Source::lookup`](mainstay_git::Source::lookup) resolves the reference, with one request for all consumers of the remote.
@@ -80,7 +80,7 @@
 //! | adoption of existing objects | [`managed::Appliers`](mainstay_engine::managed::Appliers) in `engine/managed/adoption.rs` |
 //! | field ownership projection | [`managed::projection`](mainstay_engine::managed::projection) |
 //! | revert backoff | [`managed::revert_backoff`](mainstay_engine::managed::revert_backoff); every other backoff is a [`failure::Backoff`](mainstay_object::failure::Backoff) |
-//! | who is woken by a push, and how often | [`source::Pushes`](mainstay_git::Pushes), `gitsync/receiver/matching.rs` |
+//! | who is woken by a push, or by a commit that another one has found, and how often | [`source::Pushes`](mainstay_git::Pushes), `gitsync/receiver/matching.rs` |
 //! | build queue | [`function::build_queue`](mainstay_function::build_queue) |
 //! | stages of a Function | [`function::stage`](mainstay_function::stage) |
 //!

@@ -121,7 +121,7 @@ async fn sync_goes_through_all_namespaces_and_says_each_failure_once() {
     let program = Program::of(&world).await;
     let (code, said, error) = program.run(&["sync", "-A"]).await;
     let expected =
-        format!("GitSync {NAMESPACE}/demo: commit {}, as before, 1 objects, 1 healthy, 0 failed\n", &commit[..12]);
+        format!("GitSync {NAMESPACE}/demo: commit {}, as before, 1 object, 1 healthy, 0 failed\n", &commit[..12]);
     assert_eq!((code, said, error.as_str()), (0, expected, ""));
     let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: api}\nspec: {ports: [{port: 0}]}\n";
     world.remote.file("b.yaml", wrong);
@@ -129,6 +129,7 @@ async fn sync_goes_through_all_namespaces_and_says_each_failure_once() {
     let (code, said, error) = program.run(&["sync", "-A"]).await;
     assert_eq!(code, 1, "{said}{error}");
     assert_eq!(error.matches("spec.ports[0].port").count(), 1, "{error}");
+    assert!(said.contains("is not applied in full; before it: "), "{said}");
     let (_, shown, _) = program.run(&["status", "demo", "-n", NAMESPACE]).await;
     assert_eq!(shown.matches("spec.ports[0].port").count(), 1, "{shown}");
     assert!(!shown.contains(&commit), "{shown}");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod abbreviations;
+mod found_commits;
 mod hosting;
 mod pinning;
 mod private_example;

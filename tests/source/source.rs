@@ -27,6 +27,7 @@ mod damage;
 mod disk_full;
 mod egress;
 mod following;
+mod found_commits;
 mod github_app;
 mod hostile;
 mod hosts;

@@ -11,12 +11,20 @@ pub struct Span(pub Duration);
 
 /// The text was not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a duration is written like 30s, 1m or 1h30m")]
-pub struct NotADuration;
+pub enum NotADuration {
+    /// A number without a unit.
+    #[error("the unit is missing: write {0}s, {0}m or {0}h")]
+    NoUnit(String),
+    /// Anything else.
+    #[error("a duration is written like 30s, 1m or 1h30m")]
+    Unreadable,
+}
 
 const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 /// Longest accepted duration, in seconds (ten years): longer ones only overflow arithmetic on times.
 const LONGEST: f64 = 315_360_000.0;
+/// Most digits of a number that a message repeats.
+const LONGEST_NUMBER: usize = 9;
 
 impl FromStr for Span {
     type Err = NotADuration;
@@ -24,21 +32,25 @@ impl FromStr for Span {
     fn from_str(text: &str) -> Result<Self, NotADuration> {
         let mut rest = text;
         let mut seconds = 0.0;
+        if !text.is_empty() && text.len() <= LONGEST_NUMBER && text.chars().all(|c| c.is_ascii_digit()) {
+            return Err(NotADuration::NoUnit(text.to_owned()));
+        }
         if rest.is_empty() {
-            return Err(NotADuration);
+            return Err(NotADuration::Unreadable);
         }
         while !rest.is_empty() {
-            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(NotADuration)?;
-            let number: f64 = rest[..digits].parse().map_err(|_| NotADuration)?;
+            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(NotADuration::Unreadable)?;
+            let number: f64 = rest[..digits].parse().map_err(|_| NotADuration::Unreadable)?;
             rest = &rest[digits..];
-            let (unit, factor) = UNITS.iter().find(|(unit, _)| rest.starts_with(unit)).ok_or(NotADuration)?;
+            let (unit, factor) =
+                UNITS.iter().find(|(unit, _)| rest.starts_with(unit)).ok_or(NotADuration::Unreadable)?;
             rest = &rest[unit.len()..];
             seconds += number * factor;
         }
         if seconds > LONGEST {
-            return Err(NotADuration);
+            return Err(NotADuration::Unreadable);
         }
-        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| NotADuration)
+        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| NotADuration::Unreadable)
     }
 }
 
@@ -101,8 +113,10 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_duration() {
-        for text in ["", "5", "m", "1d", "-1s", "1m ", "1..2s", "99999999999999h"] {
-            assert_eq!(text.parse::<Span>(), Err(NotADuration), "{text}");
+        for text in ["", "m", "1d", "-1s", "1m ", "1..2s", "99999999999999h"] {
+            assert_eq!(text.parse::<Span>(), Err(NotADuration::Unreadable), "{text}");
         }
+        let without_unit = "5".parse::<Span>().unwrap_err();
+        assert_eq!(without_unit.to_string(), "the unit is missing: write 5s, 5m or 5h");
     }
 }

@@ -213,7 +213,7 @@ impl Error {
         match self.refusal() {
             Some(_) => {
                 let hint = object.quoting_hint(&text).map(|hint| format!("; {hint}")).unwrap_or_default();
-                format!("{}: {text}{hint}", object.place.short())
+                format!("{}{}: {text}{hint}", object.place.short(), object.place.builder())
             }
             None => text,
         }

@@ -62,6 +62,11 @@ impl LabelSelector {
         Self(both.collect::<Vec<_>>().join(","))
     }
 
+    /// What a user has written as `-l` of a command: the API server reads it.
+    pub fn written(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
     /// Selects objects that have this label with any value.
     pub fn exists(label: &str) -> Self {
         Self(label.to_owned())
@@ -118,6 +123,13 @@ impl Selection {
     #[must_use]
     pub fn within(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Those of this selection that have these labels.
+    #[must_use]
+    pub fn with_labels(mut self, labels: LabelSelector) -> Self {
+        self.labels = Some(self.labels.map_or_else(|| labels.clone(), |own| own.and(&labels)));
         self
     }
 
@@ -185,6 +197,15 @@ mod tests {
         assert_eq!(Selection::default().path(&config_map), "/api/v1/configmaps");
         let named = Selection::named(Some("x"), "y").path(&config_map);
         assert_eq!(named, "/api/v1/namespaces/x/configmaps?fieldSelector=metadata.name%3Dy");
+    }
+
+    #[test]
+    fn the_selector_of_a_user_is_one_parameter() {
+        let written = LabelSelector::written("app in (a, b),!c&watch=1");
+        let path =
+            Selection::default().within("x").with_labels(written).path(&kind("v1", "ConfigMap", "configmaps", true));
+        let query = path.split_once('?').unwrap().1;
+        assert!(query.starts_with("labelSelector=app") && !query.contains('&'), "{query}");
     }
 
     #[test]

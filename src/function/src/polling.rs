@@ -18,7 +18,7 @@ use super::{Code, ResolvedFunction};
 use mainstay_api::build::{FailureReason, Termination};
 use mainstay_api::function::FunctionStatus;
 use mainstay_cluster::secrets::{Followed, RepositorySecrets};
-use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, Remote};
+use mainstay_git::{Commit, Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, Remote};
 use mainstay_object::failure::{Class, jitter};
 
 /// The source of a Function.
@@ -42,9 +42,9 @@ pub(super) struct Polling {
     unread: Option<SourceError>,
     retry: Retry,
     next: Instant,
-    /// When the remote is to be looked up because of a push.
-    pushed: Option<Instant>,
-    /// The push after which the remote has not been looked up yet.
+    /// When the remote is to be looked up because of a push, or of a commit that another one has found.
+    pushed: Option<LookupDue>,
+    /// The time since which the remote has not been looked up although it changed.
     current_push: Option<Instant>,
     /// The server has asked to be left alone until then.
     not_before: Option<Instant>,
@@ -82,19 +82,25 @@ impl Polling {
     /// A reconcile begins. A push that is due counts from the first reconcile on that gets as far as to the remote.
     pub(super) fn begin(&mut self) {
         let due = self.push_due().filter(|due| *due <= Instant::now());
-        if let Some(at) = due.and_then(|_| self.pushed.take()) {
-            self.current_push = Some(at);
+        if let Some(due) = due.and_then(|_| self.pushed.take()).filter(|due| !due.is_known(self.commit())) {
+            self.current_push = self.current_push.max(Some(due.after));
         }
     }
 
-    /// The remote is to be looked up at this time because of a push.
-    pub(super) fn pushed(&mut self, at: Option<Instant>) {
-        self.pushed = at;
+    /// The remote is to be looked up because of a push, or of a commit that another one has found and this one has not.
+    pub(super) fn pushed(&mut self, due: Option<LookupDue>) {
+        let due = due.filter(|due| !due.is_known(self.commit()));
+        self.pushed = due.map(|due| due.and(self.pushed)).or(self.pushed);
     }
 
-    /// When the remote is looked up because of a push.
+    /// The newest commit that it knows.
+    fn commit(&self) -> Option<Commit> {
+        self.tree.as_ref()?.head.parse().ok()
+    }
+
+    /// When the remote is looked up because of that.
     fn push_due(&self) -> Option<Instant> {
-        self.pushed.max(self.not_before.filter(|_| self.pushed.is_some()))
+        self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
     /// The host keys that hold for all repositories are others: what failed may be possible now, and what is pinned may be wrong.

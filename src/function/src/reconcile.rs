@@ -123,7 +123,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
                 _ = knative.changed() => if !task.uses_knative { continue },
                 _ = poll_now.changed() => poll_now.mark_changed(),
                 _ = pushed.changed() => {
-                    task.polling.pushed(*pushed.borrow_and_update());
+                    task.polling.pushed(pushed.take());
                     continue;
                 }
                 () = sleep_until(due.into()) => {}

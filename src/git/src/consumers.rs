@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 /// The identity of a remote: address and credentials.
 pub(super) type Identity = [u8; 32];
 
-/// A GitSync or Function, which uses one remote at a time.
+/// A GitSync, Function or GitRepository, which reads one remote at a time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Consumer {
     /// Its kind: a GitSync and a Function with the same name are two consumers.
@@ -35,10 +35,17 @@ pub enum ConsumerKind {
     GitSync,
     /// A Function.
     Function,
+    /// A GitRepository, whose status is kept. It has no mirror, so that it is none of the [`Consumers`].
+    GitRepository,
 }
 
 impl ConsumerKind {
     const ALL: [Self; 2] = [Self::GitSync, Self::Function];
+
+    /// Whether a push to what it reads is its concern: the status of a GitRepository follows those that are.
+    pub(super) fn is_pushed_to(self) -> bool {
+        Self::ALL.contains(&self)
+    }
 }
 
 /// Remotes of submodules that are kept for one remote.

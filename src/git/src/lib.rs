@@ -29,6 +29,7 @@ mod egress;
 mod entry;
 mod error;
 mod fair_queue;
+mod found_commit;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod git_address;
@@ -50,6 +51,7 @@ mod lfs;
 mod lfs_fetch;
 #[expect(clippy::disallowed_methods, reason = "requests to a remote have a deadline")]
 mod lookup;
+mod lookup_due;
 #[expect(clippy::disallowed_methods, reason = "mirrors are directories")]
 mod mirror;
 mod missing_directory;
@@ -116,6 +118,7 @@ pub use id::{BlobId, Commit, TreeId};
 pub use key_pair::{KeyPair, PRIVATE_FIELD, PUBLIC_FIELD, PublicHalf, SEED_BYTES, holds_key, key_pair, public_half};
 pub use known_hosts::{PUBLISHED, lists_host};
 pub use last_lookup::LastLookup;
+pub use lookup_due::LookupDue;
 pub use mainstay_object::Secret;
 pub use missing_directory::MissingDirectory;
 pub use path_flaw::PathFlaw;

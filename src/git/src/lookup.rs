@@ -1,6 +1,8 @@
 //! The lookup of references: what a reference resolves to at a remote, by an answer that is fresh enough or by a request.
 //!
 //! Invariant: one request at a time is made to a remote, and all callers that wait for it get its answer.
+//! Invariant: a commit that one lookup finds wakes all that follow it at the repository; those with another login make lookups of
+//! their own.
 //! Invariant: waiting for a server holds neither a thread nor a permit; a stuck remote delays its own repository only. (The
 //! system's resolver holds a thread while it waits for nameservers: one of those that are kept for names.)
 //! Deliberately not here: whether an answer is fresh enough (`poll`), and the history of abbreviated ids (`search`).
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
+use super::consumers::Identity;
 use super::error::{Error, Fault};
 use super::hosts::Host;
 use super::id::Commit;
@@ -149,9 +152,21 @@ impl Source {
         let head = outcome.as_ref().map_err(Arc::clone).and_then(|refs| Ok(refs.resolve(&Reference::head())?));
         let host_key = self.inner.ssh.accepted_key(&remote.url);
         state.last_lookup.send_replace(Some(Arc::new(LastLookup { began, head, host_key })));
-        let mut poll = state.poll.lock();
-        poll.record(began, covers, outcome);
-        poll.answer(reference, asked, max_age).unwrap_or(Err(Arc::new(Fault::Stopped)))
+        let (found, answer) = {
+            let mut poll = state.poll.lock();
+            let found = poll.record(began, covers, outcome);
+            (found, poll.answer(reference, asked, max_age))
+        };
+        // One whose own login fails keeps its backoff: another one's success changes nothing about it.
+        let may_look = |other: &Identity| !self.has_failed(other);
+        self.inner.pushes.found(remote, &found, began, Instant::now(), may_look);
+        answer.unwrap_or(Err(Arc::new(Fault::Stopped)))
+    }
+
+    /// Whether the last lookup of a remote has failed.
+    fn has_failed(&self, remote: &Identity) -> bool {
+        let state = self.inner.remotes.lock().get(remote).cloned();
+        state.is_some_and(|state| state.poll.lock().has_failed())
     }
 
     /// Waits until a remote that was never asked before may be asked.

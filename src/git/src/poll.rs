@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::Fault;
+use super::found_commit::{FoundCommit, KnownCommits};
 use super::ref_list::{RefNames, Refs};
 use super::reference::{Reference, ResolvedRef};
 
@@ -22,6 +23,8 @@ const TOGETHER: usize = 200;
 pub(super) struct Poll {
     asked: BTreeMap<Reference, Instant>,
     last: Option<Answer>,
+    /// What references led to, also those that nobody has requested lately.
+    known: KnownCommits,
     /// Answers to requests from before this moment serve only who waited for them.
     expired: Option<Instant>,
 }
@@ -84,9 +87,21 @@ impl Poll {
         self.last.is_none()
     }
 
-    /// Records the answer to a request that began at `began`.
-    pub(super) fn record(&mut self, began: Instant, covers: BTreeSet<Reference>, outcome: Result<Refs, Arc<Fault>>) {
+    /// Whether the last request has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| last.outcome.is_err())
+    }
+
+    /// Records the answer to a request that began at `began`. Returns the references that lead elsewhere than before.
+    pub(super) fn record(
+        &mut self,
+        began: Instant,
+        covers: BTreeSet<Reference>,
+        outcome: Result<Refs, Arc<Fault>>,
+    ) -> Vec<FoundCommit> {
+        let found = outcome.as_ref().map(|refs| self.known.update(&covers, refs)).unwrap_or_default();
         self.last = Some(Answer { began, covers, outcome });
+        found
     }
 }
 

@@ -1,22 +1,49 @@
-//! The consumers that a push wakes: each with the remote and the reference that it follows.
+//! The consumers that look their remote up before their interval has passed: because of a push, or because another one has found
+//! a commit.
 //!
-//! Invariant: consumers of one address are woken at most once per [`BETWEEN`], however many deliveries there are; the last
-//! delivery is not lost, its consumers are woken when that time is over.
-//! Deliberately not here: the deliveries, and which of the consumers one means.
+//! Invariant: consumers of one address are woken by pushes at most once per [`BETWEEN`], however many deliveries there are; the
+//! last delivery is not lost, its consumers are woken when that time is over. The same holds for commits that others find.
+//! Invariant: a consumer hears that there is a commit, and nothing else of another one's login or answer.
+//! Deliberately not here: the deliveries, and which of the consumers one means; lookups.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Consumer, Reference, RemoteUrl};
+use super::consumers::{Consumer, Identity};
+use super::found_commit::{FoundCommit, SharedHeads};
+use super::id::Commit;
+use super::lookup_due::LookupDue;
+use super::remote::RepositoryId;
+use super::{Reference, Remote, RemoteUrl};
 
-/// Minimum time between two lookups of an address because of pushes.
+/// Minimum time between two lookups of an address because of pushes, or of commits that others have found.
 pub const BETWEEN: Duration = Duration::from_secs(1);
+/// Time between two consumers that are woken by a commit, and the longest between the first and the last one.
+const PACE: Duration = Duration::from_millis(5);
+const SPREAD: Duration = Duration::from_secs(1);
 
-/// When the remote is to be looked up because of a push, whatever was known before.
-pub type PushReceiver = watch::Receiver<Option<Instant>>;
+/// Wakes one consumer.
+#[derive(Debug)]
+pub struct PushReceiver {
+    due: Arc<Mutex<Option<LookupDue>>>,
+    changes: watch::Receiver<()>,
+}
+
+impl PushReceiver {
+    /// Waits for the next lookup that is due.
+    pub fn changed(&mut self) -> impl Future<Output = Result<(), watch::error::RecvError>> + Send {
+        self.changes.changed()
+    }
+
+    /// The lookup that is due, which is the consumer's own concern from now on.
+    pub fn take(&self) -> Option<LookupDue> {
+        self.due.lock().take()
+    }
+}
 
 /// What a consumer follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,20 +63,42 @@ pub struct Pushes(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     rows: HashMap<Consumer, Row>,
-    /// When consumers of an address were, or will be, woken last.
+    /// When consumers of an address were, or will be, woken last by pushes.
     last: HashMap<RemoteUrl, Instant>,
+    repositories: HashMap<RepositoryId, Shared>,
 }
 
 #[derive(Debug, Default)]
 struct Row {
     followed: Option<Followed>,
-    due: watch::Sender<Option<Instant>>,
+    remote: Option<(RepositoryId, Identity)>,
+    due: Arc<Mutex<Option<LookupDue>>>,
+    changes: watch::Sender<()>,
+}
+
+/// What the consumers of one repository share.
+#[derive(Debug, Default)]
+struct Shared {
+    consumers: HashSet<Consumer>,
+    heads: SharedHeads,
+    /// When they were, or will be, woken last by a commit.
+    last: Option<Instant>,
+}
+
+impl Row {
+    fn wake(&self, new: LookupDue) {
+        let mut due = self.due.lock();
+        *due = Some(new.and(due.take()));
+        self.changes.send_replace(());
+    }
 }
 
 impl Pushes {
     /// Tells a consumer when to look its remote up.
     pub fn subscribe(&self, consumer: &Consumer) -> PushReceiver {
-        self.0.lock().rows.entry(consumer.clone()).or_default().due.subscribe()
+        let mut inner = self.0.lock();
+        let row = inner.rows.entry(consumer.clone()).or_default();
+        PushReceiver { due: Arc::clone(&row.due), changes: row.changes.subscribe() }
     }
 
     /// Sets what a consumer follows; `None` if that is not known.
@@ -59,24 +108,43 @@ impl Pushes {
         }
     }
 
+    /// Sets the remote that a consumer reads; `None` if there is none.
+    pub fn set_remote(&self, consumer: &Consumer, remote: Option<&Remote>) {
+        let remote = remote.map(|remote| (remote.repository(), remote.identity()));
+        let mut inner = self.0.lock();
+        let Inner { rows, repositories, .. } = &mut *inner;
+        let Some(row) = rows.get_mut(consumer) else { return };
+        let old = std::mem::replace(&mut row.remote, remote);
+        if old == remote {
+            return;
+        }
+        if let Some((old, _)) = old {
+            leave(repositories, old, consumer);
+        }
+        if let Some((new, _)) = remote {
+            repositories.entry(new).or_default().consumers.insert(consumer.clone());
+        }
+    }
+
     /// The consumer is gone.
     pub fn remove(&self, consumer: &Consumer) {
+        self.set_remote(consumer, None);
         self.0.lock().rows.remove(consumer);
     }
 
     /// Wakes the consumers that `is_meant` chooses, and returns them.
     pub fn wake(&self, is_meant: impl Fn(&Consumer, &Followed) -> bool, now: Instant) -> Vec<Consumer> {
         let mut inner = self.0.lock();
-        let Inner { rows, last } = &mut *inner;
+        let Inner { rows, last, .. } = &mut *inner;
         last.retain(|_, at| *at + BETWEEN > now);
         let mut woken = Vec::new();
         let mut due: HashMap<&RemoteUrl, Instant> = HashMap::new();
-        for (consumer, row) in rows.iter() {
+        for (consumer, row) in rows.iter().filter(|(consumer, _)| consumer.kind.is_pushed_to()) {
             let Some(followed) = row.followed.as_ref().filter(|followed| is_meant(consumer, followed)) else {
                 continue;
             };
             let at = *due.entry(&followed.url).or_insert_with(|| next(last.get(&followed.url).copied(), now));
-            row.due.send_replace(Some(at));
+            row.wake(LookupDue::pushed(at));
             woken.push(consumer.clone());
         }
         for (url, at) in due {
@@ -84,11 +152,65 @@ impl Pushes {
         }
         woken
     }
+
+    /// A lookup of `remote` that began at `after` has found commits: wakes the consumers of the repository that they concern, one
+    /// after the other. Those with another login are woken only if `may_look` says so of their remote.
+    pub(super) fn found(
+        &self,
+        remote: &Remote,
+        found: &[FoundCommit],
+        after: Instant,
+        now: Instant,
+        may_look: impl Fn(&Identity) -> bool,
+    ) {
+        if found.is_empty() {
+            return;
+        }
+        let own = remote.identity();
+        let mut inner = self.0.lock();
+        let Inner { rows, repositories, .. } = &mut *inner;
+        let Some(Shared { consumers, heads, last }) = repositories.get_mut(&remote.repository()) else { return };
+        let found: Vec<_> = found.iter().map(|found| (found, heads.update(found))).collect();
+        let woken: Vec<(&Row, Commit)> = consumers
+            .iter()
+            .filter_map(|consumer| {
+                let row = rows.get(consumer)?;
+                let (followed, (_, identity)) = (row.followed.as_ref()?, row.remote.as_ref()?);
+                let is_own = *identity == own;
+                if is_own && !consumer.kind.is_pushed_to() {
+                    // The lookup itself is what its status says.
+                    return None;
+                }
+                let concerns = |(found, is_new_to_others): &&(&FoundCommit, bool)| {
+                    found.concerns(&followed.reference) && if is_own { found.has_moved } else { *is_new_to_others }
+                };
+                let (found, _) = found.iter().find(concerns)?;
+                (is_own || may_look(identity)).then_some((row, found.commit))
+            })
+            .collect();
+        let Ok(count @ 1..) = u32::try_from(woken.len()) else { return };
+        let (first, pace) = (next(*last, now), PACE.min(SPREAD / count));
+        *last = Some(first);
+        for ((row, commit), number) in woken.into_iter().zip(0..) {
+            row.wake(LookupDue::found(commit, first + pace * number, after));
+        }
+    }
+
     /// How many consumers `is_meant` chooses; none of them is woken.
     pub fn count(&self, is_meant: impl Fn(&Consumer, &Followed) -> bool) -> usize {
         let inner = self.0.lock();
         let known = inner.rows.iter().filter_map(|(consumer, row)| Some((consumer, row.followed.as_ref()?)));
+        let known = known.filter(|(consumer, _)| consumer.kind.is_pushed_to());
         known.filter(|(consumer, followed)| is_meant(consumer, followed)).count()
+    }
+}
+
+fn leave(repositories: &mut HashMap<RepositoryId, Shared>, old: RepositoryId, consumer: &Consumer) {
+    if let Some(shared) = repositories.get_mut(&old) {
+        shared.consumers.remove(consumer);
+        if shared.consumers.is_empty() {
+            repositories.remove(&old);
+        }
     }
 }
 
@@ -102,44 +224,9 @@ fn next(last: Option<Instant>, now: Instant) -> Instant {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::ConsumerKind;
-    use super::*;
+mod tests;
 
-    fn consumer(name: &str) -> Consumer {
-        Consumer::new(ConsumerKind::GitSync, "shop", name)
-    }
-
-    fn followed(url: &str) -> Followed {
-        let (url, reference) = (RemoteUrl::parse(url).unwrap(), Reference::parse("main").unwrap());
-        Followed { repository: "repo".into(), url, reference }
-    }
-
-    #[test]
-    fn a_storm_of_deliveries_wakes_once_per_time_between_and_the_last_one_counts() {
-        let pushes = Pushes::default();
-        let (one, two) = (consumer("one"), consumer("two"));
-        let received = [&one, &two].map(|consumer| pushes.subscribe(consumer));
-        pushes.set(&one, Some(followed("https://example.org/a")));
-        pushes.set(&two, Some(followed("https://example.org/b")));
-        let start = Instant::now();
-        let mut due = Vec::new();
-        for millis in 0..10_000 {
-            let now = start + Duration::from_millis(millis);
-            assert_eq!(pushes.wake(|consumer, _| *consumer == one, now), std::slice::from_ref(&one));
-            let at = received[0].borrow().unwrap();
-            assert!(at >= now && at <= now + BETWEEN, "the delivery counts, and soon");
-            due.push(at);
-        }
-        due.dedup();
-        assert_eq!(due.len(), 11, "at once, and then every second");
-        assert_eq!(*received[1].borrow(), None, "nobody meant the other one");
-        let now = start + Duration::from_millis(10_500);
-        pushes.wake(|_, _| true, now);
-        assert_eq!(*received[1].borrow(), Some(now), "each address for itself");
-        pushes.remove(&one);
-        pushes.remove(&two);
-        pushes.wake(|_, _| true, now + 2 * BETWEEN);
-        assert!(pushes.0.lock().rows.is_empty() && pushes.0.lock().last.is_empty(), "nothing is kept of who is gone");
-    }
+#[cfg(test)]
+fn begin() -> Instant {
+    Instant::now()
 }

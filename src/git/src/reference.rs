@@ -125,7 +125,9 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("a reference has between 1 and 255 characters");
     }
     if name.bytes().any(|b| b <= b' ' || b == 0x7f || b"~^:?*[\\".contains(&b)) {
-        return Err("a reference has no spaces, controls or any of ~ ^ : ? * [ \\");
+        return Err(
+            "a reference has no spaces, controls or any of ~ ^ : ? * [ \\; `git rev-parse` prints the commit of an expression",
+        );
     }
     if name.contains("..") || name.contains("@{") || name == "@" {
         return Err("a reference has no `..` and no `@{`");

@@ -10,6 +10,11 @@ use sha2::{Digest as _, Sha256};
 use super::connection::digest;
 use super::consumers::Identity;
 use super::{Connection, Credentials, RemoteUrl, Verification};
+use mainstay_object::egress::Egress;
+
+/// A repository at a server, for all that look it up there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct RepositoryId([u8; 32]);
 
 /// A repository and how to authenticate to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -71,6 +76,23 @@ impl Remote {
         digest(self.credential_parts().into_iter())
     }
 
+    /// The repository, whatever credentials it is read with. Of what somebody's own proxy or CAs let answer, nothing follows for
+    /// others; and an address without encryption is another one than those with it.
+    pub(super) fn repository(&self) -> RepositoryId {
+        let place = match (self.url.host(), self.url.repository_path()) {
+            (Some(host), Some(path)) => {
+                let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
+                format!("{host}{port}/{path}")
+            }
+            _ => self.url.to_string(),
+        };
+        let protection =
+            Some(self.url.scheme()).filter(|scheme| !matches!(*scheme, "https" | "ssh")).unwrap_or_default();
+        let own = Connection { client: None, egress: Egress::default(), ..self.connection.clone() };
+        let own = if own == Connection::default() { Vec::new() } else { own.parts() };
+        RepositoryId(digest([protection, &place].into_iter().chain(own.iter().map(String::as_str))))
+    }
+
     /// The identity of the remote: address, credentials and connection.
     pub(super) fn identity(&self) -> Identity {
         let mut digest = Sha256::new();
@@ -86,5 +108,45 @@ impl Remote {
             self.connection.parts().iter().for_each(|part| add(part));
         }
         digest.finalize().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+
+    use super::super::proxy::Proxy;
+    use super::*;
+
+    fn remote(url: &str) -> Remote {
+        Remote::new(RemoteUrl::parse(url).unwrap(), Credentials::Anonymous)
+    }
+
+    #[test]
+    fn a_repository_is_the_same_whatever_login_reads_it() {
+        let shop = remote("https://git.example.org/team/shop").repository();
+        for url in [
+            "https://git.example.org/team/shop.git",
+            "https://user:password@git.example.org/team/shop",
+            "git@git.example.org:team/shop.git",
+            "ssh://deploy@git.example.org/team/shop",
+        ] {
+            assert_eq!(remote(url).repository(), shop, "{url}");
+        }
+        for url in [
+            "https://git.example.org/team/shop2",
+            "https://git.example.org:8443/team/shop",
+            "http://git.example.org/team/shop",
+            "git://git.example.org/team/shop",
+            "/team/shop",
+        ] {
+            assert_ne!(remote(url).repository(), shop, "{url}");
+        }
+        let mut confined = remote("https://git.example.org/team/shop");
+        confined.connection.egress = Egress::Confined;
+        assert_eq!(confined.repository(), shop, "it may reach fewer addresses");
+        let address = ByteString(b"http://proxy.example.org:3128".to_vec());
+        confined.connection.proxy = Some(Arc::new(Proxy::read(&[("address".to_owned(), address)].into()).unwrap()));
+        assert_ne!(confined.repository(), shop, "a proxy of somebody's own answers what it wants");
     }
 }

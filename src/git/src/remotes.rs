@@ -26,6 +26,7 @@ use super::mirror::Mirror;
 use super::permits::{Permits, TenantPermits};
 use super::pinning::{PinRequest, SupersededPins};
 use super::poll::Poll;
+use super::pushes::Pushes;
 use super::remote::Remote;
 use super::snapshot::ReadPermits;
 use super::storage::Storage;
@@ -67,6 +68,7 @@ pub(super) struct Inner {
     pub(super) storage: Storage,
     pub(super) remotes: Mutex<HashMap<Identity, Arc<State>>>,
     pub(super) consumers: Mutex<Consumers>,
+    pub(super) pushes: Arc<Pushes>,
     /// Whether the remotes of all consumers are known.
     pub(super) consumers_known: watch::Sender<bool>,
     pub(super) lookups: AtomicU64,
@@ -157,6 +159,7 @@ impl Source {
             storage,
             remotes,
             consumers,
+            pushes: Arc::default(),
             consumers_known,
             lookups,
             fetches,
@@ -272,6 +275,12 @@ impl Source {
                 consumers.leave(unread).iter().for_each(|unread| self.forget(unread));
             }
         });
+        self.inner.pushes.set_remote(consumer, remote);
+    }
+
+    /// The consumers, to be woken before their interval has passed.
+    pub fn pushes(&self) -> &Arc<Pushes> {
+        &self.inner.pushes
     }
 
     /// Registers a consumer that exists at the start and will set its remote.

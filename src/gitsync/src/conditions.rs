@@ -15,7 +15,7 @@ use mainstay_api::git_sync::{DriftReason, Drifted, Failure};
 use mainstay_engine::managed::Summary;
 use mainstay_engine::prevention::State;
 use mainstay_object::failure::Class;
-use mainstay_object::{printable, printable_lines};
+use mainstay_object::{counted, printable, printable_lines};
 
 /// What Ready says of a commit that came over `git://`.
 const UNPROTECTED: &str = "git:// is neither encrypted nor authenticated, so use https:// or ssh://, or `verify`";
@@ -92,7 +92,9 @@ impl Conditions<'_> {
             let message = format!("{key}: {why}{}", and_more(summary.progressing.count - 1));
             self.set(Type::Healthy, "Unknown", Reason::Progressing, &message);
         } else {
-            self.set(Type::Healthy, "True", Reason::Healthy, &format!("{} objects are healthy", summary.objects));
+            let verb = if summary.objects == 1 { "is" } else { "are" };
+            let message = format!("{} {verb} healthy", counted(summary.objects, "object"));
+            self.set(Type::Healthy, "True", Reason::Healthy, &message);
         }
     }
 
@@ -310,7 +312,10 @@ impl Conditions<'_> {
             .into_iter()
             .chain(note.map(str::to_owned))
             .chain(facts.unprotected.then(|| UNPROTECTED.to_owned()))
-            .chain((!held.is_empty()).then(|| format!("{} objects that left are kept", held.len())))
+            .chain((!held.is_empty()).then(|| match held.len() {
+                1 => "1 object that left is kept".to_owned(),
+                held => format!("{held} objects that left are kept"),
+            }))
             .chain(drifted(facts))
             .chain(deleting.clone())
             .chain(facts.refused_permission.map(str::to_owned))

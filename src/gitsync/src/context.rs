@@ -50,7 +50,7 @@ pub struct Context {
     pub repositories: Arc<Repositories>,
     /// The Secrets with credentials.
     pub secrets: Arc<Secrets>,
-    /// Who is woken by a push.
+    /// Who is woken by a push, or by a commit that another one has found.
     pub pushes: Arc<Pushes>,
     /// Who manages and wants what in that cluster.
     pub registry: Arc<Registry>,
@@ -105,7 +105,6 @@ impl Context {
         source: Source,
         repositories: Arc<Repositories>,
         secrets: Arc<Secrets>,
-        pushes: Arc<Pushes>,
         rights: Rights,
         (kustomize, helm): (Kustomize, Helm),
         liveness: Component,
@@ -117,10 +116,10 @@ impl Context {
             place: None,
             clusters: Arc::new(Clusters::new(begin)),
             writer,
+            pushes: Arc::clone(source.pushes()),
             source,
             repositories,
             secrets,
-            pushes,
             registry: Arc::default(),
             dependencies: Arc::default(),
             memory: Arc::default(),

@@ -43,7 +43,7 @@ use mainstay_engine::apply::{DryRun, Writer};
 use mainstay_engine::managed::installation::{self, Installation};
 use mainstay_engine::managed::inventory::Inventory;
 use mainstay_engine::managed::{Appliers, Desired, History, Policy};
-use mainstay_git::{Pushes, Reference, Remote, Repositories, Source};
+use mainstay_git::{Reference, Remote, Repositories, Source};
 use mainstay_manifest::Decryption;
 use mainstay_manifest::render::{Helm, Kustomize, Words};
 use mainstay_object::failure::chain;
@@ -164,7 +164,6 @@ impl Preview {
             source,
             Arc::new(Repositories::default()),
             Arc::new(Secrets::default()),
-            Arc::new(Pushes::default()),
             rights,
             renderers,
             liveness.component("the preview"),

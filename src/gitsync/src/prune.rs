@@ -147,6 +147,7 @@ impl Leaving {
         let count = self.held.len();
         let what = match self.guard? {
             Guard::Everything => "the commit holds no objects; nothing is deleted".to_owned(),
+            Guard::TooMany if count == 1 => "1 object would be deleted, more than half of all; it is kept".to_owned(),
             Guard::TooMany => format!("{count} objects would be deleted, more than half of all; they are kept"),
         };
         let more = if count > NAMED { ", …" } else { "" };

@@ -28,7 +28,7 @@ use mainstay_api::git_sync::GitSyncStatus;
 use mainstay_api::{GitRepository, GitRepositoryStatus, GitSync};
 use mainstay_cluster::secrets::{Followed, RepositorySecrets, ValueSources};
 use mainstay_engine::managed::{History, Policy};
-use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, Reference, RemoteUrl};
+use mainstay_git::{Consumer, ConsumerKind, Followed as FollowedRemote, LookupDue, Reference, RemoteUrl};
 use mainstay_object::Owner;
 use mainstay_object::failure::{Class, caught};
 
@@ -128,7 +128,7 @@ pub async fn run(context: Arc<Context>, namespace: String, name: String, mut inp
             _ = registry.changed(), if task.awaits_others() => registry.mark_changed(),
             _ = outranked.changed() => registry.mark_changed(),
             _ = look_now.changed() => task.last_seen = None,
-            _ = pushed.changed() => task.pushed = *pushed.borrow_and_update(),
+            _ = pushed.changed() => task.add_push(pushed.take()),
             _ = host_keys.changed() => task.host_keys_changed(),
             () = drifted.notified() => task.objects_changed(),
             () = dependencies.notified() => task.dependencies_changed(),
@@ -194,9 +194,9 @@ pub(super) struct Task {
     /// A request that is being acted on.
     pub(super) request: Option<String>,
     pub(super) next_look: Instant,
-    /// When the remote is to be looked up because of a push.
-    pub(super) pushed: Option<Instant>,
-    /// A push after which the remote has not been looked up yet: what it answered before does not count.
+    /// When the remote is to be looked up because of a push, or of a commit that another one has found.
+    pub(super) pushed: Option<LookupDue>,
+    /// The time since which the remote has not been looked up although it changed: what it answered before does not count.
     expired: Option<Instant>,
     /// The server has asked to be left alone until then.
     pub(super) not_before: Option<Instant>,
@@ -300,7 +300,8 @@ impl Task {
         let now = Instant::now();
         let retry = self.state.failed.due().is_some_and(|due| due <= now);
         let pushed = self.push_due().filter(|due| *due <= now).and_then(|_| self.pushed.take());
-        self.expired = pushed.or(self.expired);
+        let pushed = pushed.filter(|due| !due.is_known(self.state.seen.map(|(commit, _)| commit)));
+        self.expired = self.expired.max(pushed.map(|due| due.after));
         if changed || retry || pushed.is_some() || self.next_look <= now {
             self.last_seen = Some(seen);
             if sync.metadata.deletion_timestamp.is_some() {

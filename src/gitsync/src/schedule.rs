@@ -14,6 +14,7 @@ use super::registry::CannotRead;
 use mainstay_api::GitSync;
 use mainstay_api::conditions::Reason;
 use mainstay_api::names::REQUESTED_AT;
+use mainstay_git::LookupDue;
 use mainstay_object::Key;
 use mainstay_object::failure::{Backoff, Class, jitter};
 
@@ -35,9 +36,14 @@ impl Task {
         first.unwrap_or_else(|| Instant::now() + FAR).min(Instant::now() + FAR)
     }
 
-    /// When the remote is looked up because of a push: as soon as its server wants to be asked.
+    /// A push, or a commit that another one has found, is to be looked up.
+    pub(super) fn add_push(&mut self, due: Option<LookupDue>) {
+        self.pushed = due.map(|due| due.and(self.pushed)).or(self.pushed);
+    }
+
+    /// When the remote is looked up because of that: as soon as its server wants to be asked.
     pub(super) fn push_due(&self) -> Option<Instant> {
-        self.pushed.max(self.not_before.filter(|_| self.pushed.is_some()))
+        self.pushed.map(|due| due.at).max(self.not_before.filter(|_| self.pushed.is_some()))
     }
 
     /// Whether anything waits for what other GitSyncs do.

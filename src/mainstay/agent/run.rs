@@ -35,7 +35,7 @@ use mainstay_engine::notification::Emitter;
 use mainstay_engine::prevention;
 use mainstay_function::admission::{self, Admission, Registration};
 use mainstay_function::bindings::Bindings;
-use mainstay_git::{Pushes, Repositories, SharedHostKeys, Source};
+use mainstay_git::{Repositories, SharedHostKeys, Source};
 use mainstay_gitsync::receiver::{self, Deliveries};
 use mainstay_gitsync::{Begun, Context, Rights};
 use mainstay_manifest::render::{Helm, Kustomize, Words};
@@ -369,13 +369,11 @@ async fn lead(
     if with_functions {
         secrets.set_everywhere(settings.functions.purposes());
     }
-    let pushes = Arc::new(Pushes::default());
     let context = Arc::new(Context::new(
         writer.clone(),
         source.clone(),
         Arc::clone(&repositories),
         Arc::clone(&secrets),
-        Arc::clone(&pushes),
         rights,
         renderers(settings),
         liveness.component("reconciling GitSyncs"),
@@ -446,7 +444,6 @@ async fn lead(
         Arc::clone(&context.repositories),
         Arc::clone(&secrets),
         Arc::clone(&bound),
-        Arc::clone(&pushes),
         settings.functions.clone(),
         liveness.component("reconciling Functions"),
         notify(notifier),
@@ -470,7 +467,7 @@ async fn lead(
     let hooks = Arc::new(receiver::Context::new(
         cluster.clone(),
         secrets,
-        pushes,
+        Arc::clone(context.source.pushes()),
         settings.receive.as_ref().map(|receive| receive.base.clone()),
         liveness.component("reconciling Receivers"),
         move |owner, message| emit(&Announcement { owner, object: None, message }),

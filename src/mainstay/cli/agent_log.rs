@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{
     Error, Exit,
     connection::{Connection, DEFAULT_NAMESPACE},
+    lease::Lease,
     output, stop,
     suspend::{Chosen, chosen},
 };
@@ -46,6 +47,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let cluster = arguments.connection.connect().await?;
     let about = about(arguments, &cluster).await?;
     let pods = pods(&cluster, &arguments.agent_namespace).await?;
+    if pods.is_empty() {
+        let namespace = arguments.agent_namespace.clone();
+        let is_of_dev = Lease::find(&cluster, &namespace).await?.is_of_dev();
+        return Err(if is_of_dev { Error::AgentOfDev } else { Error::NoAgentPod { namespace } });
+    }
     let options = LogOptions {
         container: Some(CONTAINER.to_owned()),
         follow: arguments.follow,
@@ -107,15 +113,14 @@ async fn about(arguments: &Arguments, cluster: &Cluster) -> Result<Option<Key>, 
     })
 }
 
-/// The pods of the agent; at least one.
+/// The pods of the agent.
 async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
     let pods = cluster.kind("v1", "Pod").await?.ok_or_else(|| Error::UnknownKind("Pod".to_owned()))?;
     let selection = Selection::labelled("app.kubernetes.io/name", names::LEASE).within(namespace);
     let found: Vec<Value> = cluster.list(&pods, selection).try_collect().await?;
     let has_begun = |pod: &&Value| pod["status"]["phase"] != "Pending";
-    let names: Vec<String> =
-        found.iter().filter(has_begun).filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
-    if names.is_empty() { Err(Error::NoAgentPod { namespace: namespace.to_owned() }) } else { Ok(names) }
+    let names = found.iter().filter(has_begun).filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned));
+    Ok(names.collect())
 }
 
 /// Which lines are shown.

@@ -8,18 +8,16 @@
 mod repository;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use self::repository::{Asked, Finding, wrong};
 use super::{
     Error, Exit,
-    connection::{DEFAULT_NAMESPACE, HomeConnection},
-    lease_identity,
+    connection::HomeConnection,
+    lease::Lease,
     output::{self, OutputArgument},
     progress::Progress,
-    uninstall::is_held,
 };
 use mainstay_api::{
     git_repository::{Verify, VerifyMode, VerifySecretRef},
@@ -137,7 +135,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
     let lease = Lease::find(&cluster, named).await?;
     let namespace = &lease.namespace;
     asked.home.clone_from(namespace);
-    asked.is_dev = lease.holder.as_deref() == Some(lease_identity::DEV);
+    asked.is_dev = lease.is_of_dev();
     if let Some(name) = &arguments.repository {
         for finding in repository::named(&cluster, name, &asked).await? {
             report.add(finding)?;
@@ -197,37 +195,6 @@ async fn settings(cluster: &Cluster, namespace: &str) -> Result<Vec<Finding>, Er
             mistakes.iter().map(|one| wrong(format!("{what}: {}", printable(&one.to_string())), hint.clone())).collect()
         }
     })
-}
-
-/// The Lease of the agent.
-struct Lease {
-    namespace: String,
-    /// The agent that is at work, if one is.
-    holder: Option<String>,
-}
-
-impl Lease {
-    /// That of a namespace; where nothing is installed in the usual one, that of the kubeconfig's namespace, as under
-    /// `mainstay dev`.
-    async fn find(cluster: &Cluster, named: &str) -> Result<Self, Error> {
-        let own = cluster.default_namespace();
-        let others = (named == DEFAULT_NAMESPACE && own != named).then_some(own);
-        for namespace in others.iter().map(String::as_str).chain([named]).rev() {
-            let holder = holder(cluster, namespace).await?;
-            if holder.is_some() {
-                return Ok(Self { namespace: namespace.to_owned(), holder });
-            }
-        }
-        Ok(Self { namespace: named.to_owned(), holder: None })
-    }
-}
-
-async fn holder(cluster: &Cluster, namespace: &str) -> Result<Option<String>, Error> {
-    let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
-    let lease = cluster.get(&leases, Some(namespace), names::LEASE).await?;
-    let spec = lease.map(|mut lease| lease["spec"].take()).unwrap_or_default();
-    let holder = spec["holderIdentity"].as_str().unwrap_or_default().to_owned();
-    Ok(is_held(&spec, Timestamp::now()).then_some(holder))
 }
 
 /// Whether an agent leads.

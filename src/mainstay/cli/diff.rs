@@ -14,6 +14,7 @@ use super::{
     connection::{WideConnection, own_kind},
     drift, ids,
     preview::{self, PreviewOutput, Wanted},
+    suspend::git_sync_name,
     syncs,
 };
 use mainstay_api::{GitSync, GitSyncStatus, conditions, git_sync::Drifted};
@@ -23,7 +24,7 @@ use mainstay_object::printable;
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
-    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
+    #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     #[command(flatten)]
     wanted: Wanted,

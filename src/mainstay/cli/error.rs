@@ -53,6 +53,12 @@ pub(super) enum Error {
     NotAGitSync { what: String },
     #[error("no pod of the agent has begun in the namespace {namespace}")]
     NoAgentPod { namespace: String },
+    #[error("the agent of `mainstay dev` has no pod: its log is in the terminal of `mainstay dev`")]
+    AgentOfDev,
+    #[error("a name and --selector exclude each other")]
+    NameAndSelector,
+    #[error("--watch follows one kind, and one of its objects or all")]
+    WatchSeveral,
     #[error("objects are named for one kind only")]
     SeveralKinds,
     #[error("{what} does not exist")]
@@ -143,7 +149,9 @@ impl Error {
             Self::NotInstalled { .. } => Some("install it: mainstay install --git-url URL | kubectl apply -f -; or the definitions alone: mainstay crd | kubectl apply -f -".into()),
             Self::NotAnObject { .. } => Some("as in: mainstay pause deploy/web, or: mainstay pause deploy web".into()),
             Self::NotAGitSync { what } => Some(format!("mainstay pause {what} stops the reverts of one object")),
-            Self::NoAgentPod { .. } => Some("--agent-namespace NS names another one; `mainstay dev` prints the log of its agent itself, with RUST_LOG=info".into()),
+            Self::NoAgentPod { .. } => Some("--agent-namespace NS names another one".into()),
+            Self::AgentOfDev => Some("RUST_LOG=info mainstay dev prints more of it".into()),
+            Self::WatchSeveral => Some("as in: mainstay get gitsyncs --watch".into()),
             Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
             Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),

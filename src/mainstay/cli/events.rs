@@ -21,8 +21,10 @@ use clap_complete::engine::ArgValueCompleter;
 use super::{
     Error, Exit, completion,
     connection::{WideConnection, own_kind},
+    object_name,
     output::{self, Format, OutputArgument},
     stop,
+    suspend::git_sync_name,
     syncs::{self, ago},
     table::{self, Table},
 };
@@ -43,8 +45,14 @@ const REFRESH: Duration = Duration::from_secs(5);
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
-    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
+    #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
+    /// Only Events about this object: gitsync/shop, deploy/web or deployments.apps/web
+    #[arg(long = "for", value_name = "OBJECT")]
+    about: Option<String>,
+    /// Only Events of these types: Normal, Warning
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = ["Normal", "Warning"], ignore_case = true)]
+    types: Vec<String>,
     /// Go on with new Events, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
@@ -59,9 +67,11 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let kind = own_kind::<GitSync>(&cluster).await?;
     let selection = arguments.connection.selection(&cluster, arguments.name.as_deref());
     let events = event_kind(&cluster).await?;
+    let wanted = Wanted::of(arguments, &cluster).await?;
     let subjects = Subjects::read(&cluster, kind, selection).await?;
+    wanted.is_among(&subjects)?;
     if arguments.watch {
-        return watch(arguments, &cluster, &events, subjects).await;
+        return watch(arguments, &cluster, &events, subjects, &wanted).await;
     }
     let mut found = Vec::new();
     for within in subjects.namespaces() {
@@ -70,7 +80,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         if read.len() > MOST {
             output::note(&format!("there are more than {MOST} Events; only the first {MOST} were looked at\n"));
         }
-        found.extend(read.iter().take(MOST).map(SeenEvent::read).filter(|event| subjects.keys.contains(&event.object)));
+        found.extend(
+            read.iter()
+                .take(MOST)
+                .map(SeenEvent::read)
+                .filter(|event| subjects.keys.contains(&event.object) && wanted.takes(event)),
+        );
     }
     found.sort_by(|a, b| (a.last, &a.name).cmp(&(b.last, &b.name)));
     let items: Vec<Value> = found.iter().map(SeenEvent::facts).collect();
@@ -83,6 +98,42 @@ async fn event_kind(cluster: &Cluster) -> Result<Arc<Kind>, Error> {
     match cluster.kind("v1", "Event").await? {
         Some(kind) => Ok(kind),
         None => cluster.kind("events.k8s.io/v1", "Event").await?.ok_or_else(|| Error::UnknownKind("Event".to_owned())),
+    }
+}
+
+/// Which of the Events are printed.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// The object that they are about; `None` for any.
+    about: Option<Key>,
+    /// In lower case; none for all.
+    types: Vec<String>,
+}
+
+impl Wanted {
+    async fn of(arguments: &Arguments, cluster: &Cluster) -> Result<Self, Error> {
+        let types = arguments.types.iter().map(|one| one.to_lowercase()).collect();
+        let Some(about) = &arguments.about else { return Ok(Self { about: None, types }) };
+        let (called, name) = object_name::kind_and_name(about, None)
+            .ok_or_else(|| Error::NotAnObject { kind: about.clone(), name: None })?;
+        let kind = cluster.kind_called(called).await?.ok_or_else(|| Error::UnknownKind(called.to_owned()))?;
+        let namespace = arguments.connection.connection.namespace(cluster);
+        Ok(Self { about: Some(kind.key(Some(&namespace), name)), types })
+    }
+
+    /// Fails if no GitSync of the selection manages the object.
+    fn is_among(&self, subjects: &Subjects) -> Result<(), Error> {
+        match &self.about {
+            Some(key) if !subjects.keys.contains(key) => {
+                Err(Error::NotManaged { what: key.to_string(), notes: Vec::new() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn takes(&self, event: &SeenEvent) -> bool {
+        self.about.as_ref().is_none_or(|key| *key == event.object)
+            && (self.types.is_empty() || self.types.contains(&event.severity.to_lowercase()))
     }
 }
 
@@ -135,6 +186,7 @@ async fn watch(
     cluster: &Cluster,
     kind: &Arc<Kind>,
     mut subjects: Subjects,
+    wanted: &Wanted,
 ) -> Result<Exit, Error> {
     let stop = stop::on_signal()?;
     let mut within = subjects.namespaces();
@@ -174,6 +226,7 @@ async fn watch(
             subjects = subjects.after(cluster, &event).await?;
             printed = printed.max(event.last);
             if subjects.keys.contains(&event.object)
+                && wanted.takes(&event)
                 && let ControlFlow::Break(()) = arguments.output.print_next(&event.facts(), || event.line())?
             {
                 return Ok(Exit::Fine);

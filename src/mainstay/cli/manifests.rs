@@ -13,7 +13,7 @@ use super::{Error, Exit, output};
 use mainstay_api::names::IGNORE_FILE;
 use mainstay_git::{BlobId, Entry, EntryKind, thread_time};
 use mainstay_manifest::{FileReport, FileState, Limits};
-use mainstay_object::printable;
+use mainstay_object::{counted, printable};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
@@ -153,10 +153,6 @@ fn text(reports: &[FileReport]) -> String {
     }
     let [files, objects] = [counted(read, "file"), counted(objects, "object")];
     text + &format!("{files} read with {objects}, {left_out} left out, {wrong} with problems\n")
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn as_json(report: &FileReport) -> Value {

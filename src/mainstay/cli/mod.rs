@@ -30,6 +30,7 @@ mod identity;
 mod ids;
 mod ignore_for;
 mod install;
+mod lease;
 mod lease_identity;
 mod length;
 #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "what writes there besides is of the embedded cluster"))]
@@ -62,7 +63,10 @@ mod work_tree;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
+use clap::{
+    CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use connection::ClusterArguments;
 
@@ -205,8 +209,34 @@ fn command_line() -> clap::Command {
 
 fn parse_words(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = command_line().color(style::given(words.iter().filter_map(|word| word.to_str())).of_clap());
-    let mut matches = command.try_get_matches_from_mut(words)?;
+    let mut matches = command.try_get_matches_from_mut(words).map_err(with_counterpart)?;
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Commands of other tools, and what does the same here.
+const COUNTERPARTS: [(&str, &str); 8] = [
+    ("reconcile", "mainstay sync"),
+    ("bootstrap", "mainstay install"),
+    ("describe", "mainstay status"),
+    ("export", "mainstay get KIND -o yaml"),
+    ("list", "mainstay get all"),
+    ("app", "mainstay get gitsyncs"),
+    ("history", "mainstay events"),
+    ("rollback", "git revert, and mainstay sync"),
+];
+
+/// Says in the error which command does what an unknown one does elsewhere.
+fn with_counterpart(mut error: clap::Error) -> clap::Error {
+    let unknown = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => word.as_str(),
+        _ => return error,
+    };
+    if let Some((_, ours)) = COUNTERPARTS.iter().find(|(word, _)| *word == unknown) {
+        let tip = vec![format!("the same is done by: {ours}").into()];
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip));
+    }
+    error
 }
 
 /// What the words mean. `sync function` alone is about the GitSync of that name.
@@ -281,6 +311,15 @@ mod tests {
             Some(true)
         );
         assert_eq!(is_about_a_function("mainstay apply"), None);
+    }
+
+    #[test]
+    fn an_unknown_command_is_answered_with_its_counterpart() {
+        for (word, expected) in [("reconcile", "mainstay sync"), ("bootstrap", "mainstay install")] {
+            let error = parse(&["mainstay", word, "x"].map(OsString::from)).err().unwrap().to_string();
+            assert!(error.contains(&format!("tip: the same is done by: {expected}")), "{error}");
+        }
+        assert!(COUNTERPARTS.iter().all(|(word, _)| Arguments::command().find_subcommand(word).is_none()));
     }
 
     /// Names of the environment variables that a command or one of its own commands reads.

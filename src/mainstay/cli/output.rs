@@ -144,7 +144,7 @@ pub(super) fn print_line(line: &str) -> Result<ControlFlow<()>, Error> {
 }
 
 /// Writes `text`; breaks when nobody reads it any more.
-fn write(text: &str) -> Result<ControlFlow<()>, Error> {
+pub(super) fn write(text: &str) -> Result<ControlFlow<()>, Error> {
     let mut out = io::stdout().lock();
     let text = written(text, style::is_on(Stream::Out), escape);
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

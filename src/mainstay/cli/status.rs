@@ -13,6 +13,7 @@ use super::{
     follow::{Syncs, follow},
     ids,
     output::{Format, OutputArgument},
+    suspend::git_sync_name,
     syncs::{self, address, ago},
 };
 use mainstay_api::{
@@ -27,7 +28,7 @@ use mainstay_object::printable;
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
-    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
+    #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// Print again whenever something changes, until Ctrl-C
     #[arg(short, long)]
@@ -82,10 +83,10 @@ impl StatusCommand<'_> {
             let namespace = sync.metadata.namespace.clone().unwrap_or_default();
             repositories.get(&(namespace, sync.spec.git_repository.clone()))
         };
-        let is_fine = syncs.iter().all(|sync| is_in_sync(sync)) && !syncs.is_empty();
+        let is_fine = syncs.iter().all(|sync| is_in_sync(sync, now)) && !syncs.is_empty();
         let mut items = Vec::new();
         for sync in syncs {
-            items.push(overview::facts(sync, of(sync), is_in_sync(sync), now)?);
+            items.push(overview::facts(sync, of(sync), is_in_sync(sync, now), now)?);
         }
         // A name has one answer; anything else a list, however many there are.
         let facts = match &items[..] {
@@ -118,11 +119,11 @@ impl StatusCommand<'_> {
     }
 }
 
-fn is_in_sync(sync: &GitSync) -> bool {
+fn is_in_sync(sync: &GitSync, now: jiff::Timestamp) -> bool {
     let status = sync.status.as_ref();
     let ready = status.and_then(|status| conditions::status(&status.conditions, conditions::Type::Ready));
     ready.is_some_and(|ready| ready.status == "True" && ready.reason != conditions::Reason::Suspended.as_str())
-        && !sync.spec.suspend
+        && sync.spec.suspended(now).is_none()
         && status.is_none_or(|status| status.frozen.is_none() && status.drifted_objects == 0)
 }
 
@@ -152,6 +153,9 @@ fn describe(
     if let Some(until) = spec.suspended(now) {
         let until = until.map_or_else(|| "yes".to_owned(), |until| format!("until {until}"));
         row("suspended", format!("{until}: nothing is applied, nothing is put back"));
+        if let Some(commit) = waiting(sync, repository) {
+            row("waiting", format!("commit {}, which is applied after the suspension", ids::short(commit)));
+        }
     }
     if let Some(over) = &status.window_override {
         let ago = ago(now.duration_since(over.when.0).as_secs());
@@ -198,6 +202,15 @@ fn describe(
     let terminating = status.terminating.iter().map(|one| deleting(one, now));
     text.push_str(&section("Still being deleted", status.terminating_objects, terminating));
     text
+}
+
+/// The newest commit of the branch, if it is not the one that was applied.
+fn waiting<'a>(sync: &GitSync, repository: Option<&'a GitRepository>) -> Option<&'a str> {
+    let revision = repository?.status.as_ref()?.revision.as_deref()?;
+    // Only the branch of HEAD is known.
+    let (branch, commit) = revision.rsplit_once("@sha1:")?;
+    let applied = sync.status.as_ref().and_then(|status| status.applied_commit.as_deref());
+    (branch == sync.spec.followed_reference() && applied != Some(commit)).then_some(commit)
 }
 
 fn deleting(object: &Terminating, now: jiff::Timestamp) -> String {
@@ -268,7 +281,12 @@ fn times(number: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use mainstay_api::GitRepositoryStatus;
     use serde_json::json;
+
+    /// 2030-01-01T00:00:00Z.
+    const NOW: jiff::Timestamp = jiff::Timestamp::constant(1_893_456_000, 0);
 
     fn sync(status: serde_json::Value) -> GitSync {
         let object = json!({
@@ -362,7 +380,7 @@ GitSync apps/shop
     ConfigMap shop/old for 4 min: it waits for the finalizer example.org/wait, which only its controller should take off
 ";
         assert_eq!(text, expected);
-        assert!(!is_in_sync(&sync));
+        assert!(!is_in_sync(&sync, now));
     }
 
     #[test]
@@ -371,8 +389,35 @@ GitSync apps/shop
             "type": "Ready", "status": "True", "reason": "Applied", "message": "",
             "lastTransitionTime": "2030-01-01T00:00:00Z",
         }]);
-        assert!(is_in_sync(&sync(json!({ "conditions": ready.clone() }))));
-        assert!(!is_in_sync(&sync(json!({ "conditions": ready, "driftedObjects": 1 }))));
+        assert!(is_in_sync(&sync(json!({ "conditions": ready.clone() })), NOW));
+        assert!(!is_in_sync(&sync(json!({ "conditions": ready.clone(), "driftedObjects": 1 })), NOW));
+    }
+
+    #[test]
+    fn a_suspension_is_a_difference_and_shows_the_commit_that_waits() {
+        let ready = json!([{
+            "type": "Ready", "status": "True", "reason": "Applied", "message": "",
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        }]);
+        let (old, new) = ("1".repeat(40), "2".repeat(40));
+        let mut suspended = sync(json!({ "appliedCommit": old, "conditions": ready }));
+        let mut repository = repository("https://example.org/shop");
+        let shown = |sync: &GitSync, repository: &GitRepository| {
+            describe(sync, Some(repository), OutputArgument::default(), NOW)
+        };
+        let until = "2030-01-01T02:00:00Z".parse().unwrap();
+        suspended.spec.suspend_until = Some(Time(until));
+        assert!(!is_in_sync(&suspended, NOW) && is_in_sync(&suspended, until));
+        for (revision, is_told) in [
+            (format!("main@sha1:{new}"), true),
+            (format!("main@sha1:{old}"), false),
+            (format!("next@sha1:{new}"), false),
+        ] {
+            repository.status = Some(GitRepositoryStatus { revision: Some(revision.clone()), ..Default::default() });
+            let text = shown(&suspended, &repository);
+            assert_eq!(text.contains("waiting     commit 222222222222, "), is_told, "{revision}: {text}");
+        }
+        assert!(!shown(&sync(json!({})), &repository).contains("waiting"));
     }
 
     #[test]

@@ -76,6 +76,14 @@ pub(super) fn chosen(words: &[String]) -> Result<Chosen<'_>, Error> {
     Ok(if is_git_sync { Chosen::GitSync(name) } else { Chosen::Object(kind, name) })
 }
 
+/// The name of a GitSync in `shop`, `gitsync/shop` or `gs/shop`, for commands that take no other kind.
+pub(super) fn git_sync_name(text: &str) -> Result<String, String> {
+    match chosen(&[text.to_owned()]) {
+        Ok(Chosen::GitSync(name)) if !name.is_empty() => Ok(name.to_owned()),
+        _ => Err("write the name of a GitSync: shop or gitsync/shop".to_owned()),
+    }
+}
+
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
     let until = arguments.length.map(|Span(length)| end(jiff::Timestamp::now(), length));
     let spec = json!({ "suspend": until.is_none(), "suspendUntil": until });
@@ -160,6 +168,16 @@ fn report(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_a_git_sync_may_follow_its_kind() {
+        for text in ["shop", "gitsync/shop", "gs/shop", "GitSync/shop", "gitsyncs.mainstay.dev/shop"] {
+            assert_eq!(git_sync_name(text).as_deref(), Ok("shop"), "{text}");
+        }
+        for text in ["", "deploy/web", "gitsync/", "/shop", "apps/shop/x"] {
+            assert!(git_sync_name(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn words_name_a_git_sync_or_another_object() {

@@ -20,15 +20,17 @@ use super::{
     Error, Exit, completion,
     connection::{WideConnection, own_kind},
     ids::short,
+    lease::{self, is_held},
     output::{self, OutputArgument},
     preview,
     progress::Progress,
     settled::{Settled, Wait, settled},
+    suspend::git_sync_name,
     syncs,
-    uninstall::is_held,
 };
 use mainstay_api::{GitSync, Span, conditions, names};
-use mainstay_cluster::{Cluster, Kind, Part, Scope, Selection, WatchEvent};
+use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
+use mainstay_object::counted;
 
 /// What a longer timeout comes to.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
@@ -37,7 +39,7 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
-    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
+    #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// How long to wait, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
@@ -115,7 +117,7 @@ const NO_AGENT: &str =
 
 /// Whether an agent holds its Lease. Who may not read Leases is told nothing.
 async fn an_agent_works(cluster: &Cluster) -> bool {
-    let leases = Arc::new(Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced));
+    let leases = Arc::new(lease::kind());
     let found: Result<Vec<Value>, _> = cluster.list(&leases, Selection::named(None, names::LEASE)).try_collect().await;
     let now = jiff::Timestamp::now();
     found.map_or(true, |leases| leases.iter().any(|lease| is_held(&lease["spec"], now)))
@@ -248,8 +250,8 @@ fn waiting(sync: &GitSync) -> String {
     let reconciling = conditions::status(&status.conditions, conditions::Type::Reconciling);
     let why = reconciling.filter(|condition| condition.status == "True").map(|condition| condition.message.as_str());
     let why = why.and_then(|message| message.lines().next()).unwrap_or("waiting for an agent");
-    let (objects, healthy, failed) = (status.objects, status.healthy, status.failed);
-    format!("{}: {objects} objects, {healthy} healthy, {failed} failed; {why}", syncs::name(sync))
+    let (objects, healthy, failed) = (counted(status.objects, "object"), status.healthy, status.failed);
+    format!("{}: {objects}, {healthy} healthy, {failed} failed; {why}", syncs::name(sync))
 }
 
 /// How a sync ended, in JSON and YAML.
@@ -285,13 +287,24 @@ fn texts(before: &GitSync, after: &GitSync, end: End) -> (String, String) {
     let status = after.status.clone().unwrap_or_default();
     let old = before.status.as_ref().and_then(|status| status.applied_commit.as_deref());
     let new = status.applied_commit.as_deref();
-    let mut result = match (old, new) {
-        (Some(old), Some(new)) if old == new => format!("{name}: commit {}, as before", short(new)),
-        (Some(old), Some(new)) => format!("{name}: commit {} (was {})", short(new), short(old)),
-        (None, Some(new)) => format!("{name}: commit {}", short(new)),
-        (_, None) => format!("{name}: nothing applied yet"),
+    let failed = status.attempted_commit.as_deref().filter(|failed| end != End::Succeeded && Some(*failed) != new);
+    let mut result = match (failed, old, new) {
+        (Some(failed), _, Some(kept)) => {
+            format!("{name}: commit {} is not applied in full; before it: {}", short(failed), short(kept))
+        }
+        (Some(failed), _, None) => format!("{name}: commit {} is not applied in full", short(failed)),
+        (None, Some(old), Some(new)) if old == new => format!("{name}: commit {}, as before", short(new)),
+        (None, Some(old), Some(new)) => format!("{name}: commit {} (was {})", short(new), short(old)),
+        (None, None, Some(new)) => format!("{name}: commit {}", short(new)),
+        (None, _, None) => format!("{name}: nothing applied yet"),
     };
-    let _ = writeln!(result, ", {} objects, {} healthy, {} failed", status.objects, status.healthy, status.failed);
+    let _ = writeln!(
+        result,
+        ", {}, {} healthy, {} failed",
+        counted(status.objects, "object"),
+        status.healthy,
+        status.failed
+    );
     let mut wrong = String::new();
     if let End::TimedOut(timeout) = end {
         let _ = writeln!(wrong, "{name} is not Ready after {} s", timeout.as_secs());
@@ -341,7 +354,10 @@ mod tests {
             "failures": [{ "object": "Service shop/api", "reason": "Invalid", "message": "spec.ports: Required value" }],
         }));
         let (result, wrong) = texts(&before, &after, End::Failed);
-        assert_eq!(result, "GitSync apps/shop: commit 111111111111, as before, 9 objects, 9 healthy, 3 failed\n");
+        assert_eq!(
+            result,
+            "GitSync apps/shop: commit 222222222222 is not applied in full; before it: 111111111111, 9 objects, 9 healthy, 3 failed\n"
+        );
         assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
     }
 }

@@ -53,7 +53,8 @@ impl Table {
 
     /// The lines; with `width`, cells are cut so that none is longer, if that is possible.
     pub(super) fn render(&self, width: Option<usize>) -> String {
-        let columns = self.rows.first().map_or(0, Vec::len);
+        let titles = self.rows.first().map(Vec::as_slice).unwrap_or_default();
+        let columns = titles.len();
         let longest = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let mut widths: Vec<usize> = (0..columns).map(longest).collect();
         let sum = |widths: &[usize]| widths.iter().map(|width| width + GAP).sum::<usize>();
@@ -64,15 +65,18 @@ impl Table {
             for other in &mut *others {
                 *other = (*other).min(WIDEST);
             }
-            // The last column has what the others leave; where that is too little, the widest of them give way.
+            // The last column has what the others leave; where that is too little, the widest of them give way, and names last.
             let least = (*last).min(WIDEST / 2);
-            while sum(others) + least > width {
-                let Some(widest) = others.iter_mut().max().filter(|widest| **widest > NARROWEST) else { break };
-                *widest -= 1;
+            let names = usize::from(titles.first().is_some_and(|title| title == "NAMESPACE")) + 1;
+            for kept in [names, 0] {
+                while sum(others) + least > width {
+                    let given = others.iter_mut().skip(kept);
+                    let Some(widest) = given.max().filter(|widest| **widest > NARROWEST) else { break };
+                    *widest -= 1;
+                }
             }
             *last = (*last).min(width.saturating_sub(sum(others)).max(NARROWEST));
         }
-        let titles = self.rows.first().map(Vec::as_slice).unwrap_or_default();
         let line = |row: &Vec<String>| {
             let mut line = String::new();
             let mut blanks = 0;
@@ -156,6 +160,16 @@ mod tests {
         for width in 0..40 {
             assert_eq!(render(&table, Some(width)).lines().count(), 2);
         }
+    }
+
+    #[test]
+    fn names_are_cut_last() {
+        let mut table = Table::new(&["NAMESPACE", "NAME", "REASON", "MESSAGE"]);
+        let (namespace, name) = ("n".repeat(16), "m".repeat(20));
+        table.row(vec![namespace.clone(), name.clone(), "r".repeat(30), "x".repeat(100)]);
+        let text = render(&table, Some(70));
+        assert!(text.contains(&namespace) && text.contains(&name) && text.contains("r…"), "{text}");
+        assert!(!render(&table, Some(40)).contains(&name));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::{
     Error, Exit, completion,
     connection::{WideConnection, own_kind},
     output::OutputArgument,
+    suspend::git_sync_name,
     syncs,
 };
 use mainstay_api::GitSync;
@@ -24,7 +25,7 @@ use mainstay_api::GitSync;
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
     /// Name of the GitSync; by default all of the namespace
-    #[arg(add = ArgValueCompleter::new(completion::git_syncs))]
+    #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     /// Only the managed objects, without their children
     #[arg(long)]

@@ -22,9 +22,9 @@ use std::{
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Error, Exit, connection::HomeConnection, identity::confirm, output};
+use super::{Error, Exit, connection::HomeConnection, identity::confirm, lease, output};
 use mainstay_api::{Span, names};
 use mainstay_cluster::{Cluster, Guard, Kind, Part, Propagation, Removal, Scope, Selection};
 
@@ -170,9 +170,8 @@ impl Uninstall<'_> {
     }
 
     async fn observe(&self) -> Result<Installed, Error> {
-        let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
-        let lease = self.cluster.get(&leases, Some(self.namespace), names::LEASE).await?;
-        let is_led = lease.is_some_and(|lease| is_held(&lease["spec"], Timestamp::now()));
+        let lease = self.cluster.get(&lease::kind(), Some(self.namespace), names::LEASE).await?;
+        let is_led = lease.is_some_and(|found| lease::is_held(&found["spec"], Timestamp::now()));
         Ok(Installed { syncs: self.syncs().await?, is_led, functions: self.count_functions().await? })
     }
 
@@ -494,15 +493,6 @@ fn is_made_key(meta: &ObjectMeta) -> bool {
     meta.labels.iter().flatten().any(|(key, value)| (key.as_str(), value.as_str()) == (names::GENERATE, names::SSH_KEY))
 }
 
-/// Whether the `spec` of a Lease has a holder and has not expired.
-pub(super) fn is_held(lease: &Value, now: Timestamp) -> bool {
-    let holder = lease["holderIdentity"].as_str().unwrap_or_default();
-    let renewed = lease["renewTime"].as_str().and_then(|time| time.parse::<Timestamp>().ok());
-    let length = lease["leaseDurationSeconds"].as_i64().unwrap_or_default();
-    let Some(renewed) = renewed.filter(|_| !holder.is_empty()) else { return false };
-    now.as_second().saturating_sub(renewed.as_second()) <= length
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -510,6 +500,7 @@ mod tests {
     use bytes::Bytes;
     use http_body_util::{BodyExt as _, Full};
     use parking_lot::Mutex;
+    use serde_json::Value;
 
     use super::*;
 
@@ -587,17 +578,5 @@ mod tests {
             serde_json::from_value(json!({"labels": {names::INVENTORY_LABEL: "a.b"}, "managedFields": fields})).unwrap()
         };
         assert!(is_inventory(&meta(names::AGENT_MANAGER)) && !is_inventory(&meta("kubectl")));
-    }
-
-    #[test]
-    fn a_lease_is_held_until_it_expires() {
-        let now: Timestamp = "2026-01-02T03:04:20Z".parse().unwrap();
-        let held = |holder: &str, renewed: &str| {
-            is_held(&json!({"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}), now)
-        };
-        assert!(held("a", "2026-01-02T03:04:05.000000Z"));
-        assert!(!held("a", "2026-01-02T03:04:04.000000Z"));
-        assert!(!held("", "2026-01-02T03:04:19.000000Z"), "released");
-        assert!(!held("a", "never") && !is_held(&Value::Null, now));
     }
 }

@@ -2,12 +2,9 @@
 //!
 //! The agent writes its version to an annotation of its Lease.
 
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Error, Exit, connection::HomeConnection, output::OutputArgument, uninstall::is_held};
-use mainstay_api::names;
-use mainstay_cluster::{Kind, Scope};
+use super::{Error, Exit, connection::HomeConnection, lease::Lease, output::OutputArgument};
 
 /// Arguments of `version`.
 #[derive(clap::Args, Debug)]
@@ -29,37 +26,28 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         arguments.output.print(&json!({ "client": client }), || format!("client: {OWN}\n"))?;
         return Ok(Exit::Fine);
     }
-    let namespace = &arguments.connection.namespace;
-    let leases = Kind::fixed("coordination.k8s.io/v1", "Lease", "leases", Scope::Namespaced);
-    let lease = match arguments.connection.connect().await {
-        Ok(cluster) => cluster.get(&leases, Some(namespace), names::LEASE).await.map_err(Error::from),
+    let found = match arguments.connection.connect().await {
+        Ok(cluster) => Lease::find(&cluster, &arguments.connection.namespace).await,
         Err(error) => Err(error),
     };
-    let lease = match lease {
-        Ok(lease) => lease.unwrap_or_default(),
+    let lease = match found {
+        Ok(lease) => lease,
         Err(error) => {
             arguments.output.print(&json!({ "client": client }), || format!("client: {OWN}\n"))?;
             return Err(error);
         }
     };
-    let agent = agent(&lease, namespace, Timestamp::now());
-    let exit = if agent.is_null() { Exit::Differs } else { Exit::Fine };
+    let Lease { namespace, holder, version } = &lease;
+    let agent = holder.as_ref().map(|holder| json!({ "version": version, "namespace": namespace, "identity": holder }));
+    let exit = if agent.is_none() { Exit::Differs } else { Exit::Fine };
     arguments.output.print(&json!({ "client": client, "agent": agent }), || {
-        let agent = match agent["version"].as_str() {
-            _ if agent.is_null() => format!("none leads in the namespace {namespace}"),
-            Some(version) => format!("{version} (namespace {namespace})"),
-            None => format!("it does not say (namespace {namespace})"),
+        let place = if lease.is_of_dev() { "of `mainstay dev`, ".to_owned() } else { String::new() };
+        let agent = match (&agent, version) {
+            (None, _) => format!("none leads in the namespace {namespace}"),
+            (Some(_), Some(version)) => format!("{version} ({place}namespace {namespace})"),
+            (Some(_), None) => format!("it does not say ({place}namespace {namespace})"),
         };
         format!("client: {OWN}\nagent:  {agent}\n")
     })?;
     Ok(exit)
-}
-
-/// The agent that holds the Lease.
-fn agent(lease: &Value, namespace: &str, now: Timestamp) -> Value {
-    if !is_held(&lease["spec"], now) {
-        return Value::Null;
-    }
-    let version = &lease["metadata"]["annotations"][names::VERSION];
-    json!({ "version": version, "namespace": namespace, "identity": lease["spec"]["holderIdentity"] })
 }

@@ -120,7 +120,13 @@ fn object(
 ) {
     let place = match &found.printed {
         Some((place, _)) => place.clone(),
-        None => Place { file: Arc::clone(at.file), document: at.document, line: mark.line, column: mark.column },
+        None => Place {
+            file: Arc::clone(at.file),
+            document: at.document,
+            line: mark.line,
+            column: mark.column,
+            built_by: None,
+        },
     };
     // Folding `stringData` would hide its expressions.
     let is_final = at.form == Form::Final || !map.iter().any(|(_, value)| holds_expressions(value));

@@ -122,7 +122,13 @@ impl Reader<'_> {
         let narrow = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let place = match self.origins {
             Some(_) => Place::file(Arc::clone(self.path)),
-            None => Place { file: Arc::clone(self.path), document: 0, line: narrow(line), column: narrow(column) },
+            None => Place {
+                file: Arc::clone(self.path),
+                document: 0,
+                line: narrow(line),
+                column: narrow(column),
+                built_by: None,
+            },
         };
         let what = if bytes.get(at) == Some(&0) { "the file has a NUL byte" } else { "the file is not UTF-8 text" };
         self.read.problems.push(Problem::new(place, what, Some("save it as UTF-8")));
@@ -140,6 +146,7 @@ impl Reader<'_> {
             document: u32::try_from(document).unwrap_or(u32::MAX),
             line: mark.line.saturating_add(lines_before),
             column: mark.column,
+            built_by: None,
         };
         self.read.problems.push(Problem { place, what, hint });
     }

@@ -49,7 +49,7 @@ pub fn verified(
                 let (_, text, lines_before) = all.find(|(number, ..)| *number == document).copied().unwrap_or_default();
                 let mark = position(text, format, &flaw.path, limits).unwrap_or_default();
                 let line = if mark.line == 0 { 0 } else { mark.line.saturating_add(lines_before) };
-                let place = Place { file: Arc::clone(path), document, line, column: mark.column };
+                let place = Place { file: Arc::clone(path), document, line, column: mark.column, built_by: None };
                 Problem::new(place, flaw.what, flaw.hint)
             };
             Err(faults.into_iter().map(problem).collect())

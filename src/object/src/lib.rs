@@ -3,7 +3,7 @@
 //! - [`Key`]: identity, without a version: two versions of one kind are one object
 //! - [`Owner`]: for whom it is managed
 //! - [`Place`]: file, document, line and column
-//! - [`printable`]: a name or path as it is shown
+//! - [`printable`]: a name or path as it is shown; [`counted`]: a number of things
 //! - [`Object`]: a desired object, stored once as compact JSON
 //! - [`Digest`]: half a SHA-256
 //! - [`stage`]: the order of applying and pruning
@@ -24,6 +24,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 
 mod confidential;
+mod counted;
 pub mod cron;
 mod desired;
 mod digest;
@@ -48,6 +49,7 @@ mod secret;
 mod selector;
 pub mod syntax;
 
+pub use counted::counted;
 pub use desired::{Flaw, Object, Step, path_text, strip_status};
 pub use digest::{Digest, ParseDigestError};
 pub use ended::{Ended, can_end, ended};

@@ -16,12 +16,14 @@ pub struct Place {
     pub line: u32,
     /// Column in characters, from 1; 0 for the whole line.
     pub column: u32,
+    /// File by which a tool built the object from `file`, where that is another one: its fields may be of either.
+    pub built_by: Option<Arc<str>>,
 }
 
 impl Place {
     /// The whole file.
     pub fn file(file: impl Into<Arc<str>>) -> Self {
-        Self { file: file.into(), document: 0, line: 0, column: 0 }
+        Self { file: file.into(), document: 0, line: 0, column: 0, built_by: None }
     }
 
     /// The line, if there is one.
@@ -44,6 +46,13 @@ impl Place {
     }
 }
 
+impl Place {
+    /// `, built by FILE` where a tool built the object; nothing else.
+    pub fn builder(&self) -> String {
+        self.built_by.as_ref().map(|builder| format!(", built by {}", printable(builder))).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.file))?;
@@ -52,7 +61,7 @@ impl fmt::Display for Place {
                 write!(f, ", {word} {number}")?;
             }
         }
-        Ok(())
+        f.write_str(&self.builder())
     }
 }
 
@@ -62,9 +71,11 @@ mod tests {
 
     #[test]
     fn names_what_it_knows() {
-        let place = Place { file: "apps/web.yaml".into(), document: 2, line: 14, column: 3 };
+        let place = Place { file: "apps/web.yaml".into(), document: 2, line: 14, column: 3, built_by: None };
         assert_eq!(place.to_string(), "apps/web.yaml, document 2, line 14, column 3");
         assert_eq!(Place::file("a.yaml").to_string(), "a.yaml");
+        let built = Place { built_by: Some("over\n/kustomization.yaml".into()), ..Place::file("a.yaml") };
+        assert_eq!(built.to_string(), "a.yaml, built by over\\n/kustomization.yaml");
         assert_eq!(place.short(), "apps/web.yaml:14 (document 2)");
         assert_eq!(Place::file("a\n.yaml").short(), "a\\n.yaml");
     }

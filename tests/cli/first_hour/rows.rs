@@ -119,7 +119,7 @@ pub(super) const ROWS: &[Row] = &[
          --image registry.example.com/mainstay:0.1.0 | kubectl apply -f -",
     ),
     cluster("mainstay identity", &["ssh-ed25519 "]),
-    cluster("mainstay sync -n mainstay-system", &["GitSync mainstay-system/shop: commit ", "1 objects, 1 healthy, 0 failed"]),
+    cluster("mainstay sync -n mainstay-system", &["GitSync mainstay-system/shop: commit ", "1 object, 1 healthy, 0 failed"]),
     cluster(
         "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
         &["gitsync.mainstay.dev/shop condition met"],

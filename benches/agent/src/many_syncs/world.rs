@@ -138,7 +138,7 @@ impl World {
             if all.iter().filter(|sync| sync.name_any().starts_with(REPOSITORY)).all(is_at) {
                 return Ok(());
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Err(Error::NotHandled { seconds: DEADLINE.as_secs() })
     }

@@ -107,6 +107,7 @@ impl Places {
                 document: u32::try_from(document).map_err(|_| Unreadable)?,
                 line: u32::try_from(line).map_err(|_| Unreadable)?,
                 column: 0,
+                built_by: None,
             };
             of.insert((*key).clone(), place);
         }

@@ -98,7 +98,7 @@ fn an_invalid_value_is_reported_with_the_name_of_its_variable() {
         ("APP_FUNCTION_BUILD_MAX_SIMULTANEOUS_JOBS", "many", "\"many\" is not a whole number of at least 1"),
         ("MAINSTAY_BUILDER_IMAGE", "a b", "it must be one word"),
         ("MAINSTAY_BUILDER_IMAGE", " ", "it must be one word"),
-        ("APP_FUNCTION_REQUEUE_DURATION", "5", "a duration is written like 30s, 1m or 1h30m"),
+        ("APP_FUNCTION_REQUEUE_DURATION", "5", "the unit is missing: write 5s, 5m or 5h"),
         ("MAINSTAY_GIT_INTERVAL", "0s", "it must be longer than 0s"),
         ("MAINSTAY_BUILD_TTL", "59s", "it must be at least 1m"),
         ("MAINSTAY_BUILD_TTL", "soon", "a duration is written like 30s, 1m or 1h30m"),

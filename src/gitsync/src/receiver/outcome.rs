@@ -129,6 +129,7 @@ fn shown(consumer: &Consumer) -> String {
     let kind = match consumer.kind {
         ConsumerKind::GitSync => "GitSync",
         ConsumerKind::Function => "Function",
+        ConsumerKind::GitRepository => "GitRepository",
     };
     format!("{kind} {}", consumer.name)
 }

@@ -17,7 +17,10 @@ use crate::outcome::Refused;
 use mainstay_api::{GitRepository, GitRepositoryStatus};
 use mainstay_cluster::secrets::{Followed, Purpose, RepositorySecrets, Secrets};
 use mainstay_cluster::{Cluster, Error, Kind, Part};
-use mainstay_git::{LastLookup, Remote, Repositories, Source};
+use mainstay_git::{
+    Consumer, ConsumerKind, Followed as FollowedRemote, LastLookup, LookupDue, PushReceiver, Reference, Remote,
+    Repositories, Source,
+};
 use mainstay_object::failure::chain;
 
 /// How a repository is looked up that nobody follows: how long it waits for somebody who does, and the time between two lookups
@@ -80,7 +83,9 @@ pub async fn keep(context: Context, stop: CancellationToken) {
             let Some(name) = name_of(&repository) else { continue };
             let output = outputs.remove(&name).unwrap_or_else(|| {
                 let (output, input) = watch::channel(Arc::clone(&repository));
-                tasks.spawn(Task::new(context.clone()).run(input, stop.clone()));
+                let (namespace, name) = &name;
+                let consumer = Consumer::new(ConsumerKind::GitRepository, namespace, name);
+                tasks.spawn(Task::new(context.clone(), consumer).run(input, stop.clone()));
                 output
             });
             output.send_if_modified(|old| {
@@ -116,6 +121,11 @@ type Lookups = watch::Receiver<Option<Arc<LastLookup>>>;
 /// The task of one GitRepository.
 struct Task {
     context: Context,
+    consumer: Consumer,
+    /// Wakes it when somebody with another login has found a commit.
+    pushed: PushReceiver,
+    /// The lookup that is due because of that.
+    due: Option<LookupDue>,
     secrets: RepositorySecrets,
     remote: Option<Remote>,
     /// Since when it has this remote.
@@ -130,9 +140,12 @@ struct Task {
 }
 
 impl Task {
-    fn new(context: Context) -> Self {
+    fn new(context: Context, consumer: Consumer) -> Self {
         Self {
+            pushed: context.source.pushes().subscribe(&consumer),
+            due: None,
             context,
+            consumer,
             secrets: RepositorySecrets::default(),
             remote: None,
             since: Instant::now(),
@@ -163,9 +176,11 @@ impl Task {
                 changed = input.changed() => if changed.is_err() { break },
                 () = Followed::any_changed(self.secrets.iter_mut()) => {}
                 () = looked_up => {}
+                _ = self.pushed.changed() => self.due = self.pushed.take().map(|due| due.and(self.due)).or(self.due),
                 () = sleep_until(due.into()) => {}
             }
         }
+        self.context.source.pushes().remove(&self.consumer);
         if let Some(remote) = self.remote.take() {
             self.context.source.release(&remote);
         }
@@ -191,18 +206,22 @@ impl Task {
             }
         };
         self.leave(Some(&remote));
+        self.follow_head(repository, &remote);
         let mut lookups = source.last_lookup(&remote);
         self.last = lookups.borrow_and_update().clone().or(self.last.take());
-        let next = self.next_lookup(&remote, self.last.as_deref());
+        let next = self.next_lookup(&remote);
         if next <= Instant::now() {
             self.asked = Some(Instant::now());
+            if let Some(due) = self.due.take() {
+                source.expire(&remote, due.after);
+            }
             // What it comes to is seen as that of every lookup.
             drop(source.default_branch(&remote).await);
             lookups = source.last_lookup(&remote);
         }
         self.last = lookups.borrow_and_update().clone().or(self.last.take());
         let last = self.last.clone();
-        let mut due = self.next_lookup(&remote, last.as_deref()).max(Instant::now() + UNSEEN);
+        let mut due = self.next_lookup(&remote).max(Instant::now() + UNSEEN);
         if let Some(last) = last {
             let head = last.head(&remote).map(|head| (head.short().to_owned(), head.commit.to_string()));
             let again = match head {
@@ -218,19 +237,38 @@ impl Task {
     }
 
     /// When the remote is to be looked up for the status alone, unless somebody else does before.
-    fn next_lookup(&self, remote: &Remote, last: Option<&LastLookup>) -> Instant {
-        let pace = if self.context.source.is_consumed(remote) { FOLLOWED } else { ALONE };
+    fn next_lookup(&mut self, remote: &Remote) -> Instant {
+        let last = self.last.as_deref();
+        let is_consumed = self.context.source.is_consumed(remote);
+        let pace = if is_consumed { FOLLOWED } else { ALONE };
+        let commit = last.and_then(|last| last.head(remote).ok()).map(|head| head.commit);
+        // Whoever follows it looks it up because of that.
+        self.due = self.due.filter(|due| !is_consumed && !due.is_known(commit));
+        let regular = self.regular_lookup(pace, remote, last);
+        self.due.map_or(regular, |due| regular.min(due.at))
+    }
+
+    fn regular_lookup(&self, pace: Pace, remote: &Remote, last: Option<&LastLookup>) -> Instant {
         let begin = self.since + pace.grace;
         let Some(last) = last else { return self.asked.map_or(begin, |asked| asked + pace.failed).max(begin) };
         let pause = if last.head(remote).is_ok() { pace.succeeded } else { pace.failed };
         self.asked.map_or(last.began, |asked| asked.max(last.began)) + pause
     }
 
+    /// Commits of the default branch that others find are its concern.
+    fn follow_head(&self, repository: &GitRepository, remote: &Remote) {
+        let url = remote.url.clone();
+        let name = repository.metadata.name.clone().unwrap_or_default();
+        let head = FollowedRemote { repository: name, url, reference: Reference::head() };
+        self.context.source.pushes().set(&self.consumer, Some(head));
+    }
+
     /// It is no longer about the remote of before.
     fn leave(&mut self, remote: Option<&Remote>) {
         if self.remote.as_ref() != remote {
             let old = std::mem::replace(&mut self.remote, remote.cloned());
-            (self.since, self.asked, self.last) = (Instant::now(), None, None);
+            (self.since, self.asked, self.last, self.due) = (Instant::now(), None, None, None);
+            self.context.source.pushes().set_remote(&self.consumer, remote);
             if let Some(old) = old {
                 self.context.source.release(&old);
             }

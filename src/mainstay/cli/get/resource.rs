@@ -43,6 +43,36 @@ impl Resource {
     }
 }
 
+/// What other tools call the counterparts of our kinds.
+const ELSEWHERE: [(&[&str], Resource); 2] = [
+    (
+        &[
+            "ks",
+            "kustomizations",
+            "kustomization",
+            "hr",
+            "helmreleases",
+            "helmrelease",
+            "app",
+            "apps",
+            "applications",
+            "application",
+        ],
+        GIT_SYNCS,
+    ),
+    (&["source", "sources", "repo", "repos", "repositories"], GIT_REPOSITORIES),
+];
+
+/// Why a word is no kind, and which one is meant.
+fn unknown(word: &str) -> String {
+    let name = word.to_lowercase();
+    if let Some((_, ours)) = ELSEWHERE.iter().find(|(names, _)| names.contains(&&*name)) {
+        return format!("{word:?} is no kind of Mainstay; its counterpart: mainstay get {}", ours.names[0]);
+    }
+    let known = ALL.map(|resource| resource.names[0]).join(", ");
+    format!("{word:?} is none of {known}, all; `kubectl get` prints other kinds")
+}
+
 /// What is asked for: `gitsyncs`, `gitsyncs,functions`, `all`, or `gitsync/shop`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) struct Asked {
@@ -59,11 +89,7 @@ pub(super) fn asked(text: &str) -> Result<Asked, String> {
         return Ok(Asked { resources: ALL.to_vec(), name: None, is_all: true });
     }
     let (kinds, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name)));
-    let known = ALL.map(|resource| resource.names[0]).join(", ");
-    let find = |word: &str| {
-        Resource::named(word)
-            .ok_or_else(|| format!("{word:?} is none of {known}, all; `kubectl get` prints other kinds"))
-    };
+    let find = |word: &str| Resource::named(word).ok_or_else(|| unknown(word));
     let resources = kinds.split(',').map(find).collect::<Result<Vec<_>, _>>()?;
     if name.is_some_and(|name| name.is_empty() || name.contains('/') || resources.len() > 1) {
         return Err("write one kind and one name, as in gitsync/shop".to_owned());
@@ -102,6 +128,19 @@ mod tests {
         for text in ["", "pods", "gitsyncs.example.org", "gitsyncs,", "gitsync/", "gitsyncs,functions/a", "gitsync/a/b"]
         {
             assert!(kinds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_kind_of_another_tool_is_answered_with_its_counterpart() {
+        for (text, expected) in [
+            ("ks", "mainstay get gitsyncs"),
+            ("Kustomizations", "mainstay get gitsyncs"),
+            ("sources", "mainstay get gitrepositories"),
+            ("pods", "kubectl get"),
+        ] {
+            let error = asked(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -65,7 +65,8 @@ impl Origins {
             metadata.remove("annotations");
         }
         let file = origin.as_ref().and_then(Value::as_str).and_then(|origin| self.file(origin));
-        Place::file(file.unwrap_or_else(|| self.shown.clone()))
+        let Some(file) = file.filter(|file| *file != self.shown) else { return Place::file(self.shown.clone()) };
+        Place { built_by: Some(self.shown.clone()), ..Place::file(file) }
     }
 
     fn file(&self, origin: &str) -> Option<Arc<str>> {
@@ -158,16 +159,20 @@ mod tests {
             let origins = Origins::new("over/kustomization.yaml", "over/kustomization.yaml", &read, keeps);
             let mut object = json!({"metadata": {"annotations": annotations}});
             let place = origins.take(object.as_object_mut().unwrap());
-            assert_eq!((place, object["metadata"].clone()), (Place::file(expected.0), expected.1));
+            assert_eq!((place.to_string(), object["metadata"].clone()), (expected.0.to_owned(), expected.1));
         };
         let from = |path: &str| json!({ORIGIN: format!("path: {path}\n")});
-        check(from("../base/d.yaml"), false, ("base/d.yaml", json!({})));
-        check(from("own.yaml"), true, ("over/own.yaml", json!({"annotations": from("own.yaml")})));
+        check(from("../base/d.yaml"), false, ("base/d.yaml, built by over/kustomization.yaml", json!({})));
+        check(
+            from("own.yaml"),
+            true,
+            ("over/own.yaml, built by over/kustomization.yaml", json!({"annotations": from("own.yaml")})),
+        );
         let configured = "configuredIn: ../base/kustomization.yaml\nconfiguredBy:\n  apiVersion: builtin\n  kind: X\n";
         check(
             json!({ORIGIN: configured, "a": "b"}),
             false,
-            ("base/kustomization.yaml", json!({"annotations": {"a": "b"}})),
+            ("base/kustomization.yaml, built by over/kustomization.yaml", json!({"annotations": {"a": "b"}})),
         );
         // Nothing else is named.
         for other in ["../../etc/passwd", "absent.yaml", "[", ""] {
@@ -193,10 +198,10 @@ mod tests {
                 "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  annotations:\n    {ORIGIN}: |\n      path: own.yaml\n{rest}"
             )
         };
-        assert_eq!(decode(&annotated("")), "ConfigMap a @ over/own.yaml");
+        assert_eq!(decode(&annotated("")), "ConfigMap a @ over/own.yaml, built by over/kustomization.yaml");
         assert_eq!(
             decode(&annotated("  labels: {x: 1}\n")),
-            "over/own.yaml: ConfigMap a: metadata.labels.x is a number, not a string (put the value in quotes)"
+            "over/own.yaml, built by over/kustomization.yaml: ConfigMap a: metadata.labels.x is a number, not a string (put the value in quotes)"
         );
         assert_eq!(
             decode("a: [\n").split(": ").take(2).collect::<Vec<_>>().join(": "),

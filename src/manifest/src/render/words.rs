@@ -17,7 +17,9 @@ impl Words {
     /// A problem with what a tool said of it. `root` is where the files lay that it read.
     pub(super) fn add(self, problem: Problem, said: &str, root: &str) -> Problem {
         let said = said.replace(&format!("{}/", root.trim_end_matches('/')), "");
-        let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).map(printable).collect();
+        let said = error_of_log_line(&said).unwrap_or(said);
+        let lines: Vec<_> =
+            said.lines().map(without_log_prefix).filter(|line| !line.is_empty()).map(printable).collect();
         if self == Self::Reduced || lines.is_empty() {
             return problem;
         }
@@ -25,6 +27,25 @@ impl Words {
         let hint = problem.hint.filter(|hint| !hint.contains("in a checkout"));
         Problem { what: format!("{}: {}", problem.what, lines.join(" ")), hint, ..problem }
     }
+}
+
+/// The error in the log line `"command failed" err="…"` or `"command failed" err=<…>`, in which kubectl writes it.
+fn error_of_log_line(said: &str) -> Option<String> {
+    let error = without_log_prefix(said).strip_prefix(r#""command failed" err="#)?.trim();
+    match error.strip_prefix('<').and_then(|error| error.strip_suffix('>')) {
+        Some(lines) => Some(lines.to_owned()),
+        None => serde_json::from_str(error).ok(),
+    }
+}
+
+/// A line without the prefix of klog: severity and date, time, thread, and place in the tool's sources.
+fn without_log_prefix(line: &str) -> &str {
+    let line = line.trim();
+    let mut severity = line.bytes();
+    let is_dated =
+        matches!(severity.next(), Some(b'I' | b'W' | b'E' | b'F')) && severity.take(4).all(|c| c.is_ascii_digit());
+    let message = || line.split_once("] ").filter(|(prefix, _)| prefix.split_whitespace().count() == 4);
+    if is_dated { message().map_or(line, |(_, message)| message) } else { line }
 }
 
 #[cfg(test)]
@@ -44,5 +65,23 @@ mod tests {
         );
         assert_eq!(told(Words::Reduced, see), problem(see).to_string());
         assert!(told(Words::Full, "mend it").ends_with("hush (mend it)"));
+    }
+
+    #[test]
+    fn the_prefix_of_a_log_line_is_left_out() {
+        for (line, expected) in [
+            ("W1127 04:00:00.123456   12345 warn.go:17] `patchesJson6902` is old", "`patchesJson6902` is old"),
+            ("Error: [a] b", "Error: [a] b"),
+            ("E1127 is a name [x] y", "E1127 is a name [x] y"),
+            ("Ende", "Ende"),
+        ] {
+            assert_eq!(without_log_prefix(line), expected);
+        }
+        let prefix = "E1127 04:00:00.123456   12345 run.go:72] \"command failed\" err=";
+        for (error, expected) in
+            [("\"no \\\"a\\\"\"", Some("no \"a\"")), ("<\n\tno a\n >\n", Some("\n\tno a\n ")), ("no", None)]
+        {
+            assert_eq!(error_of_log_line(&format!("{prefix}{error}")).as_deref(), expected);
+        }
     }
 }

@@ -1,0 +1,211 @@
+//! One kind with the objects that are asked for: its table, and the objects.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt as _;
+use serde_json::Value;
+
+use crate::cli::{
+    Error,
+    ids::{self, ID},
+    table::Table,
+};
+use mainstay_cluster::{Cluster, Kind, LabelSelector, Printed, Selection};
+
+/// The format of the result.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// A table
+    Text,
+    /// A table with more columns, and nothing cut
+    Wide,
+    /// A JSON document: the object, or a List
+    Json,
+    /// The same in YAML
+    Yaml,
+    /// A line for each object, such as gitsync.mainstay.dev/shop
+    Name,
+}
+
+/// One kind, and which of its objects are printed.
+pub(super) struct Query<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) kind: Arc<Kind>,
+    /// `None` for all namespaces.
+    pub(super) namespace: Option<String>,
+    pub(super) names: &'a [String],
+    /// Selector of labels, as the user has written it.
+    pub(super) labels: Option<&'a str>,
+}
+
+/// How rows are printed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) format: Format,
+    pub(super) places: Places,
+    /// Whether the titles are printed.
+    pub(super) titles: bool,
+    pub(super) width: Option<usize>,
+}
+
+/// Which namespaces are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Places {
+    /// One.
+    One,
+    /// All, so that each row has to say which.
+    All,
+}
+
+impl Query<'_> {
+    pub(super) fn selection(&self) -> Selection {
+        let namespace = self.namespace.as_deref();
+        let within = namespace.map_or_else(Selection::default, |name| Selection::default().within(name));
+        match self.labels {
+            Some(labels) => within.with_labels(LabelSelector::written(labels)),
+            None => within,
+        }
+    }
+
+    /// The rows, or the names alone.
+    pub(super) fn text(&self, printed: &Printed, with_kind: bool, layout: Layout) -> String {
+        if layout.format == Format::Name {
+            let prefix = self.prefix();
+            return printed.rows.iter().flat_map(|row| [&prefix, "/", &row.name, "\n"]).collect();
+        }
+        text(printed, with_kind.then(|| self.prefix()).as_deref(), layout)
+    }
+
+    /// `gitsync.mainstay.dev`.
+    pub(super) fn prefix(&self) -> String {
+        format!("{}.{}", self.kind.singular, self.kind.group)
+    }
+
+    fn missing(&self, name: &str) -> String {
+        format!("{} {}/{name}", self.kind.kind, self.namespace.as_deref().unwrap_or_default())
+    }
+
+    /// The table of the objects, and one that does not exist.
+    pub(super) async fn print(&self) -> Result<(Printed, Option<String>), Error> {
+        if self.names.is_empty() {
+            return Ok((self.cluster.print(&self.kind, &self.selection()).await?, None));
+        }
+        let (mut all, mut missing) = (Printed::default(), None);
+        for name in self.names {
+            match self.cluster.print_one(&self.kind, self.namespace.as_deref(), name).await? {
+                Some(one) => {
+                    all.columns = one.columns;
+                    all.rows.extend(one.rows);
+                }
+                None => missing = missing.or_else(|| Some(self.missing(name))),
+            }
+        }
+        Ok((all, missing))
+    }
+
+    /// The objects without `managedFields`, as kubectl prints them, and one that does not exist.
+    pub(super) async fn read(&self) -> Result<(Vec<Value>, Option<String>), Error> {
+        let (mut all, mut missing) = (Vec::new(), None);
+        if self.names.is_empty() {
+            all = self.cluster.list(&self.kind, self.selection()).try_collect().await?;
+        }
+        for name in self.names {
+            match self.cluster.get(&self.kind, self.namespace.as_deref(), name).await? {
+                Some(one) => all.push(one),
+                None => missing = missing.or_else(|| Some(self.missing(name))),
+            }
+        }
+        for object in &mut all {
+            without_managers(object);
+        }
+        Ok((all, missing))
+    }
+}
+
+/// Removes `managedFields`, as kubectl does.
+pub(super) fn without_managers(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+}
+
+/// The table; with `prefix`, each name begins with its kind.
+fn text(printed: &Printed, prefix: Option<&str>, layout: Layout) -> String {
+    let Layout { format, places, titles, width } = layout;
+    let is_shown = |column: usize| format == Format::Wide || printed.columns[column].priority == 0;
+    let shown: Vec<usize> = (0..printed.columns.len()).filter(|&column| is_shown(column)).collect();
+    let heading = shown.iter().map(|&column| printed.columns[column].name.to_uppercase());
+    let namespace = |text: &str| (places == Places::All).then(|| text.to_owned());
+    let heading: Vec<String> = namespace("NAMESPACE").into_iter().chain(heading).collect();
+    let mut table = Table::new(&heading.iter().map(String::as_str).collect::<Vec<_>>());
+    for row in &printed.rows {
+        let mut cells: Vec<String> =
+            shown.iter().map(|&column| row.cells.get(column).cloned().unwrap_or_default()).collect();
+        if format == Format::Text {
+            shorten(&mut cells);
+        }
+        if let (Some(prefix), Some(name)) = (prefix, cells.first_mut()) {
+            *name = format!("{prefix}/{name}");
+        }
+        table.row(namespace(row.namespace.as_deref().unwrap_or_default()).into_iter().chain(cells).collect());
+    }
+    let text = table.render(width);
+    if titles { text } else { text.split_once('\n').map_or_else(String::new, |(_, rows)| rows.to_owned()) }
+}
+
+/// Cuts ids. One that has a column is not said again in another.
+fn shorten(cells: &mut [String]) {
+    let own: Vec<String> = cells.iter().filter(|cell| ids::is_id(cell)).cloned().collect();
+    for cell in cells {
+        if ids::is_id(cell) {
+            cell.truncate(ID);
+        } else {
+            *cell = own.iter().fold(std::mem::take(cell), |text, id| ids::without(&text, id));
+            *cell = ids::shortened(cell);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::style::written;
+    use mainstay_cluster::{PrintedColumn, PrintedRow};
+
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    #[test]
+    fn prints_an_id_once_and_cut_unless_everything_is_asked_for() {
+        let column = |name: &str, priority| PrintedColumn { name: name.to_owned(), priority };
+        let message = format!("applied commit {COMMIT}; was {}", COMMIT.replace('0', "9"));
+        let printed = Printed {
+            columns: vec![
+                column("Name", 0),
+                column("Ready", 0),
+                column("Commit", 0),
+                column("Message", 0),
+                column("More", 1),
+            ],
+            rows: vec![PrintedRow {
+                namespace: Some("apps".to_owned()),
+                name: "shop".to_owned(),
+                cells: ["shop", "True", COMMIT, &message, "x"].map(str::to_owned).to_vec(),
+            }],
+        };
+        let text = |prefix, places, format, titles| {
+            let layout = Layout { format, places, titles, width: None };
+            written(&text(&printed, prefix, layout), false, str::to_owned)
+        };
+        assert_eq!(
+            text(None, Places::One, Format::Text, true),
+            "NAME   READY   COMMIT         MESSAGE\nshop   True    0123456789ab   applied; was 9123456789ab\n"
+        );
+        let wide = text(Some("gitsync.mainstay.dev"), Places::All, Format::Wide, true);
+        assert_eq!(
+            text(None, Places::One, Format::Text, false),
+            "shop   True    0123456789ab   applied; was 9123456789ab\n"
+        );
+        assert!(wide.starts_with("NAMESPACE   NAME "), "{wide}");
+        assert!(wide.contains("gitsync.mainstay.dev/shop   True ") && wide.contains(&message), "{wide}");
+    }
+}

@@ -1,0 +1,131 @@
+//! `mainstay get --watch`: objects as they are, and again each one that changes.
+//!
+//! Invariant: after a lost connection, what changed meanwhile is printed, and nothing else.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use super::query::{Format, Layout, Query, without_managers};
+use crate::cli::{
+    Error, Exit,
+    output::{self, OutputArgument},
+    stop,
+};
+use mainstay_cluster::{Printed, Selection, WatchEvent};
+use mainstay_object::failure::chain;
+
+/// Resource versions by namespace and name.
+type Versions = BTreeMap<(String, String), String>;
+
+/// Prints the objects of the query, and each one that changes, until Ctrl-C.
+pub(super) async fn follow(query: &Query<'_>, layout: Layout) -> Result<Exit, Error> {
+    let stop = stop::on_signal()?;
+    let selection = match query.names {
+        [] => query.selection(),
+        [name] => Selection::named(query.namespace.as_deref(), name),
+        _ => return Err(Error::WatchSeveral),
+    };
+    let mut events = query.cluster.watch(&query.kind, selection);
+    let mut printer = Printer { query, layout, has_titles: layout.titles };
+    let mut known = Versions::new();
+    let mut listed = Vec::new();
+    loop {
+        let event = tokio::select! {
+            () = stop.cancelled() => return Ok(Exit::Fine),
+            event = events.next() => event,
+        };
+        let changed = match event {
+            None => return Ok(Exit::Fine),
+            Some(WatchEvent::Begin) => {
+                listed.clear();
+                continue;
+            }
+            Some(WatchEvent::Initial(object)) => {
+                listed.push(object);
+                continue;
+            }
+            Some(WatchEvent::Synced(_)) => std::mem::take(&mut listed),
+            Some(WatchEvent::Applied(object)) => vec![object],
+            Some(WatchEvent::Unreadable(_, error)) => return Err(error.into()),
+            Some(WatchEvent::Failed(error)) => {
+                output::note(&format!("not connected, trying again: {}\n", chain(&error)));
+                continue;
+            }
+            Some(WatchEvent::Deleted(_) | WatchEvent::Resumed) => continue,
+        };
+        let changed = changed.into_iter().filter(|object| is_another(&mut known, object)).collect();
+        if printer.print(changed).await?.is_break() {
+            return Ok(Exit::Fine);
+        }
+    }
+}
+
+/// Whether it is not the state that was seen last; it is from now on.
+fn is_another(known: &mut Versions, object: &Value) -> bool {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let version = text("resourceVersion");
+    known.insert((text("namespace"), text("name")), version.clone()).as_ref() != Some(&version)
+}
+
+/// Prints states of objects.
+struct Printer<'a> {
+    query: &'a Query<'a>,
+    layout: Layout,
+    /// Whether the titles are still to be printed.
+    has_titles: bool,
+}
+
+impl Printer<'_> {
+    async fn print(&mut self, objects: Vec<Value>) -> Result<std::ops::ControlFlow<()>, Error> {
+        let output = match self.layout.format {
+            Format::Text | Format::Wide | Format::Name => return self.print_rows(&objects).await,
+            Format::Json => output::Format::Json,
+            Format::Yaml => output::Format::Yaml,
+        };
+        for mut object in objects {
+            without_managers(&mut object);
+            let printed = OutputArgument { output }.print_next(&object, String::new)?;
+            if printed.is_break() {
+                return Ok(printed);
+            }
+        }
+        Ok(std::ops::ControlFlow::Continue(()))
+    }
+
+    /// The rows are the API server's: one request for each object. What is gone by then is left out.
+    async fn print_rows(&mut self, objects: &[Value]) -> Result<std::ops::ControlFlow<()>, Error> {
+        let mut all = Printed::default();
+        for metadata in objects.iter().map(|object| &object["metadata"]) {
+            let (namespace, name) = (metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default());
+            if let Some(one) = self.query.cluster.print_one(&self.query.kind, namespace, name).await? {
+                all.columns = one.columns;
+                all.rows.extend(one.rows);
+            }
+        }
+        if all.rows.is_empty() {
+            return Ok(std::ops::ControlFlow::Continue(()));
+        }
+        let layout = Layout { titles: std::mem::take(&mut self.has_titles), ..self.layout };
+        output::write(&self.query.text(&all, false, layout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_state_that_was_printed_is_not_printed_again() {
+        let mut known = Versions::new();
+        let mut is_another = |name: &str, version: &str| {
+            let metadata = json!({ "namespace": "apps", "name": name, "resourceVersion": version });
+            is_another(&mut known, &json!({ "metadata": metadata }))
+        };
+        assert!(is_another("a", "1") && is_another("b", "1") && is_another("a", "2"));
+        assert!(!is_another("a", "2") && !is_another("b", "1"), "read again after a lost connection");
+    }
+}

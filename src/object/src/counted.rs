@@ -1,0 +1,18 @@
+//! Numbers of things, as sentences say them.
+
+/// `1 object`, `2 objects`: the number and the noun, which takes an `s` unless there is one.
+pub fn counted(count: impl TryInto<u64>, noun: &str) -> String {
+    let count = count.try_into().unwrap_or_default();
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_no_plural() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "object")), ["0 objects", "1 object", "2 objects"]);
+        assert_eq!(counted(-1_i64, "file"), "0 files");
+    }
+}
