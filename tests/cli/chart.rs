@@ -25,76 +25,158 @@ const VALUES: &str = "git.url=git@git.example.com:team/shop.git,v1alpha2=true";
 /// Values that no flag stands for.
 const WITHOUT_FLAG: [&str; 2] = ["createNamespace", "global"];
 
-/// Flags that no value stands for: which rights they give depends on what the flags name.
-const WITHOUT_VALUE: [&str; 4] = ["--profile", "--kinds", "--namespaces", "--service-account"];
+/// Flags that no value stands for: the first four, because which rights they give depends on what the flags name; the others are
+/// about the command itself.
+const WITHOUT_VALUE: [&str; 12] = [
+    "--profile",
+    "--kinds",
+    "--namespaces",
+    "--service-account",
+    "--values",
+    "--kubeconfig",
+    "--context",
+    "--cluster",
+    "--user",
+    "--as",
+    "--as-group",
+    "--request-timeout",
+];
 
-/// A choice as flags of `mainstay install`, and as flags of `helm template`.
-type Choice = (&'static [&'static str], &'static [&'static str]);
+/// A choice as flags of `mainstay install`, and as values of the chart and of `mainstay install --values`.
+type Choice = (&'static [&'static str], &'static str);
 
-/// Every flag of `mainstay install` and every value is in one of these. `KEYS` stands for a file with host keys.
+/// Every flag of `mainstay install` and every value is in one of these. `KEYS` stands for a file with host keys, and in values for
+/// what is in it.
 const CHOICES: &[Choice] = &[
-    (&[], &[]),
-    (&["--git-url=git@github.com:team/My_Shop.v2.git"], &["--set=git.url=git@github.com:team/My_Shop.v2.git"]),
-    (&["--git-url=ssh://me@git.corp/~a/b.git/"], &["--set=git.url=ssh://me@git.corp/~a/b.git/"]),
-    (&["--git-url=git://git.corp/a/__"], &["--set=git.url=git://git.corp/a/__"]),
-    (&["--git-url=https://git.corp:8443"], &["--set=git.url=https://git.corp:8443"]),
+    (&[], "{}"),
+    (&["--git-url=git@github.com:team/My_Shop.v2.git"], "git: {url: 'git@github.com:team/My_Shop.v2.git'}"),
+    (&["--git-url=ssh://me@git.corp/~a/b.git/"], "git: {url: 'ssh://me@git.corp/~a/b.git/'}"),
+    (&["--git-url=git://git.corp/a/__"], "git: {url: 'git://git.corp/a/__'}"),
+    (&["--git-url=https://git.corp:8443"], "git: {url: 'https://git.corp:8443'}"),
     (
         &["--git-url=https://h/A-name_Of.more-than_Forty--Characters_in-it"],
-        &["--set=git.url=https://h/A-name_Of.more-than_Forty--Characters_in-it"],
+        "git: {url: 'https://h/A-name_Of.more-than_Forty--Characters_in-it'}",
     ),
     (
         &["--git-url=ssh://git@git.corp:2222/shop", "--known-hosts=KEYS"],
-        &["--set=git.url=ssh://git@git.corp:2222/shop", "--set-file=git.knownHosts=KEYS"],
+        "git: {url: 'ssh://git@git.corp:2222/shop', knownHosts: KEYS}",
     ),
-    (&["--git-secret=login"], &["--set=git.secret=login"]),
+    (&["--git-secret=login"], "git: {secret: login}"),
     (
         &["--git-url=git@ssh.dev.azure.com:v3/o/p/r", "--git-secret=mine"],
-        &["--set=git.url=git@ssh.dev.azure.com:v3/o/p/r,git.secret=mine"],
+        "git: {url: 'git@ssh.dev.azure.com:v3/o/p/r', secret: mine}",
     ),
-    (&["--git-branch=1.0"], &["--set-string=git.branch=1.0"]),
-    (&["--git-path=/apps/"], &["--set=git.paths={/apps/}"]),
-    (&["--git-path=apps,./infra//Größe"], &["--set=git.paths={apps,./infra//Größe}"]),
-    (&["--target-namespace=0123"], &["--set-string=git.targetNamespace=0123"]),
-    (&["--git-url=git@github.com:a/b", "--name=on"], &["--set-string=git.url=git@github.com:a/b,git.name=on"]),
-    (&["--interval=90s"], &["--set=git.interval=90s"]),
-    (&["--interval=61m1500ms"], &["--set=git.interval=61m1500ms"]),
-    (&["--namespace=flux"], &["--namespace=flux"]),
-    (&["--namespace=0123", "--v1alpha2"], &["--namespace=0123", "--set=v1alpha2=true"]),
-    (&["--image=registry.example.com/mainstay:9"], &["--set=image=registry.example.com/mainstay:9"]),
-    (&["--image-pull-secret=harbor"], &["--set=imagePullSecret=harbor"]),
-    (&["--image-pull-secret=harbor", "--registry=none"], &["--set=imagePullSecret=harbor,registry=none"]),
-    (&["--registry=ghcr.io/team"], &["--set=registry=ghcr.io/team"]),
+    (&["--git-branch=1.0"], "git: {branch: '1.0'}"),
+    (&["--git-path=/apps/"], "git: {paths: [/apps/]}"),
+    (&["--git-path=apps,./infra//Größe"], "git: {paths: [apps, ./infra//Größe]}"),
+    (&["--target-namespace=0123"], "git: {targetNamespace: '0123'}"),
+    (&["--git-url=git@github.com:a/b", "--name=on"], "git: {url: 'git@github.com:a/b', name: 'on'}"),
+    (&["--interval=90s"], "git: {interval: 90s}"),
+    (&["--interval=61m1500ms"], "git: {interval: 61m1500ms}"),
+    (&["--namespace=flux"], "{}"),
+    (&["--namespace=0123", "--v1alpha2"], "v1alpha2: true"),
+    (&["--image=registry.example.com/mainstay:9"], "image: registry.example.com/mainstay:9"),
+    (&["--image-pull-secret=harbor"], "imagePullSecret: harbor"),
+    (&["--image-pull-secret=harbor", "--registry=none"], "{imagePullSecret: harbor, registry: none}"),
+    (&["--registry-network=10.0.0.0/8,fd00::/8"], "registryNetworks: [10.0.0.0/8, 'fd00::/8']"),
+    (&["--registry=ghcr.io/team"], "registry: ghcr.io/team"),
     (
         &[
             "--base-images",
             r#"{"nodejs24":"r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#,
         ],
-        &[
-            "--set-json",
-            r#"baseImages={"nodejs24":"r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#,
-        ],
+        "baseImages: {nodejs24: 'r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000'}",
     ),
-    (&["--receiver-url=https://hooks.example.com/a/"], &["--set=receiverURL=https://hooks.example.com/a/"]),
-    (&["--components=sync"], &["--set=components={sync}"]),
-    (&["--components=sync,functions"], &["--set=components={sync,functions}"]),
+    (&["--base-ca=corporate"], "baseCA: corporate"),
+    (
+        &["--base-ca=corporate/bundle.pem", "--image-pull-secret=harbor", "--extra-env=A=b"],
+        "{baseCA: corporate/bundle.pem, imagePullSecret: harbor, extraEnv: {A: b}}",
+    ),
+    (&["--receiver-url=https://hooks.example.com/a/"], "receiverURL: https://hooks.example.com/a/"),
+    (&["--components=sync"], "components: [sync]"),
+    (&["--components=sync,functions"], "components: [sync, functions]"),
     (
         &["--components=sync,exposure,eventing", "--image-pull-secret=harbor"],
-        &["--set=components={sync,exposure,eventing}", "--set=imagePullSecret=harbor"],
+        "{components: [sync, exposure, eventing], imagePullSecret: harbor}",
     ),
-    (&["--components=sync,exposure,eventing", "--no-crds"], &["--set=components={sync,exposure,eventing},crds=false"]),
-    (&["--egress-policy"], &["--set=egressPolicy=true"]),
+    (&["--components=sync,exposure,eventing", "--no-crds"], "{components: [sync, exposure, eventing], crds: false}"),
+    (&["--egress-policy"], "egressPolicy: true"),
     (
         &["--egress-policy", "--git-url=ssh://git@git.corp:2222/shop", "--known-hosts=KEYS"],
-        &["--set=egressPolicy=true,git.url=ssh://git@git.corp:2222/shop", "--set-file=git.knownHosts=KEYS"],
+        "{egressPolicy: true, git: {url: 'ssh://git@git.corp:2222/shop', knownHosts: KEYS}}",
     ),
-    (&["--egress-policy", "--git-url=http://git.corp/shop"], &["--set=egressPolicy=true,git.url=http://git.corp/shop"]),
-    (&["--no-crds"], &["--set=crds=false"]),
-    (&["--v1alpha2"], &["--set=v1alpha2=true"]),
-    (&["--git-user=Ada"], &[]),
-    (&["--git-email=ada@example.com"], &[]),
-    (&["--git-label=flux"], &[]),
-    (&["--git-readonly"], &[]),
-    (&["--registry-disable-scanning"], &[]),
+    (
+        &["--egress-policy", "--git-url=http://git.corp/shop"],
+        "{egressPolicy: true, git: {url: 'http://git.corp/shop'}}",
+    ),
+    (&["--no-crds"], "crds: false"),
+    (&["--v1alpha2"], "v1alpha2: true"),
+    (&["--git-user=Ada"], "{}"),
+    (&["--git-email=ada@example.com"], "{}"),
+    (&["--git-label=flux"], "{}"),
+    (&["--git-readonly"], "{}"),
+    (&["--registry-disable-scanning"], "{}"),
+    (&["--replicas=2"], "replicas: 2"),
+    (
+        &[
+            "--resources=mainstay.limits.memory=320Mi,guard.limits.cpu=none",
+            "--resources=renderer.requests.nvidia.com/gpu=1",
+        ],
+        "resources: {mainstay: {limits: {memory: 320Mi}}, guard: {limits: {cpu: null}}, renderer: {requests: {nvidia.com/gpu: '1'}}}",
+    ),
+    (
+        &[
+            "--components=sync,functions,eventing",
+            "--resources=registry.limits.memory=1Gi,sweep.limits.cpu=1,collect.limits.cpu=1,eventing.requests.cpu=5m",
+        ],
+        "{components: [sync, functions, eventing], resources: {registry: {limits: {memory: 1Gi}}, sweep: {limits: {cpu: '1'}}, \
+         collect: {limits: {cpu: '1'}}, eventing: {requests: {cpu: 5m}}}}",
+    ),
+    (
+        &[
+            "--components=sync,functions,eventing",
+            "--node-selector=kubernetes.io/os=linux,pool=true",
+            "--priority-class=high",
+        ],
+        "{components: [sync, functions, eventing], nodeSelector: {kubernetes.io/os: linux, pool: 'true'}, priorityClassName: high}",
+    ),
+    (
+        &[
+            "--components=sync,functions,eventing",
+            "--toleration=dedicated=infra:NoSchedule",
+            "--toleration=*:NoExecute",
+        ],
+        "{components: [sync, functions, eventing], tolerations: [{key: dedicated, operator: Equal, value: infra, effect: NoSchedule}, \
+         {operator: Exists, effect: NoExecute}]}",
+    ),
+    (
+        &[
+            r#"--affinity={"nodeAffinity": {"x": [1, "2"]}}"#,
+            r#"--topology-spread=[{"maxSkew": 1, "topologyKey": "zone"}]"#,
+        ],
+        "{affinity: {nodeAffinity: {x: [1, '2']}}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone}]}",
+    ),
+    (
+        &["--components=sync,functions,eventing", "--pod-label=team=platform", "--pod-label=on=1"],
+        "{components: [sync, functions, eventing], podLabels: {team: platform, 'on': '1'}}",
+    ),
+    (
+        &["--pod-annotation=prometheus.io/scrape=false", "--pod-annotation=a=b, {c: d}"],
+        "podAnnotations: {prometheus.io/scrape: 'false', a: 'b, {c: d}'}",
+    ),
+    (&["--image-pull-policy=Always"], "imagePullPolicy: Always"),
+    (
+        &["--components=sync", "--allow-network=10.20.0.0/16,fd00::/8", "--extra-arg=--audit-interval=2h"],
+        "{components: [sync], allowNetworks: [10.20.0.0/16, 'fd00::/8'], extraArgs: [--audit-interval=2h]}",
+    ),
+    (
+        &["--extra-arg=--allow-namespace=team", "--extra-arg=--default-service-account=tenant"],
+        "extraArgs: [--allow-namespace=team, --default-service-account=tenant]",
+    ),
+    (
+        &["--extra-env=NO_PROXY=10.0.0.0/8,.svc", "--extra-env=MAINSTAY_GIT_INTERVAL=2m"],
+        "extraEnv: {NO_PROXY: '10.0.0.0/8,.svc', MAINSTAY_GIT_INTERVAL: 2m}",
+    ),
 ];
 
 /// Runs Helm without the configuration of the machine's user.
@@ -180,17 +262,25 @@ fn renders_the_objects_of_install_for_each_choice() {
     // Without a line end, as some editors leave it.
     let line = "[git.corp]:2222 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
     fs::write(keys.path(), line).unwrap();
-    let with_file = |argument: &&str| argument.replace("KEYS", keys.path().to_str().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("values.yaml");
     for (flags, values) in CHOICES {
-        let mut flags: Vec<String> = flags.iter().map(with_file).collect();
-        let mut values: Vec<String> = values.iter().map(with_file).collect();
-        if !flags.iter().any(|flag| flag.starts_with("--git-url")) {
+        let mut flags: Vec<String> =
+            flags.iter().map(|flag| flag.replace("KEYS", keys.path().to_str().unwrap())).collect();
+        let mut values: Value = serde_yaml::from_str(&values.replace("KEYS", &format!("'{line}'"))).unwrap();
+        if values["git"]["url"].is_null() {
             flags.push(format!("--git-url={URL}"));
-            values.push(format!("--set=git.url={URL}"));
+            values["git"]["url"] = json!(URL);
         }
-        let mut actual = chart(&values);
+        // As JSON, which YAML 1.1 reads like YAML 1.2: Helm takes a bare `on` for a boolean.
+        fs::write(&file, values.to_string()).unwrap();
+        let namespace = flags.iter().find(|flag| flag.starts_with("--namespace")).cloned();
+        let from_file = [format!("--values={}", file.display())].into_iter().chain(namespace).collect::<Vec<_>>();
+        let expected = installed(&flags);
+        let mut actual = chart(&from_file);
         take_keep(&mut actual);
-        assert_same(&actual, &installed(&flags), &flags.join(" "));
+        assert_same(&actual, &expected, &flags.join(" "));
+        assert_same(&installed(&from_file), &expected, &format!("--values of {}", flags.join(" ")));
     }
 }
 
@@ -210,13 +300,13 @@ fn every_flag_has_a_value_and_every_value_a_flag() {
     let chosen: BTreeSet<&str> = words.map(|word| word.split('=').next().unwrap()).collect();
     assert_eq!(chosen, flags, "each flag needs a value of the chart, and a line in CHOICES");
 
-    // Without the flags of Helm themselves.
-    let words = CHOICES.iter().flat_map(|(_, values)| values.iter()).filter(|word| !word.starts_with("--namespace"));
-    let lists =
-        words.map(|word| if word.starts_with("--") { word.split_once('=').map_or("", |(_, list)| list) } else { word });
-    let set: BTreeSet<&str> =
-        lists.flat_map(|list| list.split(',')).filter_map(|one| Some(one.split_once('=')?.0)).collect();
+    let chosen: Vec<Value> = CHOICES.iter().map(|(_, values)| serde_yaml::from_str(values).unwrap()).collect();
+    let is_set = |path: &&str| {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        chosen.iter().any(|values| values.pointer(&pointer).is_some())
+    };
     let (values, _) = values_of_schema();
+    let set: BTreeSet<&str> = values.keys().map(String::as_str).filter(is_set).collect();
     let mut expected: BTreeSet<&str> = values.keys().map(String::as_str).collect();
     for value in WITHOUT_FLAG {
         assert!(expected.remove(value), "{value} is no value");
@@ -257,8 +347,48 @@ fn the_schema_describes_every_value_with_its_default() {
         }
         let default = defaults.pointer(&format!("/{}", path.replace('.', "/")));
         assert_eq!(default, Some(&schema["default"]), "{path} in values.yaml");
-        assert!(readme.contains(&format!("\n| `{path}` | ")), "{path} is missing in README.md");
+        let has_row = |path: &str| readme.contains(&format!("\n| `{path}` | "));
+        let is_below = path.rsplit_once('.').is_some_and(|(parent, _)| has_row(parent));
+        assert!(has_row(&path) || is_below, "{path} is missing in README.md");
     }
+}
+
+/// The numbers are written twice, for kustomize and for Helm.
+#[test]
+fn the_default_resources_are_those_of_the_manifests() {
+    let text = fs::read_to_string(Path::new(CHART).join("values.yaml")).unwrap();
+    let defaults: Value = serde_yaml::from_str(&text).unwrap();
+    let mut found = BTreeMap::new();
+    for file in ["deployment.yaml", "registry/registry.yaml", "eventing/deployment.yaml"] {
+        let text = fs::read_to_string(Path::new(CHART).parent().unwrap().join(file)).unwrap();
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            let document = Value::deserialize(document).unwrap();
+            let pod = &document["spec"]["template"]["spec"];
+            for container in ["initContainers", "containers"].iter().filter_map(|list| pod[list].as_array()).flatten() {
+                found.insert(container["name"].as_str().unwrap().to_owned(), container["resources"].clone());
+            }
+        }
+    }
+    assert_eq!(defaults["resources"], json!(found));
+}
+
+/// What the agent's container has already cannot be set again: two variables of one name are refused.
+#[test]
+fn no_value_sets_a_variable_of_the_agent_twice() {
+    let (values, _) = values_of_schema();
+    let refused = values["extraEnv"]["propertyNames"]["not"]["enum"].as_array().unwrap();
+    let flags = [
+        "--receiver-url=https://h",
+        "--base-ca=a",
+        "--image-pull-secret=a",
+        r#"--base-images={"nodejs24":"r.io/n@sha256:0000000000000000000000000000000000000000000000000000000000000000"}"#,
+        "--git-url=https://h/x",
+    ];
+    let all = installed(&flags);
+    let container = &all["Deployment mainstay-system/mainstay"]["spec"]["template"]["spec"]["containers"][0];
+    let mut set: Vec<&Value> = container["env"].as_array().unwrap().iter().map(|variable| &variable["name"]).collect();
+    set.sort_by_key(|name| name.as_str());
+    assert_eq!(refused.iter().collect::<Vec<_>>(), set);
 }
 
 #[test]
@@ -282,6 +412,12 @@ fn refuses_wrong_values_by_name() {
             ],
             "baseImages needs the component functions",
         ),
+        (&["--set=components={sync},baseCA=a"], "baseCA needs the component functions"),
+        (&["--set=replicas=0"], "minimum"),
+        (&["--set=imagePullPolicy=always"], "value must be one of"),
+        (&["--set=tolerations[0].efect=NoSchedule"], "value must be one of"),
+        (&["--set=extraEnv.MAINSTAY_POD=x"], "'not' failed"),
+        (&["--set=podLabels.team=true"], "got boolean, want string"),
         (&["--set=git.url=https://me:hunter2@h/x"], "would be stored in the open"),
         (&["--set=git.url=ssh://me:hunter2@h/x"], "would be stored in the open"),
         (&["--set=git.url=/srv/shop"], "git.url: an address has the form"),
@@ -365,14 +501,25 @@ const fn template(manifest: &'static str, name: &'static str) -> Template {
 /// Conditions of components that are installed where they are named only.
 const EXPOSURE: Option<&str> = Some("has \"exposure\" .Values.components");
 const EVENTING: Option<&str> = Some("has \"eventing\" .Values.components");
-const PULL_SECRETS_OF_EVENTING: (&str, &str) = (
-    "      serviceAccountName: mainstay-eventing\n",
-    "      serviceAccountName: mainstay-eventing\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
-);
-
 const KEPT_EVENTS: (&str, &str) = (
     "kind: PersistentVolumeClaim\nmetadata:\n",
     "kind: PersistentVolumeClaim\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n",
+);
+
+/// Labels and annotations of pods.
+const METADATA: (&str, &str) = (
+    "      labels:\n        app.kubernetes.io/name: mainstay\n      annotations:\n        prometheus.io/scrape: \"true\"\n        \
+     prometheus.io/port: \"8080\"\n    spec:\n",
+    "{{- include \"mainstay.podMetadata\" (list . \"mainstay\" (dict \"prometheus.io/scrape\" \"true\" \"prometheus.io/port\" \
+     \"8080\")) }}\n    spec:\n",
+);
+const METADATA_OF_REGISTRY: (&str, &str) = (
+    "      labels:\n        app.kubernetes.io/name: serverless-docker-registry\n    spec:\n",
+    "{{- include \"mainstay.podMetadata\" (list . \"serverless-docker-registry\" (dict)) }}\n    spec:\n",
+);
+const METADATA_OF_EVENTING: (&str, &str) = (
+    "      labels:\n        app.kubernetes.io/name: mainstay-eventing\n    spec:\n",
+    "{{- include \"mainstay.podMetadata\" (list . \"mainstay-eventing\" (dict)) }}\n    spec:\n",
 );
 
 const TEMPLATES: [Template; 16] = [
@@ -420,7 +567,7 @@ const TEMPLATES: [Template; 16] = [
     Template { condition: EVENTING, ..template("eventing/rbac.yaml", "eventing-rbac.yaml") },
     Template {
         condition: EVENTING,
-        replacements: &[PULL_SECRETS_OF_EVENTING, KEPT_EVENTS],
+        replacements: &[KEPT_EVENTS, METADATA_OF_EVENTING],
         ..template("eventing/deployment.yaml", "eventing-deployment.yaml")
     },
     Template { condition: EVENTING, ..template("eventing/network-policy.yaml", "eventing-network-policy.yaml") },
@@ -432,9 +579,11 @@ const TEMPLATES: [Template; 16] = [
                  kustomization's `images`.\n",
                 "",
             ),
+            METADATA,
+            ("\nspec:\n  replicas: 1\n", "\nspec:\n  replicas: {{ .Values.replicas }}\n"),
             (
                 "      serviceAccountName: mainstay\n",
-                "      serviceAccountName: mainstay\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
+                "{{- include \"mainstay.agentPod\" . }}\n      serviceAccountName: mainstay\n",
             ),
             (
                 "            # The same image: builds of Functions run `mainstay build` in it.\n            - name: \
@@ -458,9 +607,11 @@ const TEMPLATES: [Template; 16] = [
                 "    app.kubernetes.io/name: mainstay\nspec:\n",
                 "    app.kubernetes.io/name: mainstay\n  annotations:\n    helm.sh/resource-policy: keep\nspec:\n",
             ),
+            METADATA_OF_REGISTRY,
             (
-                "    spec:\n      automountServiceAccountToken: false\n",
-                "    spec:\n      automountServiceAccountToken: false\n{{- include \"mainstay.imagePullSecrets\" . }}\n",
+                "  ingress:\n    - ports:\n        - port: registry\n          protocol: TCP\n",
+                "  ingress:\n    - ports:\n        - port: registry\n          protocol: TCP\n{{- include \
+                 \"mainstay.registryClients\" . }}\n",
             ),
         ],
         ..template("registry/registry.yaml", "registry.yaml")
@@ -506,6 +657,34 @@ fn with_conditions(text: &str) -> String {
     documents.concat()
 }
 
+/// The text with the choices about pods and containers: where a pod runs, the pull policy and the resources of each container.
+fn with_choices(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let (mut container, mut is_resources) = ("", false);
+    for line in text.lines() {
+        container = line.strip_prefix("        - name: ").unwrap_or(container);
+        is_resources &= line.starts_with("            ");
+        if is_resources {
+            continue;
+        }
+        is_resources = line == "          resources:";
+        lines.push(if is_resources {
+            format!(
+                "          resources: {{{{- default (dict) .Values.resources.{container} | toYaml | nindent 12 }}}}"
+            )
+        } else {
+            line.to_owned()
+        });
+        if line.starts_with("          image: ") {
+            lines.push("{{- include \"mainstay.imagePullPolicy\" . }}".to_owned());
+        }
+        if line == "    spec:" {
+            lines.push("{{- include \"mainstay.pod\" . }}".to_owned());
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 #[test]
 fn templates_are_generated_from_the_manifests() {
     let manifests = Path::new(CHART).parent().unwrap();
@@ -524,6 +703,9 @@ fn templates_are_generated_from_the_manifests() {
         for (from, to) in replacements {
             assert!(text.contains(from), "manifests/{manifest} has no {from:?} any more");
             text = text.replace(from, to);
+        }
+        if text.contains("\nkind: Deployment\n") {
+            text = with_choices(&text);
         }
         if manifest == "crds.yaml" {
             // That of Functions is the last one.

@@ -232,13 +232,13 @@ async fn uninstalling_keeps_functions_with_their_definition_and_a_namespace_that
     let elsewhere = shell.try_run("mainstay uninstall -n default --yes").await;
     let expected = format!("nothing was changed: Mainstay is not installed in the namespace default, but in {HOME}");
     assert!(elsewhere.code == 2 && elsewhere.err.contains(&expected), "{}", elsewhere.err);
+    let planned = shell.run(&format!("mainstay uninstall -n {HOME} --dry-run")).await.out;
+    let stays = "the registry serverless-docker-registry if there is one, stay: Functions exist (1)";
+    assert!(planned.contains(stays) && !planned.contains("its registry"), "{planned}");
     let done = shell.run(&format!("mainstay uninstall -n {HOME} --yes")).await.out;
     let held = format!("Namespace {HOME} stays: it holds ConfigMap theirs, Deployment serverless-docker-registry, ");
     assert!(done.contains(&held), "{done}");
-    assert!(
-        done.contains("the registry serverless-docker-registry if there is one, stay: Functions exist (1)"),
-        "{done}"
-    );
+    assert!(done.contains(stays), "{done}");
     assert!(
         done.contains("functions.serverless.kyma-project.io stays: objects of it exist (1, such as default/hello)"),
         "{done}"

@@ -220,6 +220,24 @@ async fn a_base_comes_from_a_registry_with_a_private_authority() {
     build.write("registry/ca.crt", &format!("{}{}", registry.authority(), other.authority()));
     let digest = outcome(&request).await;
     assert!(digest.starts_with("sha256:"), "{digest}");
+
+    // The Secret of the built-in registry has the authority of that alone; the operator names a bundle for base images.
+    build.write("registry/ca.crt", registry.authority());
+    let unknown = outcome(&request).await;
+    assert!(unknown.starts_with("BaseImage, again: could not use the base image: "), "{unknown}");
+    assert!(unknown.contains(&format!(" {}: its certificate is refused: ", other.host())), "{unknown}");
+    assert!(unknown.ends_with("MAINSTAY_BASE_CA (mainstay install --base-ca SECRET)"), "{unknown}");
+    request.base_ca = Some(build.path("base-ca/ca.crt"));
+    let missing = outcome(&request).await;
+    assert!(missing.contains("the Secret or the key of MAINSTAY_BASE_CA is not in this namespace"), "{missing}");
+    build.write("base-ca/ca.crt", "no certificate");
+    let none = outcome(&request).await;
+    assert_eq!(none, "BaseImage, again: the CA bundle of MAINSTAY_BASE_CA holds no certificates in PEM");
+    build.write("base-ca/ca.crt", DockerRegistry::start(Served::Safely).await.authority());
+    let wrong = outcome(&request).await;
+    assert!(wrong.ends_with("; the CA bundle of MAINSTAY_BASE_CA does not hold the CA that signed it"), "{wrong}");
+    build.write("base-ca/ca.crt", other.authority());
+    assert_eq!(outcome(&request).await, format!("{digest} reused"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

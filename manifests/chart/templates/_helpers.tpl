@@ -1,8 +1,47 @@
-{{- /* Login for the image, on each pod that runs it. */}}
-{{- define "mainstay.imagePullSecrets" }}
+{{- /* Labels and annotations of a pod: of a list of the context, its name and its own annotations. */}}
+{{- define "mainstay.podMetadata" }}
+{{- $values := (index . 0).Values }}
+      labels:
+        app.kubernetes.io/name: {{ index . 1 }}
+{{- with $values.podLabels }}
+{{- toYaml . | nindent 8 }}
+{{- end }}
+{{- with mergeOverwrite (dict) (index . 2) $values.podAnnotations }}
+      annotations: {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{- /* Where each pod runs, and the login for its image. */}}
+{{- define "mainstay.pod" }}
 {{- with .Values.imagePullSecret }}
       imagePullSecrets:
         - name: {{ . | quote }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+      priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+      nodeSelector: {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- with .Values.tolerations }}
+      tolerations: {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the agent's pods run. */}}
+{{- define "mainstay.agentPod" }}
+{{- with .Values.affinity }}
+      affinity: {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- with .Values.topologySpreadConstraints }}
+      topologySpreadConstraints: {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{- /* When nodes pull the image of a container. */}}
+{{- define "mainstay.imagePullPolicy" }}
+{{- with .Values.imagePullPolicy }}
+          imagePullPolicy: {{ . }}
 {{- end }}
 {{- end }}
 
@@ -17,10 +56,28 @@
 {{- if include "mainstay.has" (list . "functions") }}{{ .Values.registry }}{{ else }}none{{ end -}}
 {{- end }}
 
+{{- /* Who may connect to the registry, where the networks of nodes are known. */}}
+{{- define "mainstay.registryClients" }}
+{{- with .Values.registryNetworks }}
+      from:
+        - namespaceSelector: {}
+{{- range . }}
+        - ipBlock:
+            cidr: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Arguments of the agent that depend on values. */}}
 {{- define "mainstay.arguments" }}
 {{- with .Values.components }}
             - --components={{ join "," . }}
+{{- end }}
+{{- range .Values.allowNetworks }}
+            - {{ printf "--allow-network=%s" . | quote }}
+{{- end }}
+{{- range .Values.extraArgs }}
+            - {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -45,9 +102,21 @@
             - name: MAINSTAY_BASE_IMAGES
               value: {{ toRawJson . | quote }}
 {{- end }}
+{{- with .Values.baseCA }}
+            - name: MAINSTAY_BASE_CA
+              value: {{ . | quote }}
+{{- end }}
 {{- with .Values.imagePullSecret }}
             - name: MAINSTAY_IMAGE_PULL_SECRET
               value: {{ . | quote }}
+{{- end }}
+{{- range $name, $value := .Values.extraEnv }}
+            - name: {{ $name | quote }}
+{{- if kindIs "map" $value }}
+              valueFrom: {{- toYaml $value | nindent 16 }}
+{{- else }}
+              value: {{ $value | quote }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -59,6 +59,8 @@ pub struct Settings {
     pub serving: Flavour,
     /// Secret of a Function's namespace with which nodes pull that image, if it takes one.
     pub image_pull_secret: Option<String>,
+    /// Key of a Secret of a Function's namespace with the CA bundle of the registries of base images.
+    pub base_ca: Option<SecretKey>,
     /// What builds images.
     pub builder: Builder,
     /// Image of Kaniko's executor, if it is named.
@@ -125,6 +127,15 @@ pub struct Settings {
     pub build_ttl: Duration,
     /// What becomes of images in the registry of the installation that nothing uses any more.
     pub retention: Retention,
+}
+
+/// A key of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretKey {
+    /// Name of the Secret.
+    pub secret: String,
+    /// The key.
+    pub key: String,
 }
 
 /// When images go from the registry of the installation, and which stay.
@@ -198,6 +209,7 @@ impl Default for Settings {
             builder_image: concat!("mainstay:", env!("CARGO_PKG_VERSION")).into(),
             serving: Flavour::Deployment,
             image_pull_secret: None,
+            base_ca: None,
             builder: Builder::Own,
             executor_image: None,
             executor_args: executor::DEFAULT_ARGS.map(str::to_owned).to_vec(),

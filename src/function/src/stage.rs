@@ -34,7 +34,7 @@ use super::knative_presence::Presence;
 use super::refusals::{RefusedWrite, Write};
 use super::tag::Recipe;
 use super::{Flavour, ResolvedFunction, Settings, children};
-use crate::registry::Transport;
+use crate::registry::{Transport, pull_hint};
 use mainstay_api::function::{Built, FunctionStatus};
 use mainstay_api::function_conditions::{self, Reason, Status, Type};
 use mainstay_api::names::MANAGED_BY;
@@ -70,6 +70,10 @@ impl Repository {
         };
         match &self.no_pull {
             Some(why) if reason == IMAGE_PULL_BACK_OFF && is_refused() => format!("{reason}: {text}; {why}"),
+            _ if reason == IMAGE_PULL_BACK_OFF => {
+                let hint = pull_hint::of(&self.pull, text).map(|hint| format!("; {hint}")).unwrap_or_default();
+                format!("{reason}: {text}{hint}")
+            }
             _ => format!("{reason}: {text}"),
         }
     }

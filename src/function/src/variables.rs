@@ -18,6 +18,7 @@ use super::executor::{self, Builder};
 use super::pod_keys::{self, PodKeys};
 use super::presets::{Presets, ResourcesPreset};
 use super::quantity::Quantity;
+use super::settings::SecretKey;
 use super::{BaseImage, Settings};
 use crate::runtimes;
 use mainstay_api::{Amount, Span};
@@ -56,6 +57,10 @@ pub const VARIABLES: &[(&str, Set)] = &[
             return Err(format!("\"{v}\" is not the name of a Secret: {words}"));
         }
         text(s.image_pull_secret.get_or_insert_default(), v)
+    }),
+    ("MAINSTAY_BASE_CA", |s, v| {
+        s.base_ca = Some(secret_key(v, "ca.crt")?);
+        Ok(())
     }),
     (BUILDER, |s, v| {
         s.builder = v.parse()?;
@@ -226,6 +231,19 @@ fn text(field: &mut String, value: &str) -> Result<(), String> {
     }
     value.clone_into(field);
     Ok(())
+}
+
+/// A key of a Secret as `SECRET/KEY`, or `SECRET` for its usual key.
+fn secret_key(value: &str, usual: &str) -> Result<SecretKey, String> {
+    let (secret, key) = value.split_once('/').unwrap_or((value, usual));
+    if let Some(words) = syntax::subdomain(secret) {
+        return Err(format!("\"{secret}\" is not the name of a Secret: {words}"));
+    }
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if key.is_empty() || key.len() > 253 || !key.chars().all(is_key) || key.starts_with("..") || key == "." {
+        return Err(format!("\"{key}\" is not a key of a Secret: write SECRET or SECRET/KEY"));
+    }
+    Ok(SecretKey { secret: secret.to_owned(), key: key.to_owned() })
 }
 
 fn list(value: &str) -> Vec<String> {

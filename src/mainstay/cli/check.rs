@@ -5,6 +5,7 @@
 //!
 //! Invariant: nothing is written. Invariant: no value of a Secret is printed.
 
+mod containerd;
 mod repository;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -166,6 +167,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<Exit, Error> {
         report.add(finding)?;
     }
     report.add(agent(&lease))?;
+    if let Some(finding) = containerd::finding(&cluster, namespace).await? {
+        report.add(finding)?;
+    }
     if is_defined {
         for finding in repository::all(&cluster, &asked).await? {
             report.add(finding)?;

@@ -69,8 +69,12 @@ pub(super) enum Error {
     NoSync { namespace: Option<String> },
     #[error("these environment variables cannot be used:\n{}", .0.iter().map(|refused| format!("  {refused}")).collect::<Vec<_>>().join("\n"))]
     Settings(Vec<mainstay_function::InvalidVariable>),
-    #[error("these flags cannot be used:\n{}", .0.iter().map(|wrong| format!("  {wrong}")).collect::<Vec<_>>().join("\n"))]
-    Install(Vec<String>),
+    #[error("these {what} cannot be used:\n{}", .problems.iter().map(|wrong| format!("  {wrong}")).collect::<Vec<_>>().join("\n"))]
+    Install {
+        /// Flags, or values where there are files of them.
+        what: &'static str,
+        problems: Vec<String>,
+    },
     #[error("--components: {0}")]
     Components(&'static str),
     #[error("could not read {}", path.display())]
@@ -166,7 +170,10 @@ impl Error {
             Self::PathOfAgent { .. } => Some("--repository DIR names a repository of this machine, as for: mainstay diff NAME --revision main --repository .".into()),
             Self::NoComment => Some("as in: mainstay diff NAME --path . --output markdown".into()),
             Self::NotConfirmed => Some("--yes confirms without a terminal".into()),
-            Self::Install(_) => Some("mainstay install --help".into()),
+            Self::Install { what: "values", .. } => {
+                Some("mainstay install --help; manifests/chart/values.yaml has all values".into())
+            }
+            Self::Install { .. } => Some("mainstay install --help".into()),
             Self::NotAnswered { .. } => Some("is an agent running? its Lease: kubectl get lease -A".into()),
             Self::Cluster(error) if matches!(*error.cause, mainstay_cluster::Cause::Configuration(_)) => {
                 Some("--kubeconfig FILE or KUBECONFIG=FILE names the cluster, and --context NAME one of several".into())

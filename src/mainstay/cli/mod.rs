@@ -101,9 +101,9 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Run the agent, in a cluster or beside one
-    Agent(agent::Arguments),
+    Agent(Box<agent::Arguments>),
     /// Print everything that a cluster needs to follow a repository, for `kubectl apply -f -`
-    Install(install::Arguments),
+    Install(Box<install::Arguments>),
     /// Print the public half of the SSH key of a repository, and where to add it
     Identity(identity::Arguments),
     /// Check the cluster, the agent's permissions and the repositories, and print what is wrong; exit code 2 if anything is
@@ -251,8 +251,8 @@ fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
 
 async fn perform(command: Command) -> Result<Exit, Error> {
     match command {
-        Command::Agent(arguments) => agent::run(arguments).await,
-        Command::Install(arguments) => install::run(arguments),
+        Command::Agent(arguments) => agent::run(*arguments).await,
+        Command::Install(arguments) => install::run(*arguments).await,
         Command::Identity(arguments) => identity::run(arguments).await,
         Command::Check(arguments) => check::run(arguments).await,
         Command::Uninstall(arguments) => uninstall::run(arguments).await,

@@ -57,6 +57,7 @@ impl Build {
             runtime: mainstay_function::runtimes::find("nodejs22").unwrap(),
             workspace: self.path("workspace"),
             registry: self.path("registry"),
+            base_ca: None,
             image: image.parse().unwrap(),
             libraries: super::libraries::place().into(),
             base: "scratch".parse().unwrap(),

@@ -124,6 +124,8 @@ pub(super) const ROWS: &[Row] = &[
         "kubectl -n mainstay-system wait --for=condition=Ready gitsync/shop",
         &["gitsync.mainstay.dev/shop condition met"],
     ),
+    cluster("mainstay install --values values.yaml --extra-arg=--audit-interval=2h", &["replicas: 2", "- --audit-interval=2h"])
+        .before("echo '{git: {url: \"https://git.example.com/team/shop\"}, replicas: 2}' > values.yaml"),
     cluster(
         "mainstay install --git-url git@github.com:team/shop.git --image registry.example.com/mainstay:0.1.0 \\\n  --profile restricted \
          --kinds ConfigMap,Service,apps/Deployment --namespaces shop --target-namespace shop --egress-policy",

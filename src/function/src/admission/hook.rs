@@ -22,6 +22,8 @@ pub(super) enum Hook {
     DefaultSecret,
     /// Judges Functions.
     ValidateFunction,
+    /// Says of a new registry Secret how the copy that may be there is taken over.
+    ExplainCopy,
     /// Judges GitRepositories.
     ValidateRepository,
     /// Converts Functions.
@@ -29,10 +31,11 @@ pub(super) enum Hook {
 }
 
 impl Hook {
-    const ALL: [(Self, &str, &str); 5] = [
+    const ALL: [(Self, &str, &str); 6] = [
         (Self::DefaultFunction, "/defaulting/functions", "default-function"),
         (Self::DefaultSecret, "/defaulting/registry-config-secrets", "default-secret"),
         (Self::ValidateFunction, "/validation/function", "validate-function"),
+        (Self::ExplainCopy, "/validation/registry-config-secret", "explain-copy"),
         (Self::ValidateRepository, "/validation/gitrepository", "validate-gitrepository"),
         (Self::ConvertFunction, CONVERT, "convert-function"),
     ];
@@ -76,6 +79,9 @@ impl Hook {
                 .object::<Function>()?
                 .map(|new| default::function(&new, review.old_object::<Function>().as_ref(), settings)),
             Self::DefaultSecret => review.object::<RegistrySecret>()?.map(|secret| registry_secret::secret(&secret)),
+            Self::ExplainCopy => {
+                review.object::<RegistrySecret>()?.map(|secret| registry_secret::explain_copy(&secret, settings))
+            }
             Self::ValidateFunction => review.object::<Function>()?.map(|new| {
                 let old = review.old_object::<Function>();
                 validate::function(&new, old.as_ref(), review.written_in.as_deref(), settings)

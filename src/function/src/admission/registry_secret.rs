@@ -11,7 +11,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::review::Verdict;
+use crate::Settings;
 use crate::registry::{Login, docker_config};
+use mainstay_api::names::{MANAGED_BY, USER};
 use mainstay_object::Secret;
 
 /// What is read of a Secret.
@@ -26,6 +28,10 @@ pub(super) struct RegistrySecret {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    namespace: String,
     #[serde(default)]
     deletion_timestamp: Option<String>,
 }
@@ -57,6 +63,19 @@ pub(super) fn secret(secret: &RegistrySecret) -> Verdict {
     Verdict::Patched(vec![json!({"op": "add", "path": format!("/data/{DOCKER_CONFIG}"), "value": file})])
 }
 
+/// Says how a copy is taken over whose place a new Secret is to have. Nothing is read, so it is said of each Secret of such a name;
+/// the API server refuses the Secret if the copy is there.
+pub(super) fn explain_copy(secret: &RegistrySecret, settings: &Settings) -> Verdict {
+    let Metadata { name, namespace, .. } = &secret.metadata;
+    if !settings.secrets().contains(&&**name) {
+        return Verdict::Allowed;
+    }
+    Verdict::Explained(format!(
+        "if the agent has copied a Secret of this name here, take the copy over and apply yours: kubectl label secret {name} -n \
+         {namespace} {MANAGED_BY}={USER}"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -65,6 +84,19 @@ mod tests {
 
     fn judge(data: &Value) -> Verdict {
         secret(&serde_json::from_value(json!({"metadata": {"name": "s"}, "data": data})).unwrap())
+    }
+
+    #[test]
+    fn a_secret_in_the_place_of_a_copy_is_told_how_to_take_it_over() {
+        let explained = |name: &str| {
+            let secret = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop"}})).unwrap();
+            explain_copy(&secret, &Settings::default())
+        };
+        let Verdict::Explained(text) = explained("serverless-registry-config") else { panic!("not explained") };
+        let command =
+            "kubectl label secret serverless-registry-config -n shop serverless.kyma-project.io/managed-by=user";
+        assert!(text.ends_with(command) && text.len() < 256, "API servers may cut longer ones: {text}");
+        assert_eq!(explained("other"), Verdict::Allowed);
     }
 
     #[test]

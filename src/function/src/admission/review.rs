@@ -61,6 +61,8 @@ impl Unreadable {
 pub(super) enum Verdict {
     /// It goes on as it is.
     Allowed,
+    /// It goes on, and whoever writes is told something.
+    Explained(String),
     /// It goes on, changed by a JSON patch.
     Patched(Vec<Value>),
     /// It is refused.
@@ -143,6 +145,7 @@ impl<'a> Review<'a> {
         let mut response = json!({"uid": self.uid, "allowed": true});
         match verdict {
             Verdict::Allowed => {}
+            Verdict::Explained(text) => response["warnings"] = json!([cut(text, MAX_TEXT)]),
             Verdict::Patched(operations) => {
                 use base64::prelude::{BASE64_STANDARD, Engine as _};
                 let patch = Value::from(operations.clone()).to_string();

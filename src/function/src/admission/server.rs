@@ -72,7 +72,7 @@ pub struct Admission {
 pub struct Count {
     /// Name of the webhook; `unknown` if there is none at the path.
     pub webhook: &'static str,
-    /// `allowed`, `changed`, `denied`, `converted` or `failed`.
+    /// `allowed`, `explained`, `changed`, `denied`, `converted` or `failed`.
     pub outcome: &'static str,
     /// How often.
     pub count: u64,
@@ -197,6 +197,7 @@ impl Admission {
         let verdict = hook.verdict(&review, &*settings.ok_or(starting)?).map_err(unreadable)?;
         let outcome = match verdict {
             Verdict::Allowed => "allowed",
+            Verdict::Explained(_) => "explained",
             Verdict::Patched(_) => "changed",
             Verdict::Denied { .. } => "denied",
         };

@@ -26,8 +26,11 @@ use mainstay_api::build::BuildReport;
 use mainstay_api::names;
 use mainstay_object::failure::Class;
 
+mod bundle;
 mod error;
 mod workspace;
+
+use bundle::Bundle;
 
 pub use error::Error;
 
@@ -45,6 +48,8 @@ pub struct Request {
     pub workspace: std::path::PathBuf,
     /// Directory with the keys of the registry Secret.
     pub registry: std::path::PathBuf,
+    /// File with the CA bundle of the registries of base images, where the operator has named one.
+    pub base_ca: Option<std::path::PathBuf>,
     /// Name of the image, with its tag.
     pub image: ImageRef,
     /// The base image.
@@ -95,14 +100,15 @@ struct Registries {
 /// Assembles the image, pushes it, and returns the report.
 pub async fn push(request: &Request) -> Result<BuildReport, Error> {
     let started = Instant::now();
-    let registries = registries(request)?;
+    let bundle = Bundle::read(request.base_ca.as_deref())?;
+    let registries = registries(request, &bundle)?;
     let inputs = workspace::dependencies(&request.workspace);
     let reused = workspace::reused(&request.workspace);
     let (ours, base, previous) = tokio::try_join!(
         make(request, reused.is_none()),
         async {
             let client = registries.base.as_ref().map(|(client, _)| client);
-            request.base.read(client, &request.platform).await.map_err(|error| Error::Base(error.into()))
+            request.base.read(client, &request.platform).await.map_err(|error| Error::base(error, bundle.way_out()))
         },
         async {
             match &reused {
@@ -133,13 +139,13 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
     })
 }
 
-fn registries(request: &Request) -> Result<Registries, Error> {
+fn registries(request: &Request, bundle: &Bundle) -> Result<Registries, Error> {
     let data: SecretData = workspace::secret(&request.registry)?;
     let access = Access::own(&data, &request.image).map_err(Error::Secret)?;
     let base = match &request.base {
         Base::Registry(image) => {
             let same = image.registry == request.image.registry;
-            let access = if same { access.clone() } else { Access::foreign(&data, image) };
+            let access = if same { access.clone() } else { Access::foreign(&data, image, bundle.pem()) };
             let client = Client::new(image, access, Rights::Pull, request.deadlines);
             Some((client.map_err(|error| Error::Base(base::Error::Registry(error).into()))?, same))
         }

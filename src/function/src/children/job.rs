@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::pod::{container_security, literal, security};
 use super::{metadata, named};
 use crate::registry::Transport;
+use crate::settings::SecretKey;
 use crate::tag::BuildCause;
 use crate::{BaseImage, Builder, Code, ResolvedFunction, Settings};
 use mainstay_api::git_repository::AuthType;
@@ -19,6 +20,10 @@ use mainstay_api::names;
 pub(super) const WORKSPACE_SIZE: &str = "4Gi";
 /// Maximum size of `/tmp` for package managers.
 pub(super) const TMP_SIZE: &str = "2Gi";
+/// Volume, directory and file of the CA bundle of the registries of base images.
+pub(super) const BASE_CA: &str = "base-ca";
+pub(super) const BASE_CA_DIR: &str = "/base-ca";
+pub(super) const BASE_CA_FILE: &str = "ca.crt";
 /// Name of the container that fetches the source.
 pub(crate) const FETCH: &str = "fetch";
 /// Name of the container that runs code from packages.
@@ -156,7 +161,11 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         // A node may have an older image under that tag than the one that `push` finds.
         install["imagePullPolicy"] = "Always".into();
     }
-    let push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
+    let mut push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
+    if let Some(volume) = base_ca(settings) {
+        volumes.push(volume);
+        push_mounts.push(read_only(BASE_CA, BASE_CA_DIR));
+    }
     let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
     let mut pod = json!({
         "automountServiceAccountToken": false,
@@ -266,8 +275,17 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
         format!("--base={}", function.base),
         format!("--platform={}", settings.platform),
     ];
+    args.extend(settings.base_ca.as_ref().map(|_| format!("--base-ca={BASE_CA_DIR}/{BASE_CA_FILE}")));
     args.extend(previous(function, build, settings).map(|previous| format!("--previous={}", previous.image)));
     args
+}
+
+/// The volume with the CA bundle of the registries of base images. Without the Secret a build begins all the same: base images of
+/// other registries need none.
+pub(super) fn base_ca(settings: &Settings) -> Option<Value> {
+    let SecretKey { secret, key } = settings.base_ca.as_ref()?;
+    let items = json!([{ "key": key, "path": BASE_CA_FILE }]);
+    Some(json!({ "name": BASE_CA, "secret": { "secretName": secret, "items": items, "optional": true } }))
 }
 
 /// All three containers have the build's resources: init containers run one after the other, so the pod needs no more

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::job::{self, Build, DESTINATION, EXECUTOR, container, mount, read_only};
 use super::pod::{literal, root_security};
-use crate::registry::Transport;
+use crate::registry::{ImageRef, Transport};
 use crate::{ResolvedFunction, Settings};
 
 /// Directory of Docker's configuration.
@@ -76,6 +76,7 @@ fn volumes(build: &Build<'_>, settings: &Settings) -> Vec<Value> {
         let secret = json!({ "secretName": build.registry_secret, "items": keys("ca.crt", "ca.crt") });
         volumes.push(json!({ "name": "registry-authority", "secret": secret }));
     }
+    volumes.extend(job::base_ca(settings));
     volumes
 }
 
@@ -89,7 +90,10 @@ fn executor(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings,
     if build.transport == Transport::OwnAuthority {
         mounts.push(read_only("registry-authority", AUTHORITY));
     }
-    let mut executor = container(EXECUTOR, image, Vec::new(), &args(build, settings), mounts, function);
+    if settings.base_ca.is_some() {
+        mounts.push(read_only(job::BASE_CA, job::BASE_CA_DIR));
+    }
+    let mut executor = container(EXECUTOR, image, Vec::new(), &args(function, build, settings), mounts, function);
     if let Some(fields) = executor.as_object_mut() {
         fields.remove("command");
     }
@@ -99,7 +103,7 @@ fn executor(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings,
 }
 
 /// Those that the operator chooses, then those of this build.
-fn args(build: &Build<'_>, settings: &Settings) -> Vec<String> {
+fn args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Vec<String> {
     let mut args = settings.executor_args.clone();
     args.extend([
         format!("{DESTINATION}{}:{}", build.repository, build.tag),
@@ -112,6 +116,10 @@ fn args(build: &Build<'_>, settings: &Settings) -> Vec<String> {
         Transport::PlainHttp => args.push(format!("--insecure-registry={host}")),
         Transport::OwnAuthority => args.push(format!("--registry-certificate={host}={AUTHORITY}/ca.crt")),
         Transport::PublicAuthority => {}
+    }
+    let base = function.base.to_string().parse::<ImageRef>().ok().filter(|base| base.registry != host);
+    if let (Some(base), Some(_)) = (base, &settings.base_ca) {
+        args.push(format!("--registry-certificate={}={}/{}", base.registry, job::BASE_CA_DIR, job::BASE_CA_FILE));
     }
     args
 }

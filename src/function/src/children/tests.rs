@@ -1,5 +1,8 @@
 //! Names of children, and thresholds of their probes.
 
+use serde_json::json;
+
+use crate::settings::SecretKey;
 use crate::{BaseImage, Builder, Credentials, ResolvedFunction, Settings, resolve};
 use mainstay_api::{Function, FunctionSpec};
 
@@ -81,6 +84,33 @@ fn the_liveness_probe_waits_for_as_long_as_a_call_may_take() {
         assert_eq!(patience(timeout), 200, "{timeout:?}");
     }
     assert_eq!([patience(Some("600")), patience(Some("181.5")), patience(Some("1e18"))], [620, 210, 3620]);
+}
+
+#[test]
+fn builds_trust_the_ca_bundle_of_base_images_and_nothing_else_gets_it() {
+    let base_ca = Some(SecretKey { secret: "corporate".into(), key: "bundle.pem".into() });
+    let kaniko = Settings { builder: Builder::Kaniko, executor_image: Some("kaniko".into()), ..Settings::default() };
+    let mut function = function("hello", "1");
+    function.base = BaseImage::Image(format!("base.example.com:5000/node@sha256:{}", "0".repeat(64)));
+    for (settings, reads, argument) in [
+        (Settings::default(), "push", "--base-ca=/base-ca/ca.crt"),
+        (kaniko, "executor", "--registry-certificate=base.example.com:5000=/base-ca/ca.crt"),
+    ] {
+        let pod = |settings: &Settings| {
+            build_job::build(&function, &build("a", 1), settings)["spec"]["template"]["spec"].clone()
+        };
+        assert!(!pod(&settings).to_string().contains("base-ca"));
+        let pod = pod(&Settings { base_ca: base_ca.clone(), ..settings });
+        let volume = pod["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "base-ca").unwrap();
+        let items = json!([{"key": "bundle.pem", "path": "ca.crt"}]);
+        assert_eq!(volume["secret"], json!({"secretName": "corporate", "items": items, "optional": true}));
+        for container in ["initContainers", "containers"].iter().flat_map(|list| pod[list].as_array().unwrap()) {
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            let mount = json!({"name": "base-ca", "mountPath": "/base-ca", "readOnly": true});
+            assert_eq!(mounts.contains(&mount), container["name"] == reads, "{container}");
+            assert_eq!(container["args"].to_string().contains(argument), container["name"] == reads, "{container}");
+        }
+    }
 }
 
 #[test]

@@ -75,11 +75,19 @@ impl Access {
     }
 
     /// Access to another registry, that of a base image: only a login for exactly its host is used. `ca.crt` and `isInternal` hold
-    /// for it, too, the latter if the Secret names its host.
-    pub fn foreign(data: &SecretData, image: &ImageRef) -> Self {
-        let authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
-        let may_be_plain = is_loopback(&image.registry) || choice::is_internal(data) && is_named(data, image);
-        let scheme = if may_be_plain && authorities.is_empty() { Scheme::Http } else { Scheme::Https };
+    /// for it, too, the latter if the Secret names its host. `bundle` has further authorities, in PEM; it makes no internal registry
+    /// speak HTTPS.
+    pub fn foreign(data: &SecretData, image: &ImageRef, bundle: &[u8]) -> Self {
+        let mut authorities = data.get("ca.crt").map(|pem| pem.0.clone()).unwrap_or_default();
+        let is_plain = authorities.is_empty()
+            && (is_loopback(&image.registry) && bundle.is_empty()
+                || choice::is_internal(data) && is_named(data, image));
+        let scheme = if is_plain { Scheme::Http } else { Scheme::Https };
+        if !authorities.is_empty() && !bundle.is_empty() {
+            // A file may end without a line end.
+            authorities.push(b'\n');
+        }
+        authorities.extend_from_slice(bundle);
         Self { scheme, login: listed(data, image), authorities }
     }
 }
@@ -159,18 +167,19 @@ mod tests {
         let data = [("username", "u"), ("password", "p"), (".dockerconfigjson", &listed)]
             .map(|(key, value)| (key.to_owned(), ByteString(value.as_bytes().to_vec())))
             .into();
-        let base = |image: &str| Access::foreign(&data, &image.parse().unwrap()).login.map(|login| login.username);
+        let base = |image: &str| Access::foreign(&data, &image.parse().unwrap(), b"").login.map(|login| login.username);
         assert_eq!(base("base.io/a").as_deref(), Some("b"));
         assert_eq!(base("other.io/a"), None);
     }
 
     #[test]
     fn a_base_image_is_fetched_as_the_secret_says() {
-        let scheme = |pairs: &[(&str, &str)], image: &str| {
+        let with_bundle = |pairs: &[(&str, &str)], image: &str, bundle: &str| {
             let data = pairs.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.as_bytes().to_vec())));
-            let access = Access::foreign(&data.collect(), &image.parse().unwrap());
+            let access = Access::foreign(&data.collect(), &image.parse().unwrap(), bundle.as_bytes());
             (access.scheme, access.authorities.len())
         };
+        let scheme = |pairs: &[(&str, &str)], image: &str| with_bundle(pairs, image, "");
         let named = ("serverAddress", "r.svc:5000");
         assert_eq!(scheme(&[], "h.io/a"), (Scheme::Https, 0));
         assert_eq!(scheme(&[], "localhost:5000/a"), (Scheme::Http, 0));
@@ -178,5 +187,8 @@ mod tests {
         assert_eq!(scheme(&[("isInternal", "true"), named], "r.svc:5000/a"), (Scheme::Http, 0));
         assert_eq!(scheme(&[("isInternal", "true"), named, ("ca.crt", "pem")], "r.svc:5000/a"), (Scheme::Https, 3));
         assert_eq!(scheme(&[("isInternal", "true"), named], "h.io/a"), (Scheme::Https, 0));
+        assert_eq!(with_bundle(&[], "h.io/a", "more"), (Scheme::Https, 4));
+        assert_eq!(with_bundle(&[("ca.crt", "pem")], "h.io/a", "more"), (Scheme::Https, 8));
+        assert_eq!(with_bundle(&[("isInternal", "true"), named], "r.svc:5000/a", "more"), (Scheme::Http, 4));
     }
 }

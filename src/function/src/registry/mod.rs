@@ -26,6 +26,7 @@ pub mod fuzz;
 pub mod guard;
 mod image_ref;
 mod internal;
+pub(crate) mod pull_hint;
 pub mod retention;
 #[expect(clippy::disallowed_methods, reason = "it reads and removes files")]
 pub mod storage;

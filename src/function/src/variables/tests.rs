@@ -251,6 +251,15 @@ fn variables_that_kubernetes_sets_for_services_are_ignored() {
 
 #[test]
 fn the_image_of_builds_may_need_a_login() {
+    let bundle = |value: &str| {
+        let key = from(&[("MAINSTAY_BASE_CA", value)]).map(|settings| settings.base_ca.unwrap());
+        key.map(|key| format!("{} {}", key.secret, key.key))
+    };
+    assert_eq!(bundle("corporate"), Ok("corporate ca.crt".to_owned()));
+    assert_eq!(bundle("corporate/bundle.pem"), Ok("corporate bundle.pem".to_owned()));
+    for wrong in ["a b", "/ca.crt", "corporate/", "corporate/../x", "corporate/.."] {
+        assert!(bundle(wrong).unwrap_err()[0].starts_with("MAINSTAY_BASE_CA: "), "{wrong}");
+    }
     let name = "MAINSTAY_IMAGE_PULL_SECRET";
     assert_eq!(from(&[(name, "harbor")]).unwrap().image_pull_secret.as_deref(), Some("harbor"));
     let refused = from(&[(name, "a/b")]).unwrap_err();

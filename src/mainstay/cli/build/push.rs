@@ -24,6 +24,9 @@ pub(in crate::cli) struct Push {
     /// Directory with the keys of the registry Secret
     #[arg(long, value_name = "DIRECTORY")]
     registry: PathBuf,
+    /// File with the CA bundle of the registry of the base image; it need not be there
+    #[arg(long, value_name = "FILE")]
+    base_ca: Option<PathBuf>,
     /// Name of the image, with its tag
     #[arg(long, value_name = "IMAGE")]
     image: String,
@@ -58,6 +61,7 @@ fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
         runtime: runtime(&arguments.runtime)?,
         workspace: arguments.workspace,
         registry: arguments.registry,
+        base_ca: arguments.base_ca,
         image: image(&arguments.image)?,
         base: arguments.base.parse::<Base>().map_err(|error| BuildFailure {
             reason: FailureReason::BaseImage,

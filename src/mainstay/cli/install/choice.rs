@@ -2,7 +2,6 @@
 
 use super::kinds::Resource;
 use super::label::{RULE, is_label};
-use super::registry::Registry;
 use crate::{Component, Components, agent::Profile};
 use mainstay_cluster::Scope;
 use mainstay_git::RemoteUrl;
@@ -16,7 +15,7 @@ pub(super) struct Choice {
     /// Parts to install, of sync, functions, eventing and exposure, separated by commas: what is not named has no definition, webhook,
     /// right or task. By default sync and functions; parts that you add yourself are served, too
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
-    components: Vec<Component>,
+    pub(super) components: Vec<Component>,
     /// Rights of the agent. `full`: it may apply everything. `restricted`: it applies as one ServiceAccount, and may read and apply
     /// nothing but --kinds in --namespaces
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
@@ -35,7 +34,7 @@ pub(super) struct Choice {
     /// Limit where the agent may connect to, by a NetworkPolicy: DNS, API servers (443, 6443), Git (22, 443 and the port of --git-url)
     /// and registries
     #[arg(long)]
-    egress_policy: bool,
+    pub(super) egress_policy: bool,
 }
 
 /// The rights of `--profile restricted`.
@@ -50,17 +49,23 @@ pub(super) struct Restricted {
 }
 
 /// The flags about what Functions need.
-pub(super) struct OfFunctions<'a> {
-    pub(super) registry: Option<&'a Registry>,
+pub(super) struct OfFunctions {
+    pub(super) has_registry: bool,
     pub(super) has_base_images: bool,
+    pub(super) has_base_ca: bool,
     pub(super) v1alpha2: bool,
 }
 
 impl Choice {
     /// The chosen components; `None`: those of a usual installation, and whatever is added to it.
-    pub(super) fn components(&self, of_functions: &OfFunctions<'_>, problems: &mut Vec<String>) -> Option<Components> {
+    pub(super) fn components(
+        &self,
+        named: &[Component],
+        of_functions: &OfFunctions,
+        problems: &mut Vec<String>,
+    ) -> Option<Components> {
         let restricted = [Component::Sync];
-        let chosen = match (&*self.components, self.profile) {
+        let chosen = match (named, self.profile) {
             ([], Profile::Full) => return None,
             ([], Profile::Restricted) => &restricted[..],
             (chosen, _) => chosen,
@@ -85,8 +90,9 @@ impl Choice {
         }
         if !components.has(Component::Functions) {
             let flags = [
-                ("--registry", of_functions.registry.is_some_and(|registry| *registry != Registry::None)),
+                ("--registry", of_functions.has_registry),
                 ("--base-images", of_functions.has_base_images),
+                ("--base-ca", of_functions.has_base_ca),
                 ("--v1alpha2", of_functions.v1alpha2),
             ];
             let useless = flags.into_iter().filter(|(_, is_given)| *is_given);
@@ -151,25 +157,18 @@ impl Choice {
         Some(Restricted { kinds, namespaces: self.namespaces.clone(), account: account.to_owned() })
     }
 
-    /// The port of the repository that the egress policy allows, if there is to be one.
-    pub(super) fn egress_port(&self, url: &RemoteUrl) -> Option<u16> {
-        let usual = match url.scheme() {
-            "ssh" => 22,
-            "http" => 80,
-            "git" => 9418,
-            _ => 443,
-        };
-        self.egress_policy.then(|| url.port().unwrap_or(usual))
+    /// The names of the components that flags name.
+    pub(super) fn component_names(&self) -> Vec<String> {
+        self.components.iter().map(|component| component.name().to_owned()).collect()
     }
 
     /// What `mainstay agent` is told of it.
-    pub(super) fn agent_arguments(&self, restricted: Option<&Restricted>) -> Vec<String> {
+    pub(super) fn agent_arguments(named: &[Component], restricted: Option<&Restricted>) -> Vec<String> {
         let mut arguments = Vec::new();
-        let is_restricted = restricted.is_some();
-        if is_restricted && self.components.is_empty() {
+        if restricted.is_some() && named.is_empty() {
             arguments.push(format!("--components={}", Component::Sync.name()));
-        } else if !self.components.is_empty() {
-            let names: Vec<&str> = self.components.iter().map(|component| component.name()).collect();
+        } else if !named.is_empty() {
+            let names: Vec<&str> = named.iter().map(|component| component.name()).collect();
             arguments.push(format!("--components={}", names.join(",")));
         }
         if let Some(restricted) = restricted {
@@ -180,6 +179,17 @@ impl Choice {
         }
         arguments
     }
+}
+
+/// The port of a repository, for the egress policy.
+pub(super) fn port(url: &RemoteUrl) -> u16 {
+    let usual = match url.scheme() {
+        "ssh" => 22,
+        "http" => 80,
+        "git" => 9418,
+        _ => 443,
+    };
+    url.port().unwrap_or(usual)
 }
 
 impl Restricted {

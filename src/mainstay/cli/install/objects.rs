@@ -2,31 +2,26 @@
 
 use serde_json::{Value, json};
 
+use super::agent;
 use super::manifests::{MANIFEST_NAMESPACE, RBAC, WEBHOOKS, manifest, substitute, value};
 use super::newer;
 use super::parts;
+use super::pods;
 use super::registry::Registry;
 use super::request::{Access, Installation};
 use super::restricted;
 use crate::cli::Error;
 use mainstay_api::{GitRepository, GitSync, names};
-use mainstay_gitsync::receiver::BaseUrl;
 
 const NAMESPACE: &str = include_str!("../../../../manifests/namespace.yaml");
-const AGENT: &str = include_str!("../../../../manifests/deployment.yaml");
 const NETWORK_POLICY: &str = include_str!("../../../../manifests/network-policy.yaml");
 const EGRESS_POLICY: &str = include_str!("../../../../manifests/egress/network-policy.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("../../../../manifests/disruption-budget.yaml");
 const REGISTRY: &str = include_str!("../../../../manifests/registry/registry.yaml");
-/// The environment of the agent in its Deployment, and the variable of `mainstay agent --receiver-url`.
+/// The environment of the agent in its Deployment.
 const VARIABLES: &str = "/spec/template/spec/containers/0/env";
 /// The arguments of the agent there.
 const ARGUMENTS: &str = "/spec/template/spec/containers/0/args";
-const RECEIVER_URL: &str = "MAINSTAY_RECEIVER_URL";
-/// The variable with the base images of Functions.
-const BASE_IMAGES: &str = "MAINSTAY_BASE_IMAGES";
-/// The variable with the Secret with which nodes pull the image of builds.
-const IMAGE_PULL_SECRET: &str = "MAINSTAY_IMAGE_PULL_SECRET";
 /// Label on everything that is installed.
 const LABEL: (&str, &str) = (names::INSTALLED, names::INSTALLED_AS);
 
@@ -50,23 +45,24 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, Error> {
     let known_hosts = format!("{}{}", mainstay_git::PUBLISHED, installation.known_hosts.as_deref().unwrap_or_default());
     objects.push(config_map(installation, names::KNOWN_HOSTS, names::KNOWN_HOSTS_KEY, known_hosts));
     objects.push(config_map(installation, names::BOOTSTRAP, names::BOOTSTRAP_KEY, stream(&followed(installation)?)?));
-    let agent = agent(installation)?;
-    objects.extend(agent);
+    objects.extend(deployment(installation)?);
     objects.extend(manifest(NETWORK_POLICY, installation)?);
     objects.extend(egress(installation)?);
     objects.extend(manifest(DISRUPTION_BUDGET, installation)?);
     if installation.registry == Registry::Internal {
         // Builds call it by its name, which has the namespace in it.
         let here = format!(".{}.svc.", installation.namespace);
-        objects.extend(manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?);
+        let mut registry = manifest(&REGISTRY.replace(&format!(".{MANIFEST_NAMESPACE}.svc."), &here), installation)?;
+        for object in &mut registry {
+            confine_clients(object, &installation.values.registry_networks);
+        }
+        objects.extend(registry);
     }
     objects.extend(manifest(WEBHOOKS, installation)?);
     objects.extend(parts::chosen(installation)?);
     objects.retain_mut(|object| parts::keep_chosen(object, installation));
-    if let Some(secret) = &installation.image_pull_secret {
-        let pods = objects.iter_mut().filter(|object| object["kind"] == "Deployment");
-        pods.for_each(|object| object["spec"]["template"]["spec"]["imagePullSecrets"] = json!([{"name": secret}]));
-    }
+    let deployments = objects.iter_mut().filter(|object| object["kind"] == "Deployment");
+    deployments.for_each(|deployment| pods::choose(deployment, &installation.values));
     Ok(objects)
 }
 
@@ -97,23 +93,24 @@ fn egress(installation: &Installation) -> Result<Vec<Value>, Error> {
     Ok(objects)
 }
 
-/// The Deployment of the agent with its Service.
-fn agent(installation: &Installation) -> Result<Vec<Value>, Error> {
-    let mut agent = manifest(AGENT, installation)?;
-    let url = installation.receiver_url.as_ref().and_then(BaseUrl::known);
-    let given = [
-        (RECEIVER_URL, url.map(str::to_owned)),
-        (BASE_IMAGES, installation.base_images.clone()),
-        (IMAGE_PULL_SECRET, installation.image_pull_secret.clone()),
-    ];
-    for variables in agent.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut()) {
-        let set = given.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-        variables.extend(set.map(|(name, value)| json!({"name": name, "value": value})));
+/// Lets only pods and nodes of these networks connect, by a NetworkPolicy.
+fn confine_clients(object: &mut Value, networks: &[String]) {
+    if let (Some(rule), false) = (object.pointer_mut("/spec/ingress/0"), networks.is_empty()) {
+        let blocks = networks.iter().map(|network| json!({"ipBlock": {"cidr": network}}));
+        rule["from"] = [json!({"namespaceSelector": {}})].into_iter().chain(blocks).collect();
     }
-    for arguments in agent.iter_mut().filter_map(|object| object.pointer_mut(ARGUMENTS)?.as_array_mut()) {
+}
+
+/// The Deployment of the agent with its Service.
+fn deployment(installation: &Installation) -> Result<Vec<Value>, Error> {
+    let mut objects = manifest(agent::MANIFEST, installation)?;
+    for variables in objects.iter_mut().filter_map(|object| object.pointer_mut(VARIABLES)?.as_array_mut()) {
+        variables.extend(agent::environment(installation.receiver_url.as_ref(), &installation.values));
+    }
+    for arguments in objects.iter_mut().filter_map(|object| object.pointer_mut(ARGUMENTS)?.as_array_mut()) {
         arguments.extend(installation.agent_arguments.iter().cloned().map(Value::from));
     }
-    Ok(agent)
+    Ok(objects)
 }
 
 fn metadata(installation: &Installation, name: &str) -> Value {

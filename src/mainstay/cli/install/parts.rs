@@ -60,7 +60,7 @@ pub(super) fn keep_chosen(object: &mut Value, installation: &Installation) -> bo
 fn is_of_functions(webhook: &Value) -> bool {
     let rules = webhook["rules"].as_array().into_iter().flatten();
     let mut resources = rules.filter_map(|rule| rule["resources"].as_array()).flatten();
-    resources.any(|resource| resource == "functions")
+    resources.any(|resource| resource == "functions" || resource == "secrets")
 }
 
 /// What is said of rights and components that are left out: `kubectl apply` removes nothing.

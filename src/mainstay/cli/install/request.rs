@@ -1,100 +1,18 @@
-//! The flags of `install` become an [`Installation`], or the list of all problems with them.
+//! The flags and values of `install` become an [`Installation`], or the list of all problems with them.
 
-use std::path::PathBuf;
-
-use super::choice::{Choice, OfFunctions, Restricted};
+use super::agent;
+use super::arguments::Arguments;
+use super::choice::{self, OfFunctions, Restricted};
 use super::label::{RULE, is_label};
 use super::registry::Registry;
-use crate::{
-    Component, Components,
-    cli::{connection::DEFAULT_NAMESPACE, deploy_key},
-};
+use super::values::{Given, Values};
+use crate::{Component, Components, cli::deploy_key};
 use mainstay_api::{Span, names};
 use mainstay_git::{BaseDir, Reference, RemoteUrl};
 use mainstay_gitsync::receiver::BaseUrl;
 
 /// The image that the Deployment of `manifests/` names.
 pub(super) const IMAGE: &str = concat!("mainstay:", env!("CARGO_PKG_VERSION"));
-
-/// Arguments of `install`.
-#[derive(clap::Args, Clone, Debug, Default)]
-pub(in crate::cli) struct Arguments {
-    /// Address of the repository: git@host:path, ssh://user@host:port/path or https://host/path
-    #[arg(long, value_name = "URL")]
-    pub(super) git_url: String,
-    /// Branch to follow
-    #[arg(long, value_name = "BRANCH", default_value = "main")]
-    git_branch: String,
-    /// Directory of the repository to apply, by default all of it; several are separated by commas or by repeating the flag
-    #[arg(long, visible_alias = "git-paths", value_name = "DIR", value_delimiter = ',')]
-    git_path: Vec<String>,
-    /// Secret in the namespace with `username` and `password` (https), or with an SSH key of yours
-    #[arg(long, value_name = "SECRET")]
-    git_secret: Option<String>,
-    /// File with the keys of the Git server's host, as `ssh-keyscan` prints them; not needed for github.com, gitlab.com,
-    /// bitbucket.org and ssh.dev.azure.com
-    #[arg(long, value_name = "FILE")]
-    pub(super) known_hosts: Option<PathBuf>,
-    /// Namespace of the agent and of the GitSync
-    #[arg(short, long, value_name = "NS", default_value = DEFAULT_NAMESPACE)]
-    namespace: String,
-    /// Namespace for objects of the repository that name none
-    #[arg(long, value_name = "NS", default_value = "default")]
-    target_namespace: String,
-    /// Name of the GitRepository and the GitSync, by default the last part of the address
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// How often the repository is checked for a new commit
-    #[arg(long, value_name = "DURATION")]
-    interval: Option<Span>,
-    /// Address under which Git hosts reach the Service mainstay-receivers, such as https://hooks.example.com, for the status of
-    /// Receivers
-    #[arg(long, value_name = "URL")]
-    receiver_url: Option<BaseUrl>,
-    /// Base images of Functions, by runtime and digest, as JSON:
-    /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
-    #[arg(long, value_name = "JSON")]
-    base_images: Option<String>,
-    #[command(flatten)]
-    choice: Choice,
-    /// Registry for the images of Functions: `internal` brings one, `none` none; for another, such as ghcr.io/team, it is said
-    /// how its login is stored [default: internal, where there are Functions]
-    #[arg(long, value_name = "internal|none|ADDRESS")]
-    registry: Option<Registry>,
-    #[arg(long, value_name = "IMAGE", help = IMAGE_HELP)]
-    image: Option<String>,
-    /// Secret in the namespace with which nodes pull that image, of type kubernetes.io/dockerconfigjson
-    #[arg(long, value_name = "SECRET")]
-    image_pull_secret: Option<String>,
-    /// Leave out the CustomResourceDefinitions
-    #[arg(long)]
-    no_crds: bool,
-    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
-    #[arg(long, conflicts_with = "no_crds")]
-    v1alpha2: bool,
-    /// Accepted for fluxctl's users; nothing is written to Git
-    #[arg(long, value_name = "NAME", help_heading = WITHOUT_EFFECT)]
-    git_user: Option<String>,
-    /// Accepted for fluxctl's users; nothing is written to Git
-    #[arg(long, value_name = "EMAIL", help_heading = WITHOUT_EFFECT)]
-    git_email: Option<String>,
-    /// Accepted for fluxctl's users; nothing is written to Git
-    #[arg(long, value_name = "LABEL", help_heading = WITHOUT_EFFECT)]
-    git_label: Option<String>,
-    /// Accepted for fluxctl's users; Mainstay never writes to Git
-    #[arg(long, help_heading = WITHOUT_EFFECT)]
-    git_readonly: bool,
-    /// Accepted for fluxctl's users; no images are scanned
-    #[arg(long, help_heading = WITHOUT_EFFECT)]
-    registry_disable_scanning: bool,
-}
-
-const IMAGE_HELP: &str = concat!(
-    "Image of the agent: one that you have built and pushed [default: mainstay:",
-    env!("CARGO_PKG_VERSION"),
-    "]"
-);
-const WITHOUT_EFFECT: &str = "Flags without effect";
 
 /// What to install.
 #[derive(Debug)]
@@ -117,14 +35,10 @@ pub(super) struct Installation {
     pub(super) interval: Option<Span>,
     /// Image of the agent.
     pub(super) image: String,
-    /// Secret with which nodes pull it, if it takes one.
-    pub(super) image_pull_secret: Option<String>,
     /// Address under which Receivers are reached, if it is known.
     pub(super) receiver_url: Option<BaseUrl>,
     /// The registry for the images of Functions.
     pub(super) registry: Registry,
-    /// Base images of Functions, if they are given.
-    pub(super) base_images: Option<String>,
     /// Host keys besides those that are published.
     pub(super) known_hosts: Option<String>,
     /// Whether the definitions are included.
@@ -139,6 +53,8 @@ pub(super) struct Installation {
     pub(super) egress_port: Option<u16>,
     /// What the agent is told of these choices.
     pub(super) agent_arguments: Vec<String>,
+    /// The choices that are put into the Deployments.
+    pub(super) values: Values,
 }
 
 impl Installation {
@@ -161,64 +77,83 @@ pub(super) enum Access {
     NewKey(String),
 }
 
-/// Validates the flags; returns the installation and notes for the user.
-pub(super) fn resolve(
-    arguments: &Arguments,
-    known_hosts: Option<String>,
-) -> Result<(Installation, Vec<String>), Vec<String>> {
+/// Validates flags and values; returns the installation and notes for the user.
+pub(super) fn resolve(arguments: &Arguments, given: &Given) -> Result<(Installation, Vec<String>), Vec<String>> {
+    let resolved = resolve_values(arguments, given);
+    resolved.map_err(|problems| problems.iter().map(|problem| given.located(problem)).collect())
+}
+
+/// The same; each problem begins with its flag.
+fn resolve_values(arguments: &Arguments, given: &Given) -> Result<(Installation, Vec<String>), Vec<String>> {
+    let values = &given.values;
+    let git = &values.git;
     let mut problems = Vec::new();
     let mut notes = Vec::new();
-    for (flag, value) in [("--namespace", &arguments.namespace), ("--target-namespace", &arguments.target_namespace)] {
+    for (flag, value) in [("--namespace", &arguments.namespace), ("--target-namespace", &git.target_namespace)] {
         if !is_label(value) {
             problems.push(format!("{flag} {value:?} is not a valid name of a namespace: {RULE}"));
         }
     }
-    if Reference::parse(&arguments.git_branch).is_err() {
-        problems.push(format!("--git-branch {:?} is not a valid name of a branch", arguments.git_branch));
+    if Reference::parse(&git.branch).is_err() {
+        problems.push(format!("--git-branch {:?} is not a valid name of a branch", git.branch));
     }
-    let image = arguments.image.as_deref().unwrap_or(IMAGE);
+    let image = &values.image;
     if image.is_empty() || image.contains(char::is_whitespace) {
         problems.push(format!(
             "--image {image:?} is not a valid image name; give one such as registry.example.com/mainstay:1.0"
         ));
     }
-    if let Some(images) = &arguments.base_images {
-        let given = [("MAINSTAY_BASE_IMAGES".to_owned(), images.clone())];
-        let refused = mainstay_function::Settings::from_env(mainstay_function::Settings::default(), given).err();
-        problems.extend(refused.into_iter().flatten().map(|refused| format!("--base-images: {}", refused.why)));
-    }
-    let names = [
-        ("--name", &arguments.name),
-        ("--git-secret", &arguments.git_secret),
-        ("--image-pull-secret", &arguments.image_pull_secret),
-    ];
+    problems.extend(agent::problems(values));
+    let names =
+        [("--name", &git.name), ("--git-secret", &git.secret), ("--image-pull-secret", &values.image_pull_secret)];
     for (flag, name) in names {
-        if let Some(name) = name.as_deref().filter(|name| !is_label(name)) {
+        if !name.is_empty() && !is_label(name) {
             problems.push(format!("{flag} {name:?} is not a valid name of an object: {RULE}"));
         }
     }
-    let url = match address(&arguments.git_url) {
+    let mut parsed = |flag: &str, why: String| problems.push(format!("{flag}: {why}"));
+    let registry = values.registry.parse::<Registry>().map_err(|why| parsed("--registry", why)).unwrap_or_default();
+    let interval = (!git.interval.is_empty()).then(|| git.interval.parse::<Span>());
+    let interval = interval.transpose().map_err(|error| parsed("--interval", error.to_string())).unwrap_or_default();
+    let receiver_url = (!values.receiver_url.is_empty()).then(|| values.receiver_url.parse::<BaseUrl>());
+    let receiver_url = receiver_url.transpose().map_err(|why| parsed("--receiver-url", why)).unwrap_or_default();
+    let component = |name: &String| Component::ALL.into_iter().find(|component| component.name() == name);
+    let named: Vec<Component> = values.components.iter().filter_map(component).collect();
+    let url = match address(&git.url) {
         Ok(url) => Some(url),
         Err(why) => {
             problems.push(why);
             None
         }
     };
-    let name = arguments.name.clone().or_else(|| url.as_ref().map(name_of)).unwrap_or_default();
-    let syncs = syncs(&name, &arguments.git_path).unwrap_or_else(|why| {
+    let name = Some(git.name.clone()).filter(|name| !name.is_empty());
+    let name = name.or_else(|| url.as_ref().map(name_of)).unwrap_or_default();
+    let syncs = syncs(&name, &git.paths).unwrap_or_else(|why| {
         problems.push(why);
         Vec::new()
     });
     let of_functions = OfFunctions {
-        registry: arguments.registry.as_ref(),
-        has_base_images: arguments.base_images.is_some(),
-        v1alpha2: arguments.v1alpha2,
+        has_registry: match registry {
+            Registry::Internal => arguments.registry.is_some(),
+            Registry::None => false,
+            Registry::Existing(_) => true,
+        },
+        has_base_images: !values.base_images.is_empty(),
+        has_base_ca: !values.base_ca.is_empty(),
+        v1alpha2: values.v1alpha2,
     };
-    let chosen = arguments.choice.components(&of_functions, &mut problems);
-    let restricted = arguments.choice.restricted(&arguments.namespace, &arguments.target_namespace, &mut problems);
+    if values.v1alpha2 && !values.crds {
+        problems.push(
+            "--v1alpha2 needs the definitions, which say which versions are served; leave out --no-crds".to_owned(),
+        );
+    }
+    let chosen = arguments.choice.components(&named, &of_functions, &mut problems);
+    let restricted = arguments.choice.restricted(&arguments.namespace, &git.target_namespace, &mut problems);
     let (Some(url), true) = (url, problems.is_empty()) else { return Err(problems) };
+    let known_hosts = (arguments.known_hosts.is_some() || !git.known_hosts.is_empty()).then(|| git.known_hosts.clone());
+    let secret = Some(git.secret.clone()).filter(|secret| !secret.is_empty());
 
-    let access = match (url.known_hosts_name(), arguments.git_secret.clone()) {
+    let access = match (url.known_hosts_name(), secret.clone()) {
         (Some(_), Some(secret)) => Access::Key(secret),
         (Some(_), None) => Access::NewKey(format!("{name}-git")),
         (None, Some(secret)) => Access::Basic(secret),
@@ -247,7 +182,7 @@ pub(super) fn resolve(
              https:// or ssh://, or have commits verified (`verify` in the spec of the GitRepository)"
                 .to_owned(),
         );
-        if arguments.git_secret.is_some() {
+        if secret.is_some() {
             return Err(vec![
                 "--git-secret: authentication at a git:// address is not supported; leave it out, or give the https:// or ssh:// \
                  address"
@@ -270,14 +205,13 @@ pub(super) fn resolve(
             arguments.namespace
         ));
     }
-    let registry = match (&arguments.registry, &chosen) {
-        (Some(registry), _) => registry.clone(),
-        (None, Some(chosen)) if !chosen.has(Component::Functions) => Registry::None,
-        (None, _) => Registry::default(),
-    };
+    let has_functions = chosen.as_ref().is_none_or(|chosen| chosen.has(Component::Functions));
+    let registry = if has_functions { registry } else { Registry::None };
     notes.extend(registry.note(&arguments.namespace));
     notes.extend(restricted.iter().flat_map(Restricted::notes));
-    notes.extend(arguments.image_pull_secret.as_ref().map(|secret| pull_note(secret, &arguments.namespace)));
+    let pull = Some(&values.image_pull_secret).filter(|secret| !secret.is_empty());
+    notes.extend(pull.map(|secret| pull_note(secret, &arguments.namespace)));
+    notes.extend(ca_note(&values.base_ca, &arguments.namespace));
     let unused = [
         ("--git-user", arguments.git_user.is_some()),
         ("--git-email", arguments.git_email.is_some()),
@@ -293,34 +227,47 @@ pub(super) fn resolve(
     let installation = Installation {
         namespace: arguments.namespace.clone(),
         name,
-        url: arguments.git_url.trim().to_owned(),
+        url: git.url.trim().to_owned(),
         access,
         syncs,
-        branch: arguments.git_branch.clone(),
-        target_namespace: arguments.target_namespace.clone(),
-        interval: arguments.interval,
-        image: image.to_owned(),
-        image_pull_secret: arguments.image_pull_secret.clone(),
-        receiver_url: arguments.receiver_url.clone(),
+        branch: git.branch.clone(),
+        target_namespace: git.target_namespace.clone(),
+        interval,
+        image: image.clone(),
+        receiver_url,
         registry,
-        base_images: arguments.base_images.clone(),
         known_hosts,
-        with_definitions: !arguments.no_crds,
-        v1alpha2: arguments.v1alpha2,
-        egress_port: arguments.choice.egress_port(&url),
-        agent_arguments: arguments.choice.agent_arguments(restricted.as_ref()),
+        with_definitions: values.crds,
+        v1alpha2: values.v1alpha2,
+        egress_port: values.egress_policy.then(|| choice::port(&url)),
+        agent_arguments: agent::arguments(&named, restricted.as_ref(), values),
         chosen,
         restricted,
+        values: values.clone(),
     };
     Ok((installation, notes))
 }
 
 /// The warning about the default image if it is used and names no registry.
-pub(super) fn image_warning(arguments: &Arguments) -> Option<String> {
-    (arguments.image.is_none() && !IMAGE.contains('/')).then(|| {
+pub(super) fn image_warning(installation: &Installation) -> Option<String> {
+    (installation.image == IMAGE && !IMAGE.contains('/')).then(|| {
         format!(
             "--image is not set, and nodes cannot pull the default {IMAGE}, which is in no registry: build the image with \
              manifests/Dockerfile, push it, and name it with --image"
+        )
+    })
+}
+
+/// How the CA bundle comes to where base images are fetched.
+fn ca_note(base_ca: &str, namespace: &str) -> Option<String> {
+    let (secret, key) = base_ca.split_once('/').unwrap_or((base_ca, "ca.crt"));
+    (!secret.is_empty()).then(|| {
+        format!(
+            "store the CA bundle of the registries of base images; its label has it copied to the namespaces of Functions:\n  \
+             kubectl create secret generic {secret} -n {namespace} --from-file={key}=FILE\n  \
+             kubectl label secret {secret} -n {namespace} {}={}",
+            names::CONFIG,
+            names::CREDENTIALS
         )
     })
 }
@@ -337,6 +284,9 @@ fn pull_note(secret: &str, namespace: &str) -> String {
 }
 
 fn address(text: &str) -> Result<RemoteUrl, String> {
+    if text.is_empty() {
+        return Err("--git-url is needed, or git.url in a file of --values".to_owned());
+    }
     let url = RemoteUrl::parse(text).map_err(|error| format!("--git-url: {}", error.fault()))?;
     if url.local_path().is_some() {
         return Err(
@@ -400,13 +350,17 @@ mod tests {
 
     fn arguments(url: &str) -> Arguments {
         Arguments {
-            git_url: url.into(),
-            git_branch: "main".into(),
+            git_url: Some(url.into()),
             namespace: "flux".into(),
-            target_namespace: "default".into(),
             image: Some("mainstay:1".into()),
             ..Arguments::default()
         }
+    }
+
+    /// The installation of flags, and notes.
+    fn resolve(arguments: &Arguments, known_hosts: Option<&str>) -> Result<(Installation, Vec<String>), Vec<String>> {
+        let given = Given::merge(arguments, Vec::new(), known_hosts)?;
+        super::resolve(arguments, &given)
     }
 
     #[track_caller]
@@ -421,7 +375,8 @@ mod tests {
     fn takes_base_images_that_the_agent_would_take() {
         let images = format!(r#"{{"nodejs24": "registry.local/node@sha256:{}"}}"#, "0".repeat(64));
         let given = Arguments { base_images: Some(images.clone()), ..arguments("https://h/x") };
-        assert_eq!(resolve(&given, None).unwrap().0.base_images, Some(images));
+        let taken = resolve(&given, None).unwrap().0.values.base_images;
+        assert_eq!(serde_json::Value::Object(taken), serde_json::from_str::<serde_json::Value>(&images).unwrap());
         for (wrong, expected) in [
             ("node:24", "--base-images: it is not the expected JSON object"),
             (
@@ -466,26 +421,29 @@ mod tests {
 
     #[test]
     fn names_the_wrong_flag_and_what_to_do() {
-        refused(|a| a.git_url = "https://me:hunter2@h/x".into(), "name it with --git-secret");
-        refused(|a| a.git_url = "/srv/shop".into(), "mainstay dev PATH");
-        refused(|a| a.git_url = "shop".into(), "--git-url: an address has the form");
+        refused(|a| a.git_url = Some("https://me:hunter2@h/x".into()), "name it with --git-secret");
+        refused(|a| a.git_url = Some("/srv/shop".into()), "mainstay dev PATH");
+        refused(|a| a.git_url = Some("shop".into()), "--git-url: an address has the form");
         refused(
-            |a| a.git_url = "https://gіthub.com/a/b".into(),
+            |a| a.git_url = Some("https://gіthub.com/a/b".into()),
             "--git-url: the host of an address is written in ASCII",
         );
-        refused(|a| a.git_url = "git://gіthub.com/a/b".into(), "--git-url: the host of an address is written in ASCII");
+        refused(
+            |a| a.git_url = Some("git://gіthub.com/a/b".into()),
+            "--git-url: the host of an address is written in ASCII",
+        );
         let daemon = |a: &mut Arguments| {
-            a.git_url = "git://h/x".into();
+            a.git_url = Some("git://h/x".into());
             a.git_secret = Some("mine".into());
         };
         refused(daemon, "authentication at a git:// address is not supported");
         for url in
             ["git@ssh.dev.azure.com:v3/org/project/repo", "ssh://org@vs-ssh.visualstudio.com/v3/org/project/repo"]
         {
-            refused(|a| a.git_url = url.into(), "takes RSA keys only, and the agent makes an ed25519 key");
+            refused(|a| a.git_url = Some(url.into()), "takes RSA keys only, and the agent makes an ed25519 key");
         }
         refused(|a| a.namespace = "Flux".into(), "--namespace \"Flux\" is not a valid name of a namespace");
-        refused(|a| a.git_branch = "a b".into(), "--git-branch");
+        refused(|a| a.git_branch = Some("a b".into()), "--git-branch");
         refused(|a| a.image = Some(String::new()), "--image");
         refused(|a| a.name = Some("a/b".into()), "--name \"a/b\" is not a valid name of an object");
         let mut both = arguments("https://me:hunter2@h/x");
@@ -493,9 +451,9 @@ mod tests {
         let problems = resolve(&both, None).unwrap_err();
         assert_eq!(problems.len(), 2, "all at once: {problems:?}");
         assert!(!problems.concat().contains("hunter2"));
-        let said = resolve(&arguments("git@github.com:a/b"), Some("other ssh-ed25519 x".into())).unwrap_err();
+        let said = resolve(&arguments("git@github.com:a/b"), Some("other ssh-ed25519 x")).unwrap_err();
         assert!(said[0].contains("no line that can be read for github.com"), "{said:?}");
-        assert!(resolve(&arguments("https://h/x"), Some(String::new())).unwrap_err()[0].contains("leave it out"));
+        assert!(resolve(&arguments("https://h/x"), Some("h ssh-ed25519 x")).unwrap_err()[0].contains("leave it out"));
     }
 
     #[test]

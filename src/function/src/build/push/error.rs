@@ -52,6 +52,18 @@ pub enum Error {
     /// The base image cannot be used.
     #[error("could not use the base image")]
     Base(#[source] BaseError),
+    /// The registry of the base image shows a certificate that is not trusted.
+    #[error("could not use the base image")]
+    UntrustedBase {
+        /// What to do about it.
+        way_out: &'static str,
+        /// The cause.
+        #[source]
+        cause: BaseError,
+    },
+    /// The CA bundle is none.
+    #[error("the CA bundle of MAINSTAY_BASE_CA holds no certificates in PEM")]
+    NoCertificates,
     /// A file of the base's layout does not match its name.
     #[error("the base image is broken: {path} has another digest or size than its name says", path = .path.display())]
     BrokenLayout {
@@ -102,6 +114,16 @@ impl Error {
         move |cause| Self::Layer { part, cause: LayerError(cause) }
     }
 
+    /// The failure of a base image; `way_out` is for a certificate that is not trusted.
+    pub(super) fn base(cause: base::Error, way_out: &'static str) -> Self {
+        match &cause {
+            base::Error::Registry(registry::Error { fault: Fault::Untrusted { .. }, .. }) => {
+                Self::UntrustedBase { way_out, cause: cause.into() }
+            }
+            _ => Self::Base(cause.into()),
+        }
+    }
+
     /// The report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = self.meaning();
@@ -112,6 +134,7 @@ impl Error {
     fn way_out(&self) -> String {
         match self {
             Self::Registry(registry::Error { fault: Fault::Full { .. }, registry, .. }) => room(registry),
+            Self::UntrustedBase { way_out, .. } => format!("; {way_out}"),
             _ => String::new(),
         }
     }
@@ -125,6 +148,8 @@ impl Error {
                 _ => (FailureReason::Registry, passes(error)),
             },
             Self::Base(BaseError(base::Error::Registry(error))) => (FailureReason::BaseImage, passes(error)),
+            // The operator corrects it, and no Function changes by that.
+            Self::UntrustedBase { .. } | Self::NoCertificates => (FailureReason::BaseImage, true),
             Self::Base(_) | Self::BrokenLayout { .. } => (FailureReason::BaseImage, false),
             Self::ReadSecret { .. } => (FailureReason::Registry, true),
             Self::Secret(_) => (FailureReason::Registry, false),

@@ -28,6 +28,12 @@ pub enum Fault {
         /// The innermost cause.
         what: String,
     },
+    /// Its certificate is not trusted.
+    #[error("its certificate is refused: {why}")]
+    Untrusted {
+        /// As the TLS library says.
+        why: String,
+    },
     /// A deadline passed.
     #[error("it took longer than {} s: {what}", after.as_secs())]
     Timeout {
@@ -130,6 +136,7 @@ impl Fault {
         match self {
             Self::Denied { .. } => Class::Denied,
             Self::Network { .. }
+            | Self::Untrusted { .. }
             | Self::Timeout { .. }
             | Self::Digest { .. }
             | Self::Full { .. }

@@ -19,6 +19,8 @@ use mainstay_object::failure::network_error;
 const REDIRECTS: usize = 5;
 /// Bytes of a refusal that are read.
 const MAX_REFUSAL: u64 = 8 << 10;
+/// Characters of what is said of a certificate.
+const MAX_CERTIFICATE: usize = 200;
 
 /// A request without its address.
 pub(super) struct Ask<'a> {
@@ -209,7 +211,22 @@ pub(super) fn host(url: &Url) -> String {
 }
 
 pub(super) fn network(error: &reqwest::Error) -> Fault {
-    Fault::Network { what: network_error(error) }
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    match causes.filter_map(tls_error).last() {
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            // It may name what is in the certificate, which the server has written.
+            Fault::Untrusted { why: why.to_string().chars().take(MAX_CERTIFICATE).collect() }
+        }
+        _ => Fault::Network { what: network_error(error) },
+    }
+}
+
+/// The TLS error that an I/O error wraps, however often, or the error itself.
+fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
+    while let Some(wrapped) = cause.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref()) {
+        cause = wrapped;
+    }
+    cause.downcast_ref()
 }
 
 #[cfg(test)]

@@ -1,0 +1,61 @@
+//! The CA bundle of the registries of base images.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+
+use super::Error;
+
+/// Maximum bytes of a bundle: a Secret has no more.
+const MAX_BUNDLE: u64 = 1 << 20;
+
+/// What the operator has named.
+#[derive(Debug)]
+pub(super) enum Bundle {
+    /// Nothing.
+    Unset,
+    /// A Secret or a key that this namespace lacks.
+    Missing,
+    /// Certificates in PEM.
+    Pem(Vec<u8>),
+}
+
+impl Bundle {
+    /// Reads the file of a key of a Secret, which is not there if the Secret has no such key.
+    pub(super) fn read(path: Option<&Path>) -> Result<Self, Error> {
+        let Some(path) = path else { return Ok(Self::Unset) };
+        let unread = |cause| Error::ReadSecret { path: path.to_owned(), cause };
+        let file = match fs::File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::Missing),
+            Err(error) => return Err(unread(error)),
+        };
+        let mut pem = Vec::new();
+        file.take(MAX_BUNDLE).read_to_end(&mut pem).map_err(unread)?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&pem).unwrap_or_default();
+        if certificates.is_empty() { Err(Error::NoCertificates) } else { Ok(Self::Pem(pem)) }
+    }
+
+    /// The certificates.
+    pub(super) fn pem(&self) -> &[u8] {
+        match self {
+            Self::Unset | Self::Missing => &[],
+            Self::Pem(pem) => pem,
+        }
+    }
+
+    /// What to do if a registry shows a certificate that is not trusted.
+    pub(super) const fn way_out(&self) -> &'static str {
+        match self {
+            Self::Unset => {
+                "put the certificate of the CA that signed it into a Secret of the agent's namespace, and name that in \
+                 MAINSTAY_BASE_CA (mainstay install --base-ca SECRET)"
+            }
+            Self::Missing => {
+                "the Secret or the key of MAINSTAY_BASE_CA is not in this namespace; label the Secret of the agent's namespace \
+                 serverless.kyma-project.io/config=credentials"
+            }
+            Self::Pem(_) => "the CA bundle of MAINSTAY_BASE_CA does not hold the CA that signed it",
+        }
+    }
+}

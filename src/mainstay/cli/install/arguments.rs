@@ -1,0 +1,105 @@
+//! The flags of `install`.
+
+use std::path::PathBuf;
+
+use super::choice::Choice;
+use super::pod_flags::Pods;
+use crate::cli::connection::{ClusterArguments, DEFAULT_NAMESPACE};
+use mainstay_api::Span;
+use mainstay_gitsync::receiver::BaseUrl;
+
+/// Arguments of `install`.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(in crate::cli) struct Arguments {
+    /// Address of the repository: git@host:path, ssh://user@host:port/path or https://host/path
+    #[arg(long, value_name = "URL", required_unless_present = "values")]
+    pub(super) git_url: Option<String>,
+    /// YAML file with values of the Helm chart, for these and all other choices; `-` is standard input. Later files win over earlier
+    /// ones, and flags over files. May be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(super) values: Vec<PathBuf>,
+    /// Branch to follow [default: main]
+    #[arg(long, value_name = "BRANCH")]
+    pub(super) git_branch: Option<String>,
+    /// Directory of the repository to apply, by default all of it; several are separated by commas or by repeating the flag
+    #[arg(long, visible_alias = "git-paths", value_name = "DIR", value_delimiter = ',')]
+    pub(super) git_path: Vec<String>,
+    /// Secret in the namespace with `username` and `password` (https), or with an SSH key of yours
+    #[arg(long, value_name = "SECRET")]
+    pub(super) git_secret: Option<String>,
+    /// File with the keys of the Git server's host, as `ssh-keyscan` prints them; not needed for github.com, gitlab.com,
+    /// bitbucket.org and ssh.dev.azure.com
+    #[arg(long, value_name = "FILE")]
+    pub(super) known_hosts: Option<PathBuf>,
+    /// Namespace of the agent and of the GitSync
+    #[arg(short, long, value_name = "NS", default_value = DEFAULT_NAMESPACE)]
+    pub(super) namespace: String,
+    /// Namespace for objects of the repository that name none [default: default]
+    #[arg(long, value_name = "NS")]
+    pub(super) target_namespace: Option<String>,
+    /// Name of the GitRepository and the GitSync, by default the last part of the address
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<String>,
+    /// How often the repository is checked for a new commit
+    #[arg(long, value_name = "DURATION")]
+    pub(super) interval: Option<Span>,
+    /// Address under which Git hosts reach the Service mainstay-receivers, such as https://hooks.example.com, for the status of
+    /// Receivers
+    #[arg(long, value_name = "URL")]
+    pub(super) receiver_url: Option<BaseUrl>,
+    /// Base images of Functions, by runtime and digest, as JSON:
+    /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
+    #[arg(long, value_name = "JSON")]
+    pub(super) base_images: Option<String>,
+    /// Secret in the namespace with the CA bundle of the registries of base images; its key is ca.crt unless you name another
+    #[arg(long, value_name = "SECRET[/KEY]")]
+    pub(super) base_ca: Option<String>,
+    #[command(flatten)]
+    pub(super) choice: Choice,
+    /// Registry for the images of Functions: `internal` brings one, `none` none; for another, such as ghcr.io/team, it is said
+    /// how its login is stored [default: internal, where there are Functions]
+    #[arg(long, value_name = "internal|none|ADDRESS")]
+    pub(super) registry: Option<String>,
+    /// Network of the nodes, such as 10.20.0.0/16: with one, a NetworkPolicy lets only nodes and pods connect to the registry of the
+    /// installation; may be repeated
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub(super) registry_network: Vec<String>,
+    #[arg(long, value_name = "IMAGE", help = IMAGE_HELP)]
+    pub(super) image: Option<String>,
+    /// Secret in the namespace with which nodes pull that image, of type kubernetes.io/dockerconfigjson
+    #[arg(long, value_name = "SECRET")]
+    pub(super) image_pull_secret: Option<String>,
+    /// Leave out the CustomResourceDefinitions
+    #[arg(long)]
+    pub(super) no_crds: bool,
+    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    #[arg(long, conflicts_with = "no_crds")]
+    pub(super) v1alpha2: bool,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "NAME", help_heading = WITHOUT_EFFECT)]
+    pub(super) git_user: Option<String>,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "EMAIL", help_heading = WITHOUT_EFFECT)]
+    pub(super) git_email: Option<String>,
+    /// Accepted for fluxctl's users; nothing is written to Git
+    #[arg(long, value_name = "LABEL", help_heading = WITHOUT_EFFECT)]
+    pub(super) git_label: Option<String>,
+    /// Accepted for fluxctl's users; Mainstay never writes to Git
+    #[arg(long, help_heading = WITHOUT_EFFECT)]
+    pub(super) git_readonly: bool,
+    /// Accepted for fluxctl's users; no images are scanned
+    #[arg(long, help_heading = WITHOUT_EFFECT)]
+    pub(super) registry_disable_scanning: bool,
+    #[command(flatten)]
+    pub(super) pods: Pods,
+    /// The cluster whose installation is compared with this one, if it can be reached.
+    #[command(flatten)]
+    pub(super) cluster: ClusterArguments,
+}
+
+const IMAGE_HELP: &str = concat!(
+    "Image of the agent: one that you have built and pushed [default: mainstay:",
+    env!("CARGO_PKG_VERSION"),
+    "]"
+);
+const WITHOUT_EFFECT: &str = "Flags without effect";

@@ -1,0 +1,64 @@
+//! How the choices come into the Deployments.
+
+use serde_json::{Value, json};
+
+use super::values::Values;
+
+/// The Deployment that some choices are about alone.
+const AGENT: &str = "mainstay";
+/// Where pods are in a Deployment.
+const POD: &str = "/spec/template/spec";
+
+/// Puts the choices into a Deployment of the installation.
+pub(super) fn choose(deployment: &mut Value, values: &Values) {
+    let is_agent = deployment["metadata"]["name"] == AGENT;
+    if is_agent {
+        deployment["spec"]["replicas"] = json!(values.replicas);
+    }
+    let metadata = &mut deployment["spec"]["template"]["metadata"];
+    for (field, more) in [("labels", &values.pod_labels), ("annotations", &values.pod_annotations)] {
+        for (key, value) in more {
+            metadata[field][key] = json!(value);
+        }
+    }
+    let Some(pod) = deployment.pointer_mut(POD) else { return };
+    let of_all = [
+        ("imagePullSecrets", named(&values.image_pull_secret)),
+        ("priorityClassName", json!(values.priority_class_name)),
+        ("nodeSelector", json!(values.node_selector)),
+        ("tolerations", json!(values.tolerations)),
+    ];
+    let of_agent = [
+        ("affinity", json!(values.affinity)),
+        ("topologySpreadConstraints", json!(values.topology_spread_constraints)),
+    ];
+    for (field, value) in of_all.into_iter().chain(of_agent.into_iter().filter(|_| is_agent)) {
+        if !is_empty(&value) {
+            pod[field] = value;
+        }
+    }
+    for list in ["initContainers", "containers"] {
+        for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let resources = container["name"].as_str().and_then(|name| values.resources.get(name));
+            container["resources"] = resources.cloned().unwrap_or_else(|| json!({}));
+            if !values.image_pull_policy.is_empty() {
+                container["imagePullPolicy"] = json!(values.image_pull_policy);
+            }
+        }
+    }
+}
+
+fn named(secret: &str) -> Value {
+    if secret.is_empty() { Value::Null } else { json!([{"name": secret}]) }
+}
+
+/// Whether a choice was not made.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}

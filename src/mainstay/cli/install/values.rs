@@ -1,0 +1,190 @@
+//! The values of an installation: the defaults of the chart, then files, then flags.
+//!
+//! Values are merged as Helm merges them: objects key by key, anything else as a whole, and `null` removes what was there.
+//!
+//! Deliberately absent: reading the files.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::arguments::Arguments;
+use super::schema::Schema;
+use super::table::{self, Checked, ROWS};
+
+/// The defaults.
+const DEFAULTS: &str = include_str!("../../../../manifests/chart/values.yaml");
+
+/// A file of `--values`.
+#[derive(Clone, Debug)]
+pub(super) struct File {
+    /// What it is called in messages.
+    pub(super) name: String,
+    /// The document in it.
+    pub(super) values: Value,
+}
+
+/// All values, each with its default.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Values {
+    pub(super) git: Git,
+    pub(super) image: String,
+    pub(super) image_pull_secret: String,
+    pub(super) image_pull_policy: String,
+    pub(super) components: Vec<String>,
+    pub(super) egress_policy: bool,
+    pub(super) registry: String,
+    pub(super) registry_networks: Vec<String>,
+    pub(super) base_images: Map<String, Value>,
+    #[serde(rename = "baseCA")]
+    pub(super) base_ca: String,
+    #[serde(rename = "receiverURL")]
+    pub(super) receiver_url: String,
+    pub(super) crds: bool,
+    pub(super) v1alpha2: bool,
+    pub(super) replicas: u32,
+    pub(super) resources: BTreeMap<String, Value>,
+    pub(super) node_selector: BTreeMap<String, String>,
+    pub(super) tolerations: Vec<Value>,
+    pub(super) priority_class_name: String,
+    pub(super) affinity: Map<String, Value>,
+    pub(super) topology_spread_constraints: Vec<Value>,
+    pub(super) pod_labels: BTreeMap<String, String>,
+    pub(super) pod_annotations: BTreeMap<String, String>,
+    pub(super) allow_networks: Vec<String>,
+    pub(super) extra_args: Vec<String>,
+    pub(super) extra_env: BTreeMap<String, Value>,
+}
+
+/// What to follow.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Git {
+    pub(super) url: String,
+    pub(super) branch: String,
+    pub(super) paths: Vec<String>,
+    pub(super) secret: String,
+    pub(super) known_hosts: String,
+    pub(super) target_namespace: String,
+    pub(super) name: String,
+    pub(super) interval: String,
+}
+
+/// The values of an installation, and where each is from.
+#[derive(Debug)]
+pub(super) struct Given {
+    /// With defaults.
+    pub(super) values: Values,
+    files: Vec<File>,
+    flags: Value,
+}
+
+impl Given {
+    /// Merges files and flags over the defaults. Fails with all problems of the files, or of the flags.
+    pub(super) fn merge(
+        arguments: &Arguments,
+        files: Vec<File>,
+        known_hosts: Option<&str>,
+    ) -> Result<Self, Vec<String>> {
+        let schema = Schema::of_chart();
+        let mut problems = Vec::new();
+        for file in &files {
+            let mut values = file.values.clone();
+            without_nulls(&mut values);
+            problems.extend(schema.problems(&values).into_iter().map(|problem| format!("{}: {problem}", file.name)));
+        }
+        let mut flags = table::given(arguments, &mut problems);
+        if let Some(known_hosts) = known_hosts {
+            table::set(&mut flags, "git.knownHosts", json!(known_hosts));
+        }
+        problems.extend(flaws(&schema, &flags));
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let mut merged = defaults();
+        for values in files.iter().map(|file| &file.values).chain([&flags]) {
+            json_patch::merge(&mut merged, values);
+        }
+        let mut whole = defaults();
+        complete(&mut whole, merged);
+        match serde_json::from_value(whole) {
+            Ok(values) => Ok(Self { values, files, flags }),
+            Err(error) => Err(vec![format!("the values cannot be used: {error}")]),
+        }
+    }
+
+    /// Whether a flag or a file names this value.
+    pub(super) fn names(&self, path: &[&str]) -> bool {
+        let all = self.files.iter().map(|file| &file.values).chain([&self.flags]);
+        let mut named = all.filter_map(|values| path.iter().try_fold(values, |at, name| at.get(name)));
+        named.next().is_some()
+    }
+
+    /// A problem that begins with a flag, with the file and the value that it is from.
+    pub(super) fn located(&self, problem: &str) -> String {
+        let is_about = |flag: &str| {
+            problem.strip_prefix(flag).is_some_and(|rest| !rest.starts_with(|c: char| c == '-' || c.is_alphanumeric()))
+        };
+        let row = ROWS.iter().find(|row| is_about(row.flag));
+        let from = row.filter(|row| table::get(&self.flags, row.value).is_none()).and_then(|row| {
+            let named = |file: &&File| table::get(&file.values, row.value).is_some_and(|value| !value.is_null());
+            Some((row, self.files.iter().rev().find(named)?))
+        });
+        match from {
+            Some((row, file)) => format!("{}: {}, as {problem}", file.name, row.value),
+            None => problem.to_owned(),
+        }
+    }
+}
+
+/// What the schema says of the flags that have no parser of their own.
+fn flaws(schema: &Schema, flags: &Value) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut values = flags.clone();
+    without_nulls(&mut values);
+    for problem in schema.problems(&values) {
+        let (path, why) = problem.split_once(": ").unwrap_or_default();
+        if let Some(row) = table::of_value(path).filter(|row| row.checked == Checked::BySchema) {
+            problems.push(format!("{} ({path}): {why}", row.flag));
+        }
+    }
+    problems
+}
+
+fn defaults() -> Value {
+    serde_yaml::from_str(DEFAULTS).expect("a test reads the defaults of the chart")
+}
+
+/// A value that was removed has its default again; an amount or a label below it stays removed.
+fn complete(whole: &mut Value, values: Value) {
+    let Value::Object(values) = values else { return };
+    for (name, value) in values {
+        match (&mut whole[&name], value) {
+            (Value::Object(old), Value::Object(new)) if name == "git" => old.extend(new),
+            (old, new) => *old = new,
+        }
+    }
+}
+
+fn without_nulls(value: &mut Value) {
+    if let Value::Object(fields) = value {
+        fields.retain(|_, value| !value.is_null());
+        fields.values_mut().for_each(without_nulls);
+    }
+}
+
+/// Reads the text of a file: one YAML document, or none.
+pub(super) fn parse(text: &str) -> Result<Value, serde_yaml::Error> {
+    // By way of its own type, which refuses a key that is there twice.
+    let document: serde_yaml::Value = serde_yaml::from_str(text)?;
+    let values: Option<Value> = serde_yaml::from_value(document)?;
+    Ok(values.unwrap_or_else(|| json!({})))
+}
+
+/// The values of flags alone.
+#[cfg(test)]
+pub(super) fn of_flags(arguments: &Arguments) -> Result<Given, Vec<String>> {
+    Given::merge(arguments, Vec::new(), None)
+}
