@@ -2,7 +2,7 @@
 //!
 //! The embedded cluster and the agent run as processes of their own. The load is a Git repository; every change is made
 //! and seen through a client that the agent knows nothing of. What a GitSync costs, what many GitSyncs cost, what
-//! Functions cost and what remotes cost are four measurements with a table each.
+//! Functions cost, what remotes cost and how Functions come to run on real nodes are five measurements with a table each.
 //!
 //! Invariant: nothing of what is printed comes from the agent's own clock.
 //!
@@ -20,6 +20,7 @@ mod functions;
 mod git_server;
 mod many_syncs;
 mod memory_limit;
+mod nodes;
 mod observer;
 mod process;
 mod product;
@@ -63,6 +64,12 @@ pub struct Arguments {
         conflicts_with_all = ["objects", "kubeconfig", "functions", "remotes"], value_parser = clap::value_parser!(u32).range(2..=5_000),
     )]
     syncs: Option<u32>,
+    /// Measure how single Functions come to run on the nodes of the cluster of --kubeconfig, on which Mainstay is installed with a registry: a time line of each
+    #[arg(long, requires = "kubeconfig", conflicts_with_all = ["objects", "functions", "remotes", "syncs", "only"])]
+    node: bool,
+    /// GitRepository in the namespace `default` whose directory `hello` holds a Function of Node.js; it is measured, too
+    #[arg(long, value_name = "NAME", requires = "node")]
+    git_repository: Option<String>,
     /// Fetch a repository of 1 GiB as well; it needs 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]
     large: bool,
@@ -79,12 +86,16 @@ pub struct Arguments {
 pub struct Report {
     /// A Markdown table with a row per situation.
     pub table: String,
-    /// Whether every promise was held; those about the embedded cluster do not bind another one.
+    /// Whether every promise was held; those about the embedded cluster do not bind another one, those about nodes do.
     pub held: bool,
 }
 
 /// Measures what the arguments ask for.
 pub async fn run(product: &Product, arguments: &Arguments) -> Result<Report, Error> {
+    if let (true, Some(kubeconfig)) = (arguments.node, &arguments.kubeconfig) {
+        let nodes::Measured { table, held } = nodes::measure(kubeconfig, arguments.git_repository.as_deref()).await?;
+        return Ok(Report { table, held });
+    }
     let (rows, load) = if let Some(count) = arguments.functions {
         let load = format!("{count} Functions of one repository");
         (functions::measure(product, count, arguments.idle).await?, load)

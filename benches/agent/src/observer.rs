@@ -19,6 +19,9 @@ use tokio::sync::mpsc;
 
 use super::Error;
 
+/// How long events may take that belong to what another watch has shown already.
+const LATE: Duration = Duration::from_millis(300);
+
 /// The observed state of an object.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -72,6 +75,15 @@ impl Observer {
     /// Forgets what was seen until now.
     pub(super) fn forget(&mut self) {
         while self.events.try_recv().is_ok() {}
+    }
+
+    /// All that was seen since the last [`Self::forget`], and what still comes within [`LATE`] of one another.
+    pub(super) async fn rest(&mut self) -> Vec<(Seen, Instant)> {
+        let mut seen = Vec::new();
+        while let Ok(Some(event)) = tokio::time::timeout(LATE, self.events.recv()).await {
+            seen.push(event);
+        }
+        seen
     }
 
     /// Waits until each of these objects (name and state) was seen in its state by an event that came after the last

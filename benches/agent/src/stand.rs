@@ -301,7 +301,7 @@ async fn embedded(directory: &Path) -> Result<(Process, PathBuf, Embedded), Erro
     Ok((process, path, Embedded { url, token: token.to_owned() }))
 }
 
-async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
+pub(super) async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
     let file = Kubeconfig::read_from(kubeconfig).map_err(Error::Kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
     Client::try_from(config.map_err(Error::Kubeconfig)?).map_err(Error::Ask)

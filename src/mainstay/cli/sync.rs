@@ -360,4 +360,25 @@ mod tests {
         );
         assert_eq!(wrong, "  Service shop/api: Invalid: spec.ports: Required value\n  and 2 more\n");
     }
+
+    #[test]
+    fn says_once_what_two_conditions_say() {
+        let condition = |kind: &str, status: &str, message: &str| {
+            json!({
+                "type": kind, "status": status, "reason": "SourceUnavailable", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        let wrong = |ready: &str, reconciling: &str| {
+            let conditions = [condition("Ready", "False", ready), condition("Reconciling", "True", reconciling)];
+            let sync: GitSync = serde_json::from_value(json!({
+                "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
+                "metadata": { "name": "shop", "namespace": "apps" },
+                "spec": { "gitRepository": "shop" }, "status": { "conditions": conditions },
+            }))
+            .unwrap();
+            texts(&sync, &sync, End::Failed).1
+        };
+        assert_eq!(wrong("no answer", "no answer"), "  SourceUnavailable: no answer\n");
+        assert_eq!(wrong("no answer", "it waits"), "  SourceUnavailable: no answer\n  SourceUnavailable: it waits\n");
+    }
 }

@@ -71,8 +71,13 @@ func write(out, name, config string, directories []string) (string, error) {
 		}
 		layers, unpacked = append(layers, d), append(unpacked, digest)
 	}
+	// Each layer has a line of history, which buildah counts.
+	history := make([]map[string]string, len(layers))
+	for i, directory := range directories {
+		history[i] = map[string]string{"created_by": filepath.Base(directory)}
+	}
 	document, err := json.Marshal(map[string]any{
-		"architecture": "amd64", "os": "linux", "config": json.RawMessage(config),
+		"history": history, "architecture": "amd64", "os": "linux", "config": json.RawMessage(config),
 		"rootfs": map[string]any{"type": "layers", "diff_ids": unpacked},
 	})
 	if err != nil {

@@ -1,0 +1,70 @@
+//! The Functions that are measured.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Namespace of the Functions.
+pub(super) const NAMESPACE: &str = "default";
+
+/// One of them.
+pub(super) struct Case {
+    /// Part of its name.
+    pub name: &'static str,
+    /// As people call it.
+    pub title: &'static str,
+    /// How soon it runs on two cores that do nothing else.
+    pub promised: Duration,
+    spec: Value,
+}
+
+impl Case {
+    /// The Function.
+    pub(super) fn object(&self, name: &str) -> Value {
+        let mut spec = self.spec.clone();
+        spec["buildProfile"] = "local-dev".into();
+        json!({
+            "apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+        })
+    }
+}
+
+fn case(name: &'static str, title: &'static str, seconds: u64, spec: Value) -> Case {
+    Case { name, title, promised: Duration::from_secs(seconds), spec }
+}
+
+/// All of them; that from Git if there is a repository.
+pub(super) fn all(repository: Option<&str>) -> Vec<Case> {
+    let modules = r#"{"type": "module", "dependencies": {"nanoid": "5.1.6", "lodash-es": "4.17.21"}}"#;
+    let imports = "import { nanoid } from 'nanoid';\nimport { chunk } from 'lodash-es';\nexport const main = () => chunk([nanoid()], 1);\n";
+    let requests = "import requests\n\ndef main(event, context):\n    return requests.__version__\n";
+    let mut cases = vec![
+        case(
+            "nodejs",
+            "Node.js",
+            5,
+            json!({"runtime": "nodejs22", "source": "module.exports = { main: () => 'hello' };\n"}),
+        ),
+        case(
+            "python",
+            "Python",
+            5,
+            json!({"runtime": "python311", "source": "def main(event, context):\n    return 'hello'\n"}),
+        ),
+        case("modules", "ESM with dependencies", 7, json!({"runtime": "nodejs22", "source": imports, "deps": modules})),
+        case(
+            "packages",
+            "Python with requirements",
+            10,
+            json!({"runtime": "python311", "source": requests, "deps": "requests==2.32.5\n"}),
+        ),
+    ];
+    if let Some(repository) = repository {
+        let spec = json!({
+            "runtime": "nodejs22", "type": "git", "source": repository, "reference": "main", "baseDir": "/hello",
+        });
+        cases.push(case("git", "Git", 7, spec));
+    }
+    cases
+}
