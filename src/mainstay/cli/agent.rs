@@ -35,71 +35,73 @@ const MOST_INTERVAL: Duration = Duration::from_secs(168 * 3600);
 pub(super) struct Arguments {
     #[command(flatten)]
     connection: Connection,
-    /// Namespace besides the agent's own whose GitSyncs may manage any object; may be repeated, by default none
+    /// Namespace, besides the agent's own, whose GitSyncs may manage any object; may be repeated; by default none
     #[arg(long = "allow-namespace", value_name = "NS")]
     allow_namespaces: Vec<String>,
-    /// ServiceAccount by whose rights GitSyncs of other namespaces than those act that name none, in their own namespace; by default
-    /// they may manage the objects of that namespace only, with the agent's rights
+    /// ServiceAccount to impersonate for GitSyncs that name none, in the GitSync's namespace; not for the agent's own
+    /// namespace and those of --allow-namespace. By default such GitSyncs use the agent's rights, and may manage
+    /// objects of their own namespace only
     #[arg(long, value_name = "NAME", value_parser = service_account)]
     default_service_account: Option<String>,
-    /// Network, such as 10.20.0.0/16, that repositories of other namespaces than those may be in besides public addresses; may be
-    /// repeated, by default none
+    /// Network, such as 10.20.0.0/16, that repositories of tenants may be in besides public addresses; may be repeated;
+    /// by default none. Tenants are all namespaces but the agent's own and those of --allow-namespace
     #[arg(long = "allow-network", value_name = "CIDR")]
     allow_networks: Vec<mainstay_object::egress::Network>,
-    /// Parts to run, of sync, functions, eventing and exposure; several are separated by commas. By default all of them, each as soon
-    /// as its definitions are there. `eventing` is a process of its own, `mainstay eventing run`
+    /// Parts to run, separated by commas: sync, functions, eventing, exposure. By default all of them, each as soon as
+    /// its definitions exist. `eventing` is a process of its own, `mainstay eventing run`
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     components: Vec<Component>,
-    /// `restricted`: a GitSync must name a ServiceAccount, because the agent has no right of its own to apply anything
+    /// Rights of the agent. With `restricted`, each GitSync must name a ServiceAccount, because the agent itself may
+    /// not apply objects
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     profile: agent::Profile,
-    /// Namespaces besides the agent's own to which it is limited: it lists and watches nothing in others; several are separated by
-    /// commas. By default it sees all
+    /// Namespaces, besides its own, that the agent lists and watches, separated by commas; by default all
     #[arg(long, value_name = "NS", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// Serve /healthz, /readyz and /metrics here, such as 0.0.0.0:8080; by default nowhere
+    /// Address for /healthz, /readyz and /metrics, such as 0.0.0.0:8080; by default none
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Receive webhooks for Receivers here, such as 0.0.0.0:9292; by default nowhere
+    /// Address for the webhooks of Receivers, such as 0.0.0.0:9292; by default none
     #[arg(long, value_name = "ADDR")]
     receive: Option<SocketAddr>,
-    /// URL at which Git hosts reach that listener, such as https://hooks.example.com; shown in the status of Receivers
+    /// URL at which Git hosts reach the address of --receive, such as https://hooks.example.com; shown in the status of
+    /// Receivers
     #[arg(long, value_name = "URL", env = "MAINSTAY_RECEIVER_URL", requires = "receive")]
     receiver_url: Option<BaseUrl>,
-    /// Answer the API server's admission webhooks over HTTPS here, such as 0.0.0.0:9443; by default nowhere
+    /// Address for the API server's admission webhooks over HTTPS, such as 0.0.0.0:9443; by default none
     #[arg(long, value_name = "ADDR")]
     admit: Option<SocketAddr>,
-    /// PEM file with the authorities of the certificates that API servers show to admission webhooks; a webhook then answers nobody
-    /// else. By default API servers need none
+    /// PEM file with the CA bundle of the API servers' client certificates; admission webhooks then refuse all other
+    /// clients. By default no client certificate is required
     #[arg(long, value_name = "FILE", requires = "admit")]
     admit_client_ca: Option<PathBuf>,
-    /// Directory of the Git mirrors; only this process may write there
+    /// Directory of the Git mirrors; only this process may write to it
     #[arg(long, value_name = "DIR", default_value = local_directory::AGENT)]
     data: PathBuf,
-    /// What all Git mirrors together may occupy, such as 900Mi or 5Gi: those that were used longest ago go when there is no room for
-    /// another one. Leave 256Mi of the volume free, for what is being unpacked
+    /// Maximum total size of Git mirrors, such as 900Mi or 5Gi; the least recently used are evicted. Leave 256Mi of the
+    /// volume free for unpacking
     #[arg(long, value_name = "SIZE", default_value = "1792Mi", value_parser = bytes)]
     mirror_budget: u64,
-    /// Memory that the agent may have, such as 160Mi, or bytes: three tenths of it are for the objects of GitSyncs, for inventories,
-    /// and for the sources of Functions. What does not fit is refused, and says so
+    /// Memory of the agent, such as 160Mi, or in bytes. Three tenths are for the objects of GitSyncs, inventories and
+    /// sources of Functions; anything beyond that is refused with a message
     #[arg(long, value_name = "SIZE", env = "MAINSTAY_MEMORY", default_value = "160Mi", value_parser = memory)]
     memory: usize,
-    /// Identity of this agent in the Lease, unique among processes, such as the pod's uid; by default one that is stored in the data
-    /// directory
+    /// Identity of this agent in the Lease, unique among processes, such as the pod's uid; by default one stored in the
+    /// data directory
     #[arg(long, value_name = "NAME", env = "MAINSTAY_IDENTITY")]
     identity: Option<String>,
-    /// Name of the pod that this is, which is labelled while it leads: deliveries to Receivers go there
+    /// Name of the agent's own pod; it is labelled while the agent leads, so that it gets the deliveries to Receivers
     #[arg(long, value_name = "NAME", env = "MAINSTAY_POD")]
     pod: Option<String>,
-    /// Directory that is shared with `mainstay renderer`, where kustomizations and charts are rendered; by default they are
-    /// rendered here, by the tools on the PATH
+    /// Directory shared with `mainstay renderer`, which renders kustomizations and charts; by default the agent renders
+    /// them with the tools on the PATH
     #[arg(long, value_name = "DIR", env = "MAINSTAY_RENDERER")]
     renderer: Option<PathBuf>,
-    /// In which time each managed object is compared once with what its apply would make of it, by a dry run, such as 1h: finds what
-    /// no watch has shown. At least 1m; 0 turns it off
+    /// Interval at which each managed object is audited by a dry run of its apply, such as 1h; finds drift that no watch
+    /// has shown. From 1m to 168h; 0 turns it off
     #[arg(long, value_name = "DURATION", env = "MAINSTAY_AUDIT_INTERVAL", default_value = "1h", value_parser = audit_interval)]
     audit_interval: Duration,
-    /// Domain of APIRules, such as example.com: it completes hosts without a dot, and hosts below it are permitted
+    /// Default domain of APIRules, such as example.com; completes hosts without a dot, and permits hosts below it
     #[arg(long, value_name = "DOMAIN", env = "MAINSTAY_DEFAULT_DOMAIN", value_parser = DomainName::parse)]
     default_domain: Option<DomainName>,
     #[command(flatten)]

@@ -21,16 +21,16 @@ use mainstay_object::Key;
 /// Arguments of `logs`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Only lines about this object: a GitSync, or deploy/web, or deploy web
+    /// Object to print lines about: a GitSync, or deploy/web, or deploy web; by default all lines
     #[arg(id = "name", value_name = "OBJECT", num_args = 0..=2)]
     words: Vec<String>,
-    /// Go on with new lines, until Ctrl-C
+    /// Continue with new lines, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// Only the last lines
+    /// Number of last lines to print; by default all
     #[arg(long, value_name = "LINES")]
     tail: Option<usize>,
-    /// Only lines that are younger than this, such as 30m
+    /// Maximum age of lines, such as 30m
     #[arg(long, value_name = "DURATION")]
     since: Option<Span>,
     /// Namespace of the agent, as for `mainstay install`

@@ -36,7 +36,7 @@ struct Fetch {
     /// Runtime of the Function, such as nodejs22
     #[arg(long, value_name = "NAME")]
     runtime: String,
-    /// Directory that the containers of the Job share
+    /// Directory shared by the containers of the Job
     #[arg(long, value_name = "DIRECTORY")]
     workspace: PathBuf,
     /// Directory with the files `source` and `dependencies`, instead of a repository
@@ -45,7 +45,7 @@ struct Fetch {
     /// Address of the repository
     #[arg(long, requires_all = ["commit", "tree", "reference"])]
     url: Option<String>,
-    /// Commit that was resolved
+    /// Resolved commit
     #[arg(long, value_name = "ID", requires = "url")]
     commit: Option<String>,
     /// Id of the directory in that commit
@@ -84,13 +84,13 @@ struct Fetch {
     /// Operating system and architecture of the image
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
     platform: String,
-    /// Digest of the dependency files of the previous image; the same dependencies are not installed again
+    /// Digest of the dependency files of the previous image; unchanged dependencies are not installed again
     #[arg(long, value_name = "HEX")]
     known_dependencies: Option<String>,
-    /// Also write a Dockerfile and what it copies, for Kaniko
+    /// Also write a Dockerfile and the files that it copies, for Kaniko
     #[arg(long)]
     kaniko: bool,
-    /// Directory with the packages of the runtime servers, if not that of the image or of this user
+    /// Directory of the packages of the runtime servers; by default that of the image, else of the user's cache
     #[arg(long, value_name = "DIRECTORY", env = libraries::VARIABLE, hide_env_values = true)]
     libraries: Option<PathBuf>,
 }

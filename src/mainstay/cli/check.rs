@@ -41,22 +41,23 @@ const SHOWN: usize = 5;
 /// Arguments of `check`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// GitRepository to try, instead of the agent and all GitRepositories of the namespace; `NAMESPACE/NAME` in another one
+    /// GitRepository to check, instead of the agent and all GitRepositories of the namespace; `NAMESPACE/NAME` for
+    /// another namespace
     #[arg(long, value_name = "NAME", conflicts_with = "git_url")]
     repository: Option<String>,
-    /// Address of a repository to try, instead of the agent and its GitRepositories
+    /// Address of a repository to check, instead of the agent and its GitRepositories
     #[arg(long, value_name = "URL")]
     git_url: Option<String>,
-    /// Secret in the namespace to open that repository with
+    /// Secret in the namespace with the credentials of that repository
     #[arg(long, value_name = "SECRET", requires = "git_url")]
     secret: Option<String>,
-    /// Secret in the namespace with the keys that commits of that repository must be signed by
+    /// Secret in the namespace with the keys that commits of that repository must be signed with
     #[arg(long, value_name = "SECRET", requires = "git_url")]
     verify_secret: Option<String>,
-    /// What must be signed: `HEAD` for the commit, `Tag`, or `TagAndHEAD`
+    /// Required signatures: `HEAD` for the commit, `Tag`, or `TagAndHEAD`
     #[arg(long, value_name = "MODE", requires = "verify_secret", default_value = "HEAD", value_parser = verify_mode)]
     verify_mode: VerifyMode,
-    /// Branch, tag or commit to look up; by default those that GitSyncs and Functions follow, or else the default branch
+    /// Branch, tag or commit to look up; by default those that GitSyncs and Functions follow, else the default branch
     #[arg(long, value_name = "REFERENCE", value_parser = reference)]
     reference: Option<Reference>,
     #[command(flatten)]

@@ -28,7 +28,7 @@ const MOST: usize = 500;
 /// Arguments of `completion`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// The shell
+    /// Name of the shell
     shell: Shell,
 }
 

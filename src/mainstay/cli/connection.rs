@@ -14,7 +14,7 @@ pub(super) const HEADING: &str = "Cluster";
 /// Flags that choose the cluster and the user, as kubectl has them. They may stand before the command, too.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct ClusterArguments {
-    /// Kubeconfig; by default $KUBECONFIG, else ~/.kube/config, else the pod's service account
+    /// Kubeconfig file; by default $KUBECONFIG, else ~/.kube/config, else the pod's service account
     #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; by default the current one
@@ -32,7 +32,7 @@ pub(super) struct ClusterArguments {
     /// Group to impersonate, with --as; may be repeated
     #[arg(long = "as-group", global = true, help_heading = HEADING, value_name = "GROUP", requires = "impersonate")]
     impersonate_groups: Vec<String>,
-    /// How long one request may take, such as 5s; 0, the default, is as long as the API server lets it
+    /// Timeout of one request, such as 5s; with 0, the default, only the API server's own timeout applies
     #[arg(long, global = true, help_heading = HEADING, value_name = "DURATION", value_parser = timeout)]
     request_timeout: Option<Duration>,
 }
@@ -68,7 +68,7 @@ impl ClusterArguments {
 /// Flags of every command that talks to a cluster.
 #[derive(clap::Args, Debug)]
 pub(super) struct Connection {
-    /// Namespace; by default the one of the kubeconfig or the pod
+    /// Namespace; by default that of the kubeconfig or the pod
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]

@@ -23,12 +23,12 @@ use mainstay_object::printable;
 /// Arguments of `diff`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the GitSync; by default all of the namespace
+    /// Name of the GitSync; by default all in the namespace
     #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
     #[command(flatten)]
     wanted: Wanted,
-    /// Format of the result: text, wide (text with nothing cut), json, yaml, or markdown (the body of a comment on a pull
+    /// Output format: text, wide (text without truncation), json, yaml, or markdown (the body of a comment on a pull
     /// request)
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     output: PreviewOutput,

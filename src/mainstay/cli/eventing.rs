@@ -21,9 +21,9 @@ pub(super) struct Arguments {
 enum What {
     /// Accept events over HTTP, and deliver them to the Services of Triggers and Subscriptions
     Run(Box<RunArguments>),
-    /// List the events that could not be delivered, with their data in base64
+    /// List the events that could not be delivered; json and yaml include their data in base64
     DeadLetters(ListArguments),
-    /// Deliver them again to a subscriber, by the process that runs
+    /// Deliver these events to a subscriber again, through the running process
     Replay(ReplayArguments),
 }
 
@@ -33,25 +33,26 @@ struct RunArguments {
     connection: Connection,
     #[command(flatten)]
     data: DataArgument,
-    /// Where events are accepted
+    /// Address at which events are accepted
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
-    /// What events that are not delivered yet may occupy on disk, such as 256Mi; where that is full, events are refused with 507
+    /// Maximum size of pending events on disk, such as 256Mi; beyond it, events are refused with 507
     #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = super::agent::bytes)]
     budget: u64,
-    /// Outside of a cluster: where a Service is, such as team/web:80=127.0.0.1:8081; may be repeated. Other Services are not
-    /// reached then
+    /// Address of a Service, for use outside of a cluster, such as team/web:80=127.0.0.1:8081; may be repeated. Other
+    /// Services are then not reached
     #[arg(long = "service", value_name = "NS/NAME:PORT=ADDR", value_parser = service)]
     services: Vec<(Service, SocketAddr)>,
-    /// Namespace whose Triggers and Subscriptions receive the events of another one, such as team=shop; * is any namespace, and
-    /// kyma-system stands for events that name none, as on /publish; may be repeated, by default none
+    /// Namespace whose Triggers and Subscriptions receive the events of another one, such as team=shop; may be
+    /// repeated; by default none. `*` is any namespace, and kyma-system stands for events that name none, as on
+    /// /publish
     #[arg(long = "allow-subscriptions", value_name = "SUBSCRIBERS=PUBLISHERS")]
     grants: Vec<mainstay_eventing::Grant>,
-    /// Namespace, or *, in which the Service of a subscriber may have no selector: its endpoints lead wherever whoever writes them
-    /// says; may be repeated, by default none
+    /// Namespace, or *, in which the Service of a subscriber may have no selector; may be repeated; by default none.
+    /// Authors of its endpoints can send the events to any address
     #[arg(long = "allow-written-endpoints", value_name = "NS")]
     written_endpoints: Vec<String>,
-    /// Name of this process in Events, such as the pod's
+    /// Name of this process in Events, such as the name of its pod
     #[arg(long, value_name = "NAME", env = "MAINSTAY_POD", default_value = "mainstay-eventing")]
     instance: String,
     /// Format of log lines
@@ -61,7 +62,7 @@ struct RunArguments {
 
 #[derive(Args, Debug)]
 struct DataArgument {
-    /// Directory of the events that are not delivered yet, and of those that could not be
+    /// Directory of pending events, and of those that could not be delivered
     #[arg(long, value_name = "DIR", env = "MAINSTAY_EVENTING_DATA", default_value = local_directory::EVENTING)]
     data: PathBuf,
 }
@@ -70,7 +71,7 @@ struct DataArgument {
 struct ListArguments {
     #[command(flatten)]
     data: DataArgument,
-    /// Only those of a subscriber, such as trigger/team/mine
+    /// Subscriber whose events are listed, such as trigger/team/mine; by default all
     #[arg(value_name = "SUBSCRIBER", value_parser = subscriber)]
     subscriber: Option<SubscriberId>,
     #[command(flatten)]
@@ -81,7 +82,7 @@ struct ListArguments {
 struct ReplayArguments {
     #[command(flatten)]
     data: DataArgument,
-    /// The subscriber, such as trigger/team/mine or subscription/team/mine
+    /// Subscriber, such as trigger/team/mine or subscription/team/mine
     #[arg(value_name = "SUBSCRIBER", value_parser = subscriber)]
     subscriber: SubscriberId,
 }

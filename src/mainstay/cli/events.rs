@@ -44,16 +44,16 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// Arguments of `events`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the GitSync; by default all of the namespace
+    /// Name of the GitSync; by default all in the namespace
     #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
-    /// Only Events about this object: gitsync/shop, deploy/web or deployments.apps/web
+    /// Object to show Events about: gitsync/shop, deploy/web or deployments.apps/web; by default all
     #[arg(long = "for", value_name = "OBJECT")]
     about: Option<String>,
-    /// Only Events of these types: Normal, Warning
+    /// Types of Events to show, separated by commas: Normal, Warning; by default both
     #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = ["Normal", "Warning"], ignore_case = true)]
     types: Vec<String>,
-    /// Go on with new Events, until Ctrl-C
+    /// Continue with new Events, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]

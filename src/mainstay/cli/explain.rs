@@ -12,7 +12,7 @@ use mainstay_api::{conditions, function_conditions};
 /// Arguments of `explain`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Reason of a condition, such as ApplyFailed; by default all of them
+    /// Reason of a condition, such as ApplyFailed; by default all reasons
     #[arg(value_name = "REASON", value_parser = known)]
     reason: Option<String>,
     #[command(flatten)]

@@ -6,14 +6,14 @@ use mainstay_object::names::{DomainName, GatewayRef};
 /// Hosts, gateways and issuers that APIRules may name.
 #[derive(clap::Args, Debug)]
 pub(super) struct Exposure {
-    /// Domain below which APIRules may have hosts, besides the default domain; may be repeated, by default none
+    /// Domain, besides the default domain, below which APIRules may have hosts; may be repeated; by default none
     #[arg(long = "allow-domain", value_name = "DOMAIN", env = "MAINSTAY_ALLOW_DOMAINS", value_delimiter = ',', value_parser = DomainName::parse)]
     domains: Vec<DomainName>,
-    /// Gateway that APIRules may use besides kyma-system/kyma-gateway; may be repeated, by default none
+    /// Gateway, besides kyma-system/kyma-gateway, that APIRules may use; may be repeated; by default none
     #[arg(long = "allow-gateway", value_name = "NS/NAME", env = "MAINSTAY_ALLOW_GATEWAYS", value_delimiter = ',', value_parser = GatewayRef::parse)]
     gateways: Vec<GatewayRef>,
-    /// Issuer inside of the cluster, such as http://dex.kyma-system.svc.cluster.local:5556, that handlers of APIRules may ask for
-    /// keys and about tokens; may be repeated, by default public ones only
+    /// Issuer inside of the cluster, such as http://dex.kyma-system.svc.cluster.local:5556, that handlers of APIRules
+    /// may query for keys and token introspection; may be repeated; by default public issuers only
     #[arg(long = "allow-issuer", value_name = "URL", env = "MAINSTAY_ALLOW_ISSUERS", value_delimiter = ',')]
     issuers: Vec<IssuerOrigin>,
 }

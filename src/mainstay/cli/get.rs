@@ -20,22 +20,22 @@ use super::{Error, Exit, completion, connection::WideConnection, output, table};
 /// Arguments of `get`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Kind: gitsyncs, gitrepositories, functions, receivers, apirules or all; several are separated by commas
+    /// Kinds, separated by commas: gitsyncs, gitrepositories, functions, receivers, apirules or all
     #[arg(value_name = "KIND", value_parser = resource::asked, add = ArgValueCompleter::new(completion::kinds))]
     asked: Asked,
-    /// Names; by default all of the namespace
+    /// Names; by default all in the namespace
     #[arg(id = "name", value_name = "NAME", add = ArgValueCompleter::new(completion::names_of_kind))]
     names: Vec<String>,
-    /// Only objects with these labels, such as team=shop
+    /// Label selector, such as team=shop
     #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "name")]
     selector: Option<String>,
-    /// Print again what changes, until Ctrl-C
+    /// Print each changed object again, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
-    /// Leave the titles of the columns out
+    /// Omit the column headers
     #[arg(long)]
     no_headers: bool,
-    /// Format of the result: text, wide, json, yaml or name
+    /// Output format: text, wide, json, yaml or name
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     output: Format,
     #[command(flatten)]

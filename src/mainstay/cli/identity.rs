@@ -32,18 +32,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// Arguments of `identity`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the GitRepository; by default the only one of the namespace that uses an SSH key
+    /// Name of the GitRepository; by default the only one in the namespace that uses an SSH key
     name: Option<String>,
     /// Print the fingerprint instead of the key
     #[arg(long)]
     fingerprint: bool,
-    /// Replace the key: the agent makes another one, which is printed; the old one is deleted
+    /// Replace the key: delete it, and print the new one that the agent creates
     #[arg(long)]
     regenerate: bool,
-    /// Do not ask before the key is replaced
+    /// Skip the confirmation before the key is replaced
     #[arg(long, requires = "regenerate")]
     yes: bool,
-    /// How long to wait for the agent to make the key
+    /// Timeout for the agent to create the key
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     wait: Span,
     #[command(flatten)]

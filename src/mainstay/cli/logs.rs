@@ -13,7 +13,7 @@ use tracing_subscriber::{
 /// How log lines look.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,

@@ -17,10 +17,10 @@ use mainstay_object::{counted, printable};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Directory to read, as `baseDir` would name it in its repository; files that Git ignores are not looked at
+    /// Directory to read, as the `baseDir` of its repository; files that Git ignores are skipped
     #[arg(value_name = "PATH", default_value = ".")]
     path: PathBuf,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, value_name = "FORM", value_enum, default_value = "text")]
     output: Form,
 }

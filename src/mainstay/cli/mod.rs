@@ -74,7 +74,8 @@ use connection::ClusterArguments;
 use error::Error;
 use exit::Exit;
 
-/// Keeps a Kubernetes cluster on its Git repository: applies commits, prunes what left, reverts hand edits.
+/// Keeps a Kubernetes cluster in sync with a Git repository: applies commits, prunes removed objects, reverts hand
+/// edits.
 #[derive(Parser, Debug)]
 #[command(name = "mainstay", version, after_help = CLUSTER_FLAGS)]
 struct Arguments {
@@ -84,7 +85,7 @@ struct Arguments {
     /// The same.
     #[arg(short, long = "namespace", id = "namespace", global = true, value_name = "NS", help_heading = connection::HEADING)]
     _namespace: Option<String>,
-    /// When output has colours: auto (on a terminal, unless $NO_COLOR is set), always or never
+    /// When to colour the output: auto (on a terminal, unless $NO_COLOR is set), always or never
     #[arg(
         long = "color",
         id = "color",
@@ -101,47 +102,48 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Run the agent, in a cluster or beside one
+    /// Run the agent, inside or outside of a cluster
     Agent(Box<agent::Arguments>),
-    /// Print everything that a cluster needs to follow a repository, for `kubectl apply -f -`
+    /// Print all manifests that a cluster needs to follow a repository, for `kubectl apply -f -`
     Install(Box<install::Arguments>),
-    /// Print the public half of the SSH key of a repository, and where to add it
+    /// Print the public SSH key of a repository, and where to add it
     Identity(identity::Arguments),
-    /// Check the cluster, the agent's permissions and the repositories, and print what is wrong; exit code 2 if anything is
+    /// Check the cluster, the agent's permissions and the repositories, and print problems; exit code 2 if there are
+    /// any
     Check(check::Arguments),
-    /// Remove the agent from the cluster; the objects that it has applied stay
+    /// Remove the agent from the cluster; the objects that it applied stay
     Uninstall(uninstall::Arguments),
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`
     Crd,
-    /// Show what is read of a directory and what not, and why; exit code 1 if something cannot be read
+    /// Show which files of a directory the agent reads and which it skips, and why; exit code 1 if a file has problems
     Manifests(manifests::Arguments),
-    /// From a directory to a Function and back: init, run, apply, sync. `mainstay init function` and the like are the same
+    /// Develop a Function in a directory: init, run, apply, sync. `mainstay init function` and the like do the same
     Function(function::Arguments),
-    /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. With two words,
-    /// `mainstay sync function NAME`, it is about a Function: `mainstay function sync NAME`
+    /// Request a sync of a GitSync, wait until its objects are healthy, and print the commit and the result. `mainstay
+    /// sync function NAME` is the same as `mainstay function sync NAME`
     Sync(sync::Arguments),
     /// Print GitSyncs, GitRepositories, Functions, Receivers and APIRules, as `kubectl get` does
     Get(get::Arguments),
-    /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; of several GitSyncs, a table
+    /// Show repository, commit, objects, failures, remaining drift, reverts and pauses; a table for several GitSyncs
     Status(status::Arguments),
-    /// Show field by field what differs from the repository and was not put back, or what a work tree or a revision would
-    /// change; exit code 1 if anything does
+    /// Show drift that was not reverted, field by field, or the changes of a work tree or a revision; exit code 1 if
+    /// there are any
     Diff(diff::Arguments),
-    /// Show what GitSyncs manage and the children of that, each with its health
+    /// Show the objects that GitSyncs manage and their children, each with its health
     Tree(tree::Arguments),
-    /// Show where an object comes from, how it is, and what the agent does about it next
+    /// Show the origin and the state of an object, and the next action of the agent on it
     Trace(object_name::ObjectArguments),
-    /// Explain the reason of a condition: what it means and what to do; without a name, list them
+    /// Explain the reason of a condition: its meaning and remedy; without a name, list all reasons
     Explain(explain::Arguments),
-    /// Print the rule of `spec.ignore` that leaves to others what they have changed in an object; exit code 1 if they have
+    /// Print the `spec.ignore` rule for the fields of an object that others have changed; exit code 1 if there are any
     IgnoreFor(object_name::ObjectArguments),
-    /// Show the Events of GitSyncs and of what they manage, newest last
+    /// Show the Events of GitSyncs and of the objects that they manage, newest last
     Events(events::Arguments),
     /// Print the log of the agent, or its lines about one object
     Logs(agent_log::Arguments),
-    /// Accept CloudEvents and deliver them to what subscribes; list what could not be delivered, and deliver it again
+    /// Accept CloudEvents and deliver them to subscribers; list undeliverable events, and deliver them again
     Eventing(eventing::Arguments),
-    /// Print the completion for a shell: `source <(mainstay completion bash)`
+    /// Print the completion script of a shell: `source <(mainstay completion bash)`
     Completion(completion::Arguments),
     /// Run one container of a build Job
     #[command(hide = true)]
@@ -149,20 +151,20 @@ enum Command {
     /// Run a container of the registry's pod
     #[command(hide = true)]
     Registry(registry::Arguments),
-    /// Run the container in which the agent has kustomizations and charts rendered
+    /// Run the container that renders kustomizations and charts for the agent
     #[command(hide = true)]
     Renderer(renderer::Arguments),
-    /// Fetch what the runtime servers of Functions need, once
+    /// Fetch the packages that the runtime servers of Functions need; required once
     Runtimes(runtimes::Arguments),
-    /// Break glass: stop applying and reverting one object
+    /// Pause one object (break glass): it is neither applied nor reverted
     Pause(pause::PauseArguments),
-    /// Stop syncing GitSyncs: nothing is applied, pruned or reverted
+    /// Suspend GitSyncs: nothing is applied, pruned or reverted
     Suspend(suspend::Arguments),
-    /// End the suspension of GitSyncs; or the break glass on one object: `mainstay resume deploy/web`
+    /// Resume suspended GitSyncs, or one paused object: `mainstay resume deploy/web`
     Resume(pause::ResumeArguments),
-    /// Print the versions of this program and of the agent that leads; exit code 1 if none leads
+    /// Print the versions of this program and of the leading agent; exit code 1 if no agent leads
     Version(version::Arguments),
-    /// Try it out: an embedded cluster, kept on a repository of yours or on a demonstration
+    /// Try Mainstay in an embedded cluster that follows a repository of yours or a demonstration
     #[cfg(feature = "dev")]
     Dev(dev::Arguments),
     /// Measure the agent and print one table; exit code 1 if a promise is missed
@@ -172,7 +174,7 @@ enum Command {
 
 /// The end of the help.
 const CLUSTER_FLAGS: &str = "\
-Commands that speak to a cluster take the flags of kubectl, before the command or after it: --kubeconfig, --context,
+Commands that connect to a cluster accept these flags of kubectl, before or after the command: --kubeconfig, --context,
 --cluster, --user, --as, --as-group, --request-timeout, --namespace.";
 
 /// Size of the pool for blocking calls: at least twice what all remotes together may occupy, so that files, packs and the

@@ -8,9 +8,9 @@ use mainstay_object::Key;
 /// The object of a command.
 #[derive(clap::Args, Debug)]
 pub(super) struct ObjectArguments {
-    /// Kind as kubectl takes it: Deployment, deployments, deploy, deployments.apps; or kind and name: deploy/web
+    /// Kind as in kubectl: Deployment, deployments, deploy or deployments.apps; or kind and name: deploy/web
     kind: String,
-    /// Name of the object, unless KIND holds it
+    /// Name of the object, unless KIND includes it
     name: Option<String>,
     #[command(flatten)]
     pub(super) output: OutputArgument,

@@ -19,21 +19,21 @@ use mainstay_object::{is_unprintable, printable_lines};
 /// The format of a command's result.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
-    /// For people
+    /// Text for people
     #[default]
     Text,
-    /// For people, with more columns, and nothing cut on a terminal
+    /// Text for people, with more columns, and without truncation on a terminal
     Wide,
-    /// One JSON document; several in a stream, each in a line of its own
+    /// One JSON document; a stream has one per line
     Json,
-    /// One YAML document; several in a stream, divided by `---`
+    /// One YAML document; a stream separates them by `---`
     Yaml,
 }
 
 /// The flag of every command that prints facts.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(super) struct OutputArgument {
-    /// Format of the result
+    /// Output format
     #[arg(
         short,
         long,
@@ -41,7 +41,7 @@ pub(super) struct OutputArgument {
         value_enum,
         default_value = "text",
         hide_possible_values = true,
-        help = "Format of the result: text, wide (text with nothing cut), json or yaml"
+        help = "Output format: text, wide (text without truncation), json or yaml"
     )]
     pub(super) output: Format,
 }

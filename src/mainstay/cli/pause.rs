@@ -23,7 +23,7 @@ use mainstay_object::Key;
 pub(super) struct PauseArguments {
     #[command(flatten)]
     target: ObjectArguments,
-    /// End the break glass after this time, such as 30m or 2h; by default it lasts until `mainstay resume`
+    /// Duration of the pause, such as 30m or 2h; by default until `mainstay resume`
     #[arg(long = "for", value_name = "DURATION", value_parser = at_least_a_second)]
     length: Option<Span>,
 }

@@ -32,37 +32,37 @@ pub(super) struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Remove the images that a policy of the agent does not keep from the storage of a registry that does not serve
+    /// Remove images that the agent's policy does not keep from the storage of a stopped registry
     Sweep(Sweep),
-    /// Let each login read and write its own repositories only, before a registry that lets everybody do everything
+    /// Limit each login to its own repositories, in front of a registry without access control
     Guard(Guard),
 }
 
 #[derive(Args, Debug)]
 struct Sweep {
-    /// The registry's `rootdirectory`
+    /// The `rootdirectory` of the registry
     #[arg(long, value_name = "DIRECTORY")]
     storage: PathBuf,
-    /// The policy; if there is none, nothing is removed
+    /// Policy; without one, nothing is removed
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
-    /// The sweep that this pod was started for; without one, nothing is removed
+    /// Sweep that this pod was started for; without one, nothing is removed
     #[arg(long, value_name = "ID", env = "MAINSTAY_SWEEP", default_value = "", hide_env_values = true)]
     id: String,
-    /// Where the report goes
+    /// File for the report
     #[arg(long, value_name = "FILE", default_value = mainstay_api::build::TERMINATION_LOG)]
     report: PathBuf,
-    /// File that is created if there is something for `registry garbage-collect` to do
+    /// File that is created if `registry garbage-collect` is needed
     #[arg(long, value_name = "FILE")]
     marker: PathBuf,
 }
 
 #[derive(Args, Debug)]
 struct Guard {
-    /// Serve here, over TLS, and over plain HTTP what nodes read under a loopback address
+    /// Address to serve at, over TLS, and over plain HTTP for reads of nodes through a loopback address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// The registry
+    /// Address of the registry
     #[arg(long, value_name = "ADDRESS:PORT")]
     registry: SocketAddr,
     /// Directory of the Secret's files `username`, `password`, `namespaceKey`, `tls.crt` and `tls.key`

@@ -8,7 +8,7 @@ use mainstay_manifest::render;
 /// Arguments of `renderer`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Directory that is shared with the agent: what is rendered is in `files`, and is only read; the socket is in `socket`
+    /// Directory shared with the agent: the input is in `files` and is only read; the socket is in `socket`
     #[arg(long, value_name = "DIR", env = "MAINSTAY_RENDERER")]
     shared: PathBuf,
     /// Format of log lines

@@ -15,9 +15,9 @@ pub(super) struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Fetch the packages that the runtime servers use (Express, Bottle), as locked, with npm and pip
+    /// Fetch the locked packages of the runtime servers (Express, Bottle) with npm and pip
     Fetch {
-        /// Where they go, if not to the image's place or this user's cache
+        /// Directory for the packages; by default that of the image, else of the user's cache
         #[arg(value_name = "DIRECTORY", env = libraries::VARIABLE, hide_env_values = true)]
         directory: Option<PathBuf>,
     },

@@ -27,10 +27,10 @@ use mainstay_object::printable;
 /// Arguments of `status`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the GitSync; by default all of the namespace
+    /// Name of the GitSync; by default all in the namespace
     #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
-    /// Print again whenever something changes, until Ctrl-C
+    /// Print again after each change, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]

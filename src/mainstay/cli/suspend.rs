@@ -25,7 +25,7 @@ use mainstay_cluster::{Cluster, Kind, Part};
 pub(super) struct Arguments {
     #[command(flatten)]
     chosen: Choice,
-    /// Resume after this time, such as 30m or 2h; by default only `mainstay resume` does
+    /// Duration of the suspension, such as 30m or 2h; by default until `mainstay resume`
     #[arg(long = "for", value_name = "DURATION", value_parser = at_least_a_second)]
     length: Option<Span>,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(super) struct Choice {
     /// Name of the GitSync: shop, gitsync/shop or gitsync shop
     #[arg(id = "name", value_name = "NAME", num_args = 1..=2, required_unless_present_any = ["all", "all_namespaces"], add = ArgValueCompleter::new(completion::git_syncs))]
     words: Vec<String>,
-    /// Every GitSync of the namespace
+    /// All GitSyncs of the namespace
     #[arg(long, conflicts_with = "name")]
     all: bool,
 }

@@ -38,16 +38,17 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Arguments of `sync`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the GitSync; by default all of the namespace
+    /// Name of the GitSync; by default all in the namespace
     #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
-    /// How long to wait, such as 90s or 10m
+    /// Timeout, such as 90s or 10m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     timeout: Span,
     /// Do not wait until the applied objects are healthy
     #[arg(long)]
     no_wait: bool,
-    /// Only show what a sync would do now, object by object; nothing is written. Exit code 1 if it would change anything
+    /// Only show the changes that a sync would make now, object by object, and write nothing; exit code 1 if there are
+    /// any
     #[arg(long, conflicts_with_all = ["timeout", "no_wait", "override_window"])]
     dry_run: bool,
     /// Apply the newest commit even if a window holds it back; the status records it

@@ -24,10 +24,10 @@ use mainstay_api::GitSync;
 /// Arguments of `tree`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the GitSync; by default all of the namespace
+    /// Name of the GitSync; by default all in the namespace
     #[arg(value_parser = git_sync_name, add = ArgValueCompleter::new(completion::git_syncs))]
     name: Option<String>,
-    /// Only the managed objects, without their children
+    /// Show only managed objects, without their children
     #[arg(long)]
     no_children: bool,
     #[command(flatten)]

@@ -79,13 +79,13 @@ const NAMESPACED_OBJECTS: &[(&str, &str, &str, &str)] = &[
 /// Arguments of `uninstall`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Print the plan, and do nothing
+    /// Print the plan without changing anything
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask for confirmation
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// How long to wait until the agent has released its objects, and then until it has stopped
+    /// Timeout for the agent to release its objects, and again for it to stop
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     wait: Span,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use super::{Error, Exit, connection::HomeConnection, lease::Lease, output::Outpu
 /// Arguments of `version`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Only of this program; no cluster is asked
+    /// Print only the version of this program; no cluster is contacted
     #[arg(long)]
     client: bool,
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub(in crate::cli) struct Push {
     /// Runtime of the Function, such as nodejs22
     #[arg(long, value_name = "NAME")]
     runtime: String,
-    /// Directory that the containers of the Job share
+    /// Directory shared by the containers of the Job
     #[arg(long, value_name = "DIRECTORY")]
     workspace: PathBuf,
     /// Directory with the keys of the registry Secret
@@ -29,7 +29,7 @@ pub(in crate::cli) struct Push {
     /// Directory with the files `source` and `dependencies`, which are fetched first; they must need no installation
     #[arg(long, value_name = "DIRECTORY")]
     inline: Option<PathBuf>,
-    /// File with the CA bundle of the registry of the base image; it need not be there
+    /// File with the CA bundle of the registry of the base image; may be missing
     #[arg(long, value_name = "FILE")]
     base_ca: Option<PathBuf>,
     /// Name of the image, with its tag
@@ -44,7 +44,7 @@ pub(in crate::cli) struct Push {
     /// Operating system and architecture of the image
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
     platform: String,
-    /// Directory with the packages of the runtime servers, if not that of the image or of this user
+    /// Directory of the packages of the runtime servers; by default that of the image, else of the user's cache
     #[arg(long, value_name = "DIRECTORY", env = libraries::VARIABLE, hide_env_values = true)]
     libraries: Option<PathBuf>,
     /// Previous image, by digest, whose dependencies are reused if `fetch` has found them unchanged

@@ -23,19 +23,19 @@ const MOST: u64 = 16 << 10;
 /// Arguments of `dev token`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Scopes of the token, with commas between them; may be repeated
+    /// Scopes of the token, separated by commas; may be repeated
     #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
     scopes: Vec<String>,
-    /// Audiences of the token, with commas between them; may be repeated
+    /// Audiences of the token, separated by commas; may be repeated
     #[arg(long = "audience", value_name = "AUDIENCE", value_delimiter = ',')]
     audiences: Vec<String>,
-    /// Whom the token is about
+    /// Subject of the token
     #[arg(long, value_name = "NAME", default_value = "me")]
     subject: String,
-    /// How long the token is good, in seconds; with 0 it is not
+    /// Lifetime of the token, in seconds; with 0 it is expired
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u32))]
     seconds: u32,
-    /// Kubeconfig of the embedded cluster, beside which the key of its issuer is
+    /// Kubeconfig of the embedded cluster; the key of its issuer is in the same directory
     #[arg(long, value_name = "FILE", default_value = local_directory::KUBECONFIG)]
     kubeconfig: PathBuf,
 }

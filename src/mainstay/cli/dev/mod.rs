@@ -80,35 +80,35 @@ pub(super) struct Arguments {
     /// Repository to follow: a directory or an address; by default a demonstration is created
     #[arg(value_name = "PATH-OR-URL")]
     repository: Option<String>,
-    /// Branch (or tag, commit, full ref name) to follow; by default the repository's HEAD
+    /// Branch, tag, commit or full reference name to follow; by default the repository's HEAD
     #[arg(long, value_name = "B")]
     branch: Option<String>,
-    /// Directory in the repository that holds the manifests; by default the one that PATH names
+    /// Directory of the manifests in the repository; by default the one that PATH names
     #[arg(long, value_name = "D")]
     base_dir: Option<String>,
-    /// Address at which webhooks for Receivers are received; port 0 takes a free one
+    /// Address for the webhooks of Receivers; port 0 chooses a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     receive: SocketAddr,
-    /// Follow what is saved in the work tree instead of commits; PATH need not be a repository then
+    /// Follow the saved files of the work tree instead of commits; PATH then need not be a repository
     #[arg(long, conflicts_with_all = ["branch", "cluster_only"])]
     work_tree: bool,
-    /// Where to write the kubeconfig of the embedded cluster [default: .mainstay/kubeconfig, or, while another `dev` of this
+    /// File for the kubeconfig of the embedded cluster [default: .mainstay/kubeconfig, or, while another `dev` of this
     /// directory has that, .mainstay/2/kubeconfig and so on]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Address of the embedded cluster; port 0 takes a free one
+    /// Address of the embedded cluster; port 0 chooses a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Loopback address at which the hosts of APIRules are served [default: 127.0.0.1:8080, or a free port if that is taken]
+    /// Loopback address for the hosts of APIRules [default: 127.0.0.1:8080, or a free port if that is taken]
     #[arg(long, value_name = "ADDR")]
     gateway: Option<SocketAddr>,
-    /// Loopback address at which they are served over HTTPS [default: 127.0.0.1:8443, or a free port if that is taken]
+    /// Loopback address for the hosts of APIRules over HTTPS [default: 127.0.0.1:8443, or a free port if that is taken]
     #[arg(long, value_name = "ADDR")]
     gateway_tls: Option<SocketAddr>,
     #[command(flatten)]
     exposure: Exposure,
-    /// Bearer token that clients must present, by default a random one in the kubeconfig; needed to listen on other than
-    /// loopback addresses
+    /// Bearer token that clients must present; by default a random one in the kubeconfig. Required to listen on other
+    /// than loopback addresses
     #[arg(
         long, value_name = "TOKEN", env = "MAINSTAY_DEV_TOKEN", hide_env_values = true,
         value_parser = clap::builder::NonEmptyStringValueParser::new()
@@ -117,17 +117,17 @@ pub(super) struct Arguments {
     /// Enforce RBAC in the embedded cluster; the kubeconfig's user stays its administrator
     #[arg(long)]
     rbac: bool,
-    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    /// Also serve Functions in v1alpha2, the version of Kyma 2.6 and later; kubectl prefers it
     #[arg(long)]
     v1alpha2: bool,
-    /// Have Knative Serving in the embedded cluster, for Functions with the label mainstay.dev/serving=knative
+    /// Provide Knative Serving in the embedded cluster, for Functions with the label mainstay.dev/serving=knative
     #[arg(long)]
     knative: bool,
     /// Run Functions of a remote repository as local processes; by default their pods are simulated. Functions of a local
     /// repository always run
     #[arg(long, conflicts_with = "cluster_only")]
     run_code: bool,
-    /// Only the embedded cluster, without repository and agent
+    /// Start only the embedded cluster, without repository and agent
     #[arg(long, conflicts_with_all = ["repository", "branch"])]
     cluster_only: bool,
     #[command(flatten)]
@@ -145,7 +145,7 @@ fn exposure(arguments: Exposure, port: u16) -> mainstay_exposure::Settings {
 /// What is done instead.
 #[derive(clap::Subcommand, Debug)]
 enum Subcommand {
-    /// Print a token of the issuer that the gateway of an embedded cluster answers for
+    /// Print a token of the gateway's own issuer in an embedded cluster
     Token {
         #[command(flatten)]
         arguments: issue::Arguments,

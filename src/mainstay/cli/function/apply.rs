@@ -32,16 +32,16 @@ use mainstay_object::printable;
 /// Arguments of `function apply`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Configuration of the Function
+    /// Configuration file of the Function
     #[arg(short, long, value_name = "FILE", default_value = "./config.yaml")]
     filename: PathBuf,
-    /// Only print what would be applied; no cluster is needed. With -o yaml or json it is ready to be committed
+    /// Only print the objects to apply; no cluster is needed. The output of -o yaml or json can be committed
     #[arg(long)]
     dry_run: bool,
-    /// What is printed: text (what became of each object), json or yaml (the objects), or none
+    /// Output format: text (the result for each object), json or yaml (the objects), or none
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     output: Format,
-    /// After a failure: nothing, or purge (delete the Function and the GitRepository that this run has created)
+    /// Reaction to a failure: nothing, or purge (delete the Function and the GitRepository that this run has created)
     #[arg(
         long,
         visible_alias = "onerror",
@@ -51,13 +51,13 @@ pub(super) struct Arguments {
         hide_possible_values = true
     )]
     on_error: OnError,
-    /// Wait until the Function runs, and print its conditions as they change; exit code 1 if it does not come to run
+    /// Wait until the Function runs, and print its conditions as they change; exit code 1 if it does not run
     #[arg(short, long, conflicts_with = "dry_run")]
     watch: bool,
-    /// How long --watch waits, such as 90s or 10m; by default without end
+    /// Timeout of --watch, such as 90s or 10m; by default none
     #[arg(short, long, value_name = "DURATION", requires = "watch")]
     timeout: Option<Span>,
-    /// Take fields over that others have applied, a GitSync among them
+    /// Take over fields of other field managers, including those of a GitSync
     #[arg(long, conflicts_with = "dry_run")]
     force: bool,
     #[command(flatten)]
@@ -67,9 +67,9 @@ pub(super) struct Arguments {
 /// What follows a failure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum OnError {
-    /// What was applied stays
+    /// Keep the applied objects
     Nothing,
-    /// What was created goes
+    /// Delete the created objects
     Purge,
 }
 

@@ -16,10 +16,10 @@ use mainstay_object::{printable, syntax};
 /// Arguments of `function init`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Name of the Function; by default that of the directory, or else first-function
+    /// Name of the Function; by default that of the directory, else first-function
     #[arg(long)]
     name: Option<String>,
-    /// Directory of the files, which is created if it is not there; by default the current one
+    /// Directory of the files, created if it is missing; by default the current one
     #[arg(short, long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Runtime: nodejs10 to nodejs26 (even numbers), python38 to python314
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     /// Base image by digest, instead of that of the runtime
     #[arg(long, value_name = "IMAGE")]
     runtime_image_override: Option<String>,
-    /// Address of a Git repository that holds the code; the directory gets a config.yaml only
+    /// Address of the Git repository of the code; only config.yaml is then written into the directory
     #[arg(long)]
     url: Option<String>,
     /// With --url: name of the GitRepository; by default that of the Function
@@ -40,10 +40,10 @@ pub(super) struct Arguments {
     /// With --url: directory of the repository with the handler and the dependency file
     #[arg(long, value_name = "DIR", default_value = "/")]
     base_dir: String,
-    /// How config.yaml describes subscriptions: v0 (filters) or v1 (a source and types)
+    /// Format of subscriptions in config.yaml: v0 (filters) or v1 (a source and types)
     #[arg(long, value_enum, value_name = "VERSION", hide_possible_values = true)]
     schema_version: Option<Schema>,
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]

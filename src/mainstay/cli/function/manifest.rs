@@ -11,7 +11,7 @@ use mainstay_object::is_unprintable;
 /// The format of what is printed.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
-    /// A line for each object: what became of it
+    /// A line for each object, with its result
     #[default]
     Text,
     /// Each object as JSON

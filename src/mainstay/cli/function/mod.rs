@@ -40,17 +40,17 @@ pub(super) struct Arguments {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Write the files of a new Function into a directory: config.yaml, a handler and a dependency file. No cluster is needed.
-    /// Files that are there are kept, unless --overwrite is given
+    /// Write the files of a new Function into a directory: config.yaml, a handler and a dependency file. No cluster is
+    /// needed. If one of them exists with other content, nothing is written, unless --overwrite is given
     Init(init::Arguments),
-    /// Apply the Function of a directory, or print it, ready to be committed. What a GitSync manages is refused, unless --force
-    /// is given. Its namespace is the one of config.yaml, or of --namespace if that names none
+    /// Apply the Function of a directory, or print its manifests for a commit. Objects that a GitSync manages are
+    /// refused, unless --force is given. The namespace is that of config.yaml, else that of --namespace
     Apply(apply::Arguments),
-    /// Write a Function of the cluster into a directory. The files of this Function that are there are replaced
+    /// Write a Function of the cluster into a directory. Existing files of this Function are replaced
     Sync(sync::Arguments),
-    /// Run the Function of a directory on the Node.js or Python of this machine, by the server that pods have, again whenever
-    /// a file is saved. Values of variables that are in ConfigMaps and Secrets are read from the cluster of --kubeconfig,
-    /// --context, --cluster or --user; without one of these no cluster is asked
+    /// Run the Function of a directory with the local Node.js or Python and the server that pods use; restart it when a
+    /// file is saved. Variables from ConfigMaps and Secrets are read from the cluster of --kubeconfig, --context,
+    /// --cluster or --user; without one of these flags, no cluster is contacted
     Run(run::Arguments),
 }
 

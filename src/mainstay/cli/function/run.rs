@@ -21,20 +21,20 @@ const WATCHED: [&str; 7] = ["js", "mjs", "cjs", "json", "py", "txt", "yaml"];
 /// Arguments of `function run`.
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
-    /// Configuration of the Function
+    /// Configuration file of the Function
     #[arg(short, long, value_name = "FILE", default_value = "./config.yaml")]
     filename: PathBuf,
-    /// Directory of the handler and the dependency file; by default source.sourcePath, or that of the configuration
+    /// Directory of the handler and the dependency file; by default source.sourcePath, else that of the configuration
     #[arg(short = 'd', long, value_name = "DIR")]
     source_dir: Option<PathBuf>,
-    /// Port on 127.0.0.1; 0 is one that is free, the same until the command ends
+    /// Port on 127.0.0.1; 0 chooses a free one, which stays the same until the command ends
     #[arg(short, long, default_value_t = 8080)]
     port: u16,
-    /// Let a debugger attach: at 127.0.0.1:9229 (the inspector of Node.js) or 127.0.0.1:5678 (debugpy, which is fetched)
+    /// Let a debugger attach at 127.0.0.1:9229 (the inspector of Node.js) or 127.0.0.1:5678 (debugpy, which is fetched)
     #[arg(long)]
     debug: bool,
-    /// File with a NAME=VALUE in each line: values of variables, those that are in ConfigMaps and Secrets of the cluster among
-    /// them. They come before those of config.yaml and of the cluster
+    /// File with one NAME=VALUE per line: values of variables, including those from ConfigMaps and Secrets. They
+    /// override the values of config.yaml and of the cluster
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     #[command(flatten)]

@@ -28,13 +28,13 @@ use mainstay_object::{printable, syntax};
 pub(super) struct Arguments {
     /// Name of the Function
     name: String,
-    /// Directory of the files, which is created if it is not there; by default the current one
+    /// Directory of the files, created if it is missing; by default the current one
     #[arg(short, long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// How subscriptions that the cluster has in both versions are described: v0 (filters) or v1 (a source and types)
+    /// Format of subscriptions that the cluster has in both versions: v0 (filters) or v1 (a source and types)
     #[arg(long, value_enum, value_name = "VERSION", hide_possible_values = true)]
     schema_version: Option<Schema>,
-    /// Replace files that are not those of this Function, too
+    /// Also replace existing files that are not those of this Function
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]

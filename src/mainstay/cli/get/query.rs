@@ -17,7 +17,7 @@ use mainstay_cluster::{Cluster, Kind, LabelSelector, Printed, Selection};
 pub(super) enum Format {
     /// A table
     Text,
-    /// A table with more columns, and nothing cut
+    /// A table with more columns, without truncation
     Wide,
     /// A JSON document: the object, or a List
     Json,

@@ -14,20 +14,20 @@ pub(in crate::cli) struct Arguments {
     /// Address of the repository: git@host:path, ssh://user@host:port/path or https://host/path
     #[arg(long, value_name = "URL", required_unless_present = "values")]
     pub(super) git_url: Option<String>,
-    /// YAML file with values of the Helm chart, for these and all other choices; `-` is standard input. Later files win over earlier
-    /// ones, and flags over files. May be repeated
+    /// YAML file with values of the Helm chart, for these and all other choices; `-` is standard input. Later files
+    /// override earlier ones, and flags override files. May be repeated
     #[arg(long, value_name = "FILE")]
     pub(super) values: Vec<PathBuf>,
     /// Branch to follow [default: main]
     #[arg(long, value_name = "BRANCH")]
     pub(super) git_branch: Option<String>,
-    /// Directory of the repository to apply, by default all of it; several are separated by commas or by repeating the flag
+    /// Directory of the repository to apply; by default all of it. Separate several by commas, or repeat the flag
     #[arg(long, visible_alias = "git-paths", value_name = "DIR", value_delimiter = ',')]
     pub(super) git_path: Vec<String>,
-    /// Secret in the namespace with `username` and `password` (https), or with an SSH key of yours
+    /// Secret in the namespace with `username` and `password` (https), or with your own SSH key
     #[arg(long, value_name = "SECRET")]
     pub(super) git_secret: Option<String>,
-    /// File with the keys of the Git server's host, as `ssh-keyscan` prints them; not needed for github.com, gitlab.com,
+    /// File with the host keys of the Git server, as `ssh-keyscan` prints them; not needed for github.com, gitlab.com,
     /// bitbucket.org and ssh.dev.azure.com
     #[arg(long, value_name = "FILE")]
     pub(super) known_hosts: Option<PathBuf>,
@@ -37,57 +37,57 @@ pub(in crate::cli) struct Arguments {
     /// Namespace for objects of the repository that name none [default: default]
     #[arg(long, value_name = "NS")]
     pub(super) target_namespace: Option<String>,
-    /// Name of the GitRepository and the GitSync, by default the last part of the address
+    /// Name of the GitRepository and the GitSync; by default the last part of the address
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
-    /// How often the repository is checked for a new commit
+    /// Interval at which the repository is checked for a new commit
     #[arg(long, value_name = "DURATION")]
     pub(super) interval: Option<Span>,
-    /// Address under which Git hosts reach the Service mainstay-receivers, such as https://hooks.example.com, for the status of
-    /// Receivers
+    /// URL at which Git hosts reach the Service mainstay-receivers, such as https://hooks.example.com; shown in the
+    /// status of Receivers
     #[arg(long, value_name = "URL")]
     pub(super) receiver_url: Option<BaseUrl>,
     /// Base images of Functions, by runtime and digest, as JSON:
     /// `{"nodejs22": "docker.io/library/node@sha256:…"}`
     #[arg(long, value_name = "JSON")]
     pub(super) base_images: Option<String>,
-    /// Secret in the namespace with the CA bundle of the registries of base images; its key is ca.crt unless you name another
+    /// Secret in the namespace with the CA bundle of the registries of base images; by default its key is ca.crt
     #[arg(long, value_name = "SECRET[/KEY]")]
     pub(super) base_ca: Option<String>,
     #[command(flatten)]
     pub(super) choice: Choice,
-    /// Registry for the images of Functions: `internal` brings one, `none` none; for another, such as ghcr.io/team, it is said
-    /// how its login is stored [default: internal, where there are Functions]
+    /// Registry for the images of Functions: `internal` installs one, `none` installs none. For the address of another,
+    /// such as ghcr.io/team, the command prints how to store its login [default: internal, where there are Functions]
     #[arg(long, value_name = "internal|none|ADDRESS")]
     pub(super) registry: Option<String>,
-    /// Network of the nodes, such as 10.20.0.0/16: with one, a NetworkPolicy lets only nodes and pods connect to the registry of the
-    /// installation; may be repeated
+    /// Network of the nodes, such as 10.20.0.0/16; a NetworkPolicy then lets only nodes and pods connect to the
+    /// installed registry. May be repeated
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(super) registry_network: Vec<String>,
     #[arg(long, value_name = "IMAGE", help = IMAGE_HELP)]
     pub(super) image: Option<String>,
-    /// Secret in the namespace with which nodes pull that image, of type kubernetes.io/dockerconfigjson
+    /// Secret in the namespace, of type kubernetes.io/dockerconfigjson, with which nodes pull that image
     #[arg(long, value_name = "SECRET")]
     pub(super) image_pull_secret: Option<String>,
-    /// Leave out the CustomResourceDefinitions
+    /// Omit the CustomResourceDefinitions
     #[arg(long)]
     pub(super) no_crds: bool,
-    /// Serve Functions in v1alpha2, too, the version of Kyma 2.6 and later; kubectl prefers it
+    /// Also serve Functions in v1alpha2, the version of Kyma 2.6 and later; kubectl prefers it
     #[arg(long, conflicts_with = "no_crds")]
     pub(super) v1alpha2: bool,
-    /// Accepted for fluxctl's users; nothing is written to Git
+    /// Accepted for compatibility with fluxctl; nothing is written to Git
     #[arg(long, value_name = "NAME", help_heading = WITHOUT_EFFECT)]
     pub(super) git_user: Option<String>,
-    /// Accepted for fluxctl's users; nothing is written to Git
+    /// Accepted for compatibility with fluxctl; nothing is written to Git
     #[arg(long, value_name = "EMAIL", help_heading = WITHOUT_EFFECT)]
     pub(super) git_email: Option<String>,
-    /// Accepted for fluxctl's users; nothing is written to Git
+    /// Accepted for compatibility with fluxctl; nothing is written to Git
     #[arg(long, value_name = "LABEL", help_heading = WITHOUT_EFFECT)]
     pub(super) git_label: Option<String>,
-    /// Accepted for fluxctl's users; Mainstay never writes to Git
+    /// Accepted for compatibility with fluxctl; Mainstay never writes to Git
     #[arg(long, help_heading = WITHOUT_EFFECT)]
     pub(super) git_readonly: bool,
-    /// Accepted for fluxctl's users; no images are scanned
+    /// Accepted for compatibility with fluxctl; no images are scanned
     #[arg(long, help_heading = WITHOUT_EFFECT)]
     pub(super) registry_disable_scanning: bool,
     #[command(flatten)]
@@ -97,9 +97,6 @@ pub(in crate::cli) struct Arguments {
     pub(super) cluster: ClusterArguments,
 }
 
-const IMAGE_HELP: &str = concat!(
-    "Image of the agent: one that you have built and pushed [default: mainstay:",
-    env!("CARGO_PKG_VERSION"),
-    "]"
-);
+const IMAGE_HELP: &str =
+    concat!("Image of the agent, which you have built and pushed [default: mainstay:", env!("CARGO_PKG_VERSION"), "]");
 const WITHOUT_EFFECT: &str = "Flags without effect";

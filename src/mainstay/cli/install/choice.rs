@@ -12,27 +12,27 @@ const ACCOUNT: &str = "mainstay-applies";
 /// How much is installed.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct Choice {
-    /// Parts to install, of sync, functions, eventing and exposure, separated by commas: what is not named has no definition, webhook,
-    /// right or task. By default sync and functions; parts that you add yourself are served, too
+    /// Parts to install, separated by commas: sync, functions, eventing, exposure. Other parts get no definition,
+    /// webhook, right or task. By default sync and functions; the agent then also serves parts that you add yourself
     #[arg(long, value_name = "NAMES", value_enum, value_delimiter = ',')]
     pub(super) components: Vec<Component>,
-    /// Rights of the agent. `full`: it may apply everything. `restricted`: it applies as one ServiceAccount, and may read and apply
-    /// nothing but --kinds in --namespaces
+    /// Rights of the agent. `full`: it may apply everything. `restricted`: it impersonates one ServiceAccount to apply,
+    /// and may read and apply only --kinds in --namespaces
     #[arg(long, value_name = "PROFILE", value_enum, default_value = "full")]
     pub(super) profile: Profile,
-    /// Kinds that the repository holds, for --profile restricted, such as apps/Deployment,Service; custom kinds by their plural, such as
-    /// example.com/widgets
+    /// Kinds in the repository, for --profile restricted, such as apps/Deployment,Service; custom kinds by their
+    /// plural, such as example.com/widgets
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     kinds: Vec<String>,
-    /// Namespaces that the objects of the repository are in, for --profile restricted; they must exist. Without it, the rights are
-    /// cluster-wide
+    /// Namespaces of the objects in the repository, for --profile restricted; they must exist. Without this flag, the
+    /// rights are cluster-wide
     #[arg(long, value_name = "NS", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// ServiceAccount that GitSyncs act as, for --profile restricted [default: mainstay-applies]
+    /// ServiceAccount to impersonate for GitSyncs, for --profile restricted [default: mainstay-applies]
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
-    /// Limit where the agent may connect to, by a NetworkPolicy: DNS, API servers (443, 6443), Git (22, 443 and the port of --git-url)
-    /// and registries
+    /// Limit the agent's egress by a NetworkPolicy to DNS, API servers (443, 6443), Git (22, 443 and the port of
+    /// --git-url) and registries
     #[arg(long)]
     pub(super) egress_policy: bool,
 }

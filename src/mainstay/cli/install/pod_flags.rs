@@ -9,42 +9,42 @@ pub(super) struct Pods {
     /// Number of agents: one leads, the others stand by [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub(super) replicas: Option<u32>,
-    /// Resources of a container, such as mainstay.limits.memory=320Mi; `none` removes a default. Containers are mainstay, renderer,
-    /// guard, registry, sweep, collect and eventing
+    /// Resources of a container, such as mainstay.limits.memory=320Mi; `none` removes a default. The containers are
+    /// mainstay, renderer, guard, registry, sweep, collect and eventing
     #[arg(long, value_name = "CONTAINER.KIND.RESOURCE=AMOUNT", value_parser = pair, value_delimiter = ',')]
     pub(super) resources: Vec<(String, String)>,
     /// Label of the nodes that all pods of the installation run on; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, value_delimiter = ',')]
     pub(super) node_selector: Vec<(String, String)>,
-    /// Taint of nodes that all pods tolerate, as `kubectl taint` writes it, such as dedicated=infra:NoSchedule; without a value or
-    /// an effect: any. May be repeated
+    /// Node taint that all pods tolerate, in the form of `kubectl taint`, such as dedicated=infra:NoSchedule; without a
+    /// value or an effect, any matches. May be repeated
     #[arg(long, value_name = "KEY[=VALUE][:EFFECT]", value_parser = toleration)]
     pub(super) toleration: Vec<Value>,
     /// PriorityClass of all pods; it must exist
     #[arg(long, value_name = "NAME")]
     pub(super) priority_class: Option<String>,
-    /// Affinity of the agent's pods, as in a pod, as JSON
+    /// Affinity of the agent's pods, in the form of a pod's `affinity`, as JSON
     #[arg(long, value_name = "JSON")]
     pub(super) affinity: Option<String>,
-    /// How several agents are spread, as a list of topologySpreadConstraints, as JSON
+    /// Spread of several agents, as a JSON list of topologySpreadConstraints
     #[arg(long, value_name = "JSON")]
     pub(super) topology_spread: Option<String>,
-    /// Further label of all pods; may be repeated
+    /// Additional label of all pods; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(super) pod_label: Vec<(String, String)>,
-    /// Further annotation of all pods; may be repeated
+    /// Additional annotation of all pods; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(super) pod_annotation: Vec<(String, String)>,
-    /// When nodes pull images: Always, IfNotPresent or Never
+    /// Image pull policy: Always, IfNotPresent or Never
     #[arg(long, value_name = "POLICY")]
     pub(super) image_pull_policy: Option<String>,
     /// Network, such as 10.20.0.0/16, that repositories of tenants may be in besides public addresses; may be repeated
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub(super) allow_network: Vec<String>,
-    /// Further argument of the agent, such as --extra-arg=--audit-interval=2h; may be repeated
+    /// Additional argument of the agent, such as --extra-arg=--audit-interval=2h; may be repeated
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(super) extra_arg: Vec<String>,
-    /// Further environment variable of the agent, such as HTTPS_PROXY=http://proxy:3128; may be repeated
+    /// Additional environment variable of the agent, such as HTTPS_PROXY=http://proxy:3128; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub(super) extra_env: Vec<(String, String)>,
 }

@@ -13,10 +13,10 @@ use mainstay_object::{Mask, Owner, printable};
 /// The format of what a preview prints.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::cli) enum PreviewOutput {
-    /// For people
+    /// Text for people
     #[default]
     Text,
-    /// For people, with nothing cut
+    /// Text for people, without truncation
     Wide,
     /// One JSON document
     Json,

@@ -21,24 +21,25 @@ use mainstay_object::failure::chain;
 /// Flags that compare something else than what the agent has found.
 #[derive(clap::Args, Debug, Default)]
 pub(in crate::cli) struct Wanted {
-    /// Compare the work tree that DIR is in, as it is saved now: what its GitSync would change; files that Git ignores are left
-    /// out
+    /// Preview the changes of the GitSync for the saved files of the work tree that contains DIR; files that Git
+    /// ignores are skipped
     #[arg(long, value_name = "DIR", requires = "name", conflicts_with = "revision", help_heading = "Before a commit")]
     path: Option<PathBuf>,
-    /// Compare a revision of the GitSync's repository: a branch, tag or commit, or as refs/pull/7/head
+    /// Preview the changes of a revision of the GitSync's repository: a branch, tag, commit, or reference such as
+    /// refs/pull/7/head
     #[arg(long, value_name = "REF", requires = "name", value_parser = reference, help_heading = "Before a commit")]
     revision: Option<Reference>,
-    /// Read revisions from this repository instead of the GitSync's
+    /// Local repository to read revisions from, instead of the GitSync's
     #[arg(long, value_name = "DIR", requires = "name", help_heading = "Before a commit")]
     repository: Option<PathBuf>,
-    /// Compare with this revision instead of the cluster, whose objects are not read then
+    /// Revision to compare with instead of the cluster, whose objects are then not read
     #[arg(long, value_name = "REF", requires = "name", value_parser = reference, help_heading = "Before a commit")]
     against: Option<Reference>,
-    /// The GitSync as this file has it, instead of the cluster
+    /// File with the GitSync to use, instead of the one in the cluster
     #[arg(long, value_name = "FILE", requires = "name", help_heading = "Before a commit")]
     git_sync: Option<PathBuf>,
-    /// Compare with what was saved of a cluster, and ask no cluster: YAML or JSON, as by `kubectl get KINDS -A -o yaml
-    /// --show-managed-fields`, with the GitSync and what it names; may be given several times
+    /// File with saved objects to compare with, without contacting a cluster: YAML or JSON, as from `kubectl get KINDS
+    /// -A -o yaml --show-managed-fields`. It includes the GitSync and the objects that it names; may be repeated
     #[cfg(feature = "dev")]
     #[arg(
         long,
