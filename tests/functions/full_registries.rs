@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
+use http::Method;
 use serde_json::json;
 
 use mainstay_testkit::{
     functions::inline,
     image::{Build, outcome},
     logs,
-    registry::DockerRegistry,
+    registry::{DockerRegistry, Fault, Front, Served},
     world::World,
 };
 
@@ -40,6 +41,47 @@ async fn a_volume_that_is_full_is_named_at_every_step_of_a_push() {
     registry.make_room();
     let again = outcome(&build.request(&format!("{}/ns-fn-{left}:t", registry.host()))).await;
     assert_eq!(again, format!("{pushed} reused"));
+}
+
+/// A world with a registry, whose failed builds are not retried by themselves for an hour.
+async fn with_patience(registry: &str) -> World {
+    logs::keep();
+    let mut world = World::with_processes().await;
+    world.functions.requeue = Duration::from_secs(3600);
+    world.patience = Duration::from_secs(60);
+    let place = json!({"registryAddress": registry, "serverAddress": registry});
+    world.edit("v1", "secrets", "serverless-registry-config-default", json!({"stringData": place}));
+    world.start();
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_in_a_registry_is_noticed_while_a_build_waits_for_it() {
+    let registry = DockerRegistry::on_volume(VOLUME).await;
+    let world = with_patience(&registry.host()).await;
+    registry.leave(PAGE);
+    world.function("hello", inline("1"));
+    world.says("hello", "BuildReady", "False JobFailed").await;
+    assert!(world.said("hello", "BuildReady").contains("its volume is full"), "{}", world.said("hello", "BuildReady"));
+    registry.make_room();
+    world.runs("hello").await;
+    assert_eq!(world.function_status("hello")["builds"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_that_the_registry_takes_again_is_noticed_while_a_build_waits_for_it() {
+    let registry = DockerRegistry::start(Served::Plainly).await;
+    let front = Front::of(&registry).await;
+    let world = with_patience(&front.host()).await;
+    front.fail(Method::POST, "/uploads/", Fault::Status(401), 1000);
+    world.function("hello", inline("1"));
+    world.says("hello", "BuildReady", "False JobFailed").await;
+    assert!(world.said("hello", "BuildReady").contains("answered 401"), "{}", world.said("hello", "BuildReady"));
+    front.heal();
+    world.runs("hello").await;
+    // Nobody asks the registry any more.
+    let pushed = world.function_status("hello")["builds"].clone();
+    assert_eq!(pushed, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,11 +15,11 @@ const GROUP: &str = "serverless.kyma-project.io/v1alpha1";
 /// Every sample, with what becomes of it.
 const SAMPLES: [(&str, &str); 7] = [
     ("complete.yaml", "nodejs12 3..3 500m/500Mi 1/1Gi builds with 1/1Gi 2/2Gi"),
-    ("env-from-config-map.yaml", "nodejs22 1..1 50m/64Mi 100m/128Mi builds with 700m/700Mi 1100m/1100Mi"),
-    ("env-nodejs.yaml", "nodejs22 1..1 50m/64Mi 100m/128Mi builds with 700m/700Mi 1100m/1100Mi"),
-    ("env-python.yaml", "nodejs22 1..1 50m/64Mi 100m/128Mi builds with 700m/700Mi 1100m/1100Mi"),
-    ("git.yaml", "nodejs12 1..1 50m/64Mi 100m/128Mi builds with 700m/700Mi 1100m/1100Mi"),
-    ("knative.yaml", "nodejs22 3..3 500m/500Mi 1/1Gi builds with 700m/700Mi 1100m/1100Mi"),
+    ("env-from-config-map.yaml", "nodejs22 1..1 50m/64Mi 100m/128Mi builds with 200m/200Mi 1100m/1100Mi"),
+    ("env-nodejs.yaml", "nodejs22 1..1 50m/64Mi 100m/128Mi builds with 200m/200Mi 1100m/1100Mi"),
+    ("env-python.yaml", "nodejs22 1..1 50m/64Mi 100m/128Mi builds with 200m/200Mi 1100m/1100Mi"),
+    ("git.yaml", "nodejs12 1..1 50m/64Mi 100m/128Mi builds with 200m/200Mi 1100m/1100Mi"),
+    ("knative.yaml", "nodejs22 3..3 500m/500Mi 1/1Gi builds with 200m/200Mi 1100m/1100Mi"),
     ("repository.yaml", "git@github.com:sample-organization/sample-repo.git with the Secret kyma-git-creds"),
 ];
 

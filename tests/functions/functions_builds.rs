@@ -329,7 +329,7 @@ async fn a_base_image_that_is_named_by_a_tag_is_recorded_by_its_digest() {
     let built = |w: &World| w.function_status("hello")["built"]["base"].clone();
     assert_eq!(built(&world), format!("{tagged}@sha256:{digest}"));
     let job = world.child("hello", JOBS);
-    let install = &job["spec"]["template"]["spec"]["initContainers"][1];
+    let install = &job["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!((&install["image"], &install["imagePullPolicy"]), (&json!(tagged), &json!("Always")));
     // The dependencies may have been installed on another image of that tag; and what is no name is not shown.
     world.builds_end("push", 0, &report("$(rm)"), Duration::ZERO);

@@ -77,20 +77,17 @@ async fn unschedulable_builds_do_not_block_other_namespaces() {
         world.function(name, too_large());
     }
     let saying = |w: &World, text: &str| large.iter().filter(|name| w.said(name, "BuildReady").contains(text)).count();
-    world.until_function("four are held up", |w| saying(w, "Unschedulable: 0/1 nodes are available") == 4).await;
-    assert_eq!(saying(&world, "1 Insufficient memory. preemption: 0/1 nodes are available"), 4);
-    // A namespace does not fill the whole cluster with them.
-    world.until_function("one waits", |w| saying(w, "builds that may run at the same time; position 1") == 1).await;
-    numbers_are(&world, ["0", "4", "1"]).await;
+    world.until_function("all are held up", |w| saying(w, "Unschedulable: 0/1 nodes are available") == 5).await;
+    assert_eq!(saying(&world, "1 Insufficient memory. preemption: 0/1 nodes are available"), 5);
+    // One of them keeps its pod.
+    world.until_function("four are suspended", |w| saying(w, "is suspended, because its pod cannot start") == 4).await;
+    numbers_are(&world, ["0", "1", "0"]).await;
     for name in ["a", "b"] {
         world.function_in("other", name, inline("1"));
         says(&world, "other", name, "is still in progress").await;
     }
-    // Their own namespace comes after others, though it asked first.
     world.function_in("other", "c", inline("1"));
-    says(&world, "other", "c", "position 1").await;
-    assert_eq!(status(&world, "other", "c")["queue"], 1);
-    numbers_are(&world, ["2", "4", "2"]).await;
+    says(&world, "other", "c", "builds that may run at the same time").await;
     world.builds_succeed();
     let image = |w: &World, name: &str| status(w, "other", name)["image"].is_string();
     world.until_function("the others run", |w| ["a", "b", "c"].iter().all(|name| image(w, name))).await;
@@ -101,6 +98,50 @@ async fn unschedulable_builds_do_not_block_other_namespaces() {
         world.runs(name).await;
     }
     numbers_are(&world, ["0", "0", "0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_whose_image_is_missing_leaves_the_node_to_others_and_is_tried_again() {
+    let mut world = World::with_functions().await;
+    world.listen = Some(free_address());
+    namespace(&world, "other");
+    let image = std::mem::replace(&mut world.functions.builder_image, "registry.invalid/builder:1".to_owned());
+    world.start();
+    world.function("hello", inline("1"));
+    world.until_function("it is held up", |w| w.said("hello", "BuildReady").contains("ImagePullBackOff")).await;
+    let job = |w: &World| w.child("hello", JOBS);
+    world.quiet().await;
+    assert_eq!(job(&world)["spec"]["suspend"], false, "nobody waits for its place");
+    // Another one finds no room on the node.
+    world.function_in("other", "large", too_large());
+    says(&world, "other", "large", "Unschedulable").await;
+    let suspended = "is suspended, because its pod cannot start";
+    world.until_function("it is suspended", |w| w.said("hello", "BuildReady").contains(suspended)).await;
+    assert!(world.said("hello", "BuildReady").starts_with("Unknown JobQueued"));
+    let said = world.said("hello", "BuildReady");
+    assert!(said.contains("other builds wait for its place: ImagePullBackOff: container install: "), "{said}");
+    let name = job(&world)["metadata"]["name"].clone();
+    let pods = |w: &World| {
+        let pods = w.server.objects("v1", "pods", Some(NAMESPACE));
+        pods.iter().filter(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == name).count()
+    };
+    world.until_function("its pod is gone", |w| job(w)["spec"]["suspend"] == true && pods(w) == 0).await;
+    // A new agent knows why, and nobody reverts the suspension.
+    world.kill().await;
+    world.listen = Some(free_address());
+    world.start();
+    let suspensions = |w: &World| job(w)["metadata"]["annotations"]["mainstay.dev/build-suspensions"].clone();
+    let before = suspensions(&world);
+    world.until_function("it is tried again", |w| job(w)["spec"]["suspend"] == false).await;
+    world.until_function("it is suspended again", |w| suspensions(w) != before).await;
+    world.until_function("it says so again", |w| w.said("hello", "BuildReady").contains(suspended)).await;
+    // Another input is another build.
+    world.kill().await;
+    world.listen = Some(free_address());
+    world.functions.builder_image = image;
+    world.start();
+    world.edit_function("hello", json!({"spec": {"source": "2"}}));
+    world.runs("hello").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

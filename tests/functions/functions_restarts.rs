@@ -175,7 +175,7 @@ async fn defaults_of_presets_are_not_written_into_a_function_and_other_presets_b
         let all = ["initContainers", "containers"].into_iter().filter_map(|list| pod[list].as_array().cloned());
         all.flatten().map(|container| container["resources"]["requests"]["cpu"].clone()).collect::<Vec<_>>()
     };
-    assert_eq!((requested(&world, JOBS), requested(&world, DEPLOYMENTS)), (vec![json!("700m"); 3], vec![json!("50m")]));
+    assert_eq!((requested(&world, JOBS), requested(&world, DEPLOYMENTS)), (vec![json!("200m"); 2], vec![json!("50m")]));
     world.quiet().await;
     let settled = versions(&world, "hello", &[JOBS, DEPLOYMENTS]);
 
@@ -187,7 +187,7 @@ async fn defaults_of_presets_are_not_written_into_a_function_and_other_presets_b
         limit_cpu: Some("2".into()),
         limit_memory: Some("2Gi".into()),
     };
-    world.functions.build_resources.all.insert("normal".to_owned(), preset);
+    world.functions.build_resources.unnamed = Some(preset);
     world.functions.default_runtime = "python313".to_owned();
     world.start();
     world.quiet().await;
@@ -197,7 +197,7 @@ async fn defaults_of_presets_are_not_written_into_a_function_and_other_presets_b
 
     world.edit_function("hello", json!({"spec": {"source": "2"}}));
     world.runs("hello").await;
-    assert_eq!(requested(&world, JOBS), vec![json!("1500m"); 3], "the next build has them");
+    assert_eq!(requested(&world, JOBS), vec![json!("1500m"); 2], "the next build has them");
     assert_eq!(requested(&world, DEPLOYMENTS), [json!("50m")]);
     assert_eq!(world.function_now("hello").unwrap()["spec"], json!({"source": "2"}));
     assert_eq!(jobs_of(&builds, "hello"), 2);

@@ -64,6 +64,29 @@ async fn temporary_failures_are_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_the_registry_is_waited_for_at_every_step() {
+    let place = Place::new().await;
+    let digest = place.push().await;
+    let base = Front::of(&place.registry).await;
+    let mut request = place.build.request(&format!("{}/ns-other:t", place.front.host()));
+    request.base = format!("{}/ns-fn@{digest}", base.host()).parse().unwrap();
+    base.fail(Method::GET, "/manifests/", Fault::Status(502), 1);
+    base.fail(Method::GET, "/blobs/", Fault::Status(504), 1);
+    place.front.fail(Method::HEAD, "/blobs/", Fault::Status(503), 1);
+    // More often than another failure is retried.
+    place.front.fail(Method::PATCH, "/uploads/", Fault::Status(503), 4);
+    place.front.fail(Method::PUT, "/manifests/", Fault::Status(429), 4);
+    let ended = outcome(&request).await;
+    assert!(ended.starts_with("sha256:"), "{ended}");
+    // It is not waited for longer than that.
+    request.deadlines.patience = Duration::from_secs(1);
+    place.build.write("workspace/src/handler.js", "another");
+    place.front.fail(Method::PATCH, "/uploads/", Fault::Status(503), 1000);
+    let ended = outcome(&request).await;
+    assert!(ended.starts_with("Registry, again: ") && ended.contains("it answered 503"), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_digests_are_detected() {
     let place = Place::new().await;
     let again = "Registry, again: ";

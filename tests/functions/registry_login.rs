@@ -12,7 +12,9 @@ use tokio::time::timeout;
 
 use mainstay_testkit::{
     functions::{API, DEPLOYMENTS, inline},
+    image::{Build, outcome, run},
     logs,
+    registry::{DockerRegistry, PASSWORD, Served, USER},
     world::{NAMESPACE, World, free_address},
 };
 
@@ -288,6 +290,118 @@ async fn a_namespace_reads_and_writes_its_own_images_only() {
         let found = world.whereabouts(&secret);
         assert!(found.is_empty(), "{found:?}");
     }
+    installed.end().await;
+}
+
+/// A build in a namespace, with its copy of the Secret.
+fn build_in(world: &World, namespace: &str) -> Build {
+    let build = Build::new();
+    for key in ["registryAddress", "registryLogins", "username", "password", "ca.crt", "isInternal"] {
+        build.write(&format!("registry/{key}"), &copied(world, namespace, key));
+    }
+    // No two Functions are alike.
+    build.write("workspace/src/handler.js", namespace);
+    build
+}
+
+/// A base image in a directory.
+struct Layout {
+    directory: tempfile::TempDir,
+    name: String,
+}
+
+impl Layout {
+    async fn new() -> Self {
+        let registry = DockerRegistry::start(Served::Plainly).await;
+        let build = Build::new().registry(&registry.host());
+        let image = format!("{}/node:22", registry.host());
+        let mut request = build.request(&image);
+        // No layer of it is one of the Functions'.
+        request.runtime = mainstay_function::runtimes::find("python312").unwrap();
+        let digest = outcome(&request).await;
+        let directory = tempfile::tempdir().unwrap();
+        let place = format!("oci:{}", directory.path().display());
+        let login = format!("{USER}:{PASSWORD}");
+        let (from, to) = (format!("docker://{image}"), format!("{place}:it"));
+        run(
+            "skopeo",
+            &["--insecure-policy", "copy", "-q", "--src-creds", &login, "--src-tls-verify=false", &from, &to],
+        )
+        .await;
+        Self { directory, name: format!("{place}@{digest}") }
+    }
+
+    /// Moves the layers away; the documents stay.
+    fn hide_layers(&self) {
+        let manifest = self.name.rsplit_once(':').unwrap().1;
+        let path = |hex: &str| self.directory.path().join("blobs/sha256").join(hex);
+        let manifest: Value = serde_json::from_slice(&std::fs::read(path(manifest)).unwrap()).unwrap();
+        std::fs::create_dir_all(self.directory.path().join("hidden")).unwrap();
+        for layer in manifest["layers"].as_array().unwrap() {
+            let hex = layer["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+            std::fs::rename(path(hex), self.directory.path().join("hidden").join(hex)).unwrap();
+        }
+    }
+
+    fn show_layers(&self) {
+        for entry in std::fs::read_dir(self.directory.path().join("hidden")).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::rename(entry.path(), self.directory.path().join("blobs/sha256").join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// The digests of the layers of an image, from bottom to top.
+async fn layers(visitor: &Visitor, repository: &str) -> Vec<String> {
+    let manifest = visitor.request("https", "GET", &format!("/v2/{repository}/manifests/t"));
+    let manifest = manifest.header("accept", MANIFEST).send().await.unwrap().bytes().await.unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let layers = manifest["layers"].as_array().unwrap();
+    layers.iter().map(|layer| layer["digest"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_of_a_base_image_are_uploaded_once_for_all_namespaces_and_no_others_are_shared() {
+    let (world, installed) = with_registry().await;
+    let base = Layout::new().await;
+    let push = async |namespace: &str, function: &str, shares_base: bool| {
+        let build = build_in(&world, namespace);
+        let mut request = build.request(&format!("{}/{namespace}_{function}:t", installed.address));
+        (request.base, request.shares_base) = (base.name.parse().unwrap(), shares_base);
+        outcome(&request).await
+    };
+    // Layers that are not there cannot be uploaded.
+    let pushed = push("team-a", "first", false).await;
+    assert!(pushed.starts_with("sha256:"), "{pushed}");
+    base.hide_layers();
+    let pushed = push("team-b", "second", true).await;
+    assert!(pushed.contains("could not read what is to be pushed"), "a base that its user has named: {pushed}");
+    base.show_layers();
+    let pushed = push("team-b", "second", true).await;
+    assert!(pushed.starts_with("sha256:"), "{pushed}");
+    base.hide_layers();
+    let pushed = push("team-a", "third", true).await;
+    assert!(pushed.starts_with("sha256:"), "{pushed}");
+    let login = |namespace| (copied(&world, namespace, "username"), copied(&world, namespace, "password"));
+    let [team, other] = TEAMS.map(|namespace| Visitor::with(&world, installed.address, Some(login(namespace))));
+    let share = async |digest: &str, from: &str| {
+        team.asks("POST", &format!("/v2/mainstay/base-layers/blobs/uploads/?mount={digest}&from={from}")).await
+    };
+    let shared = async |digest: &str| team.asks("HEAD", &format!("/v2/mainstay/base-layers/blobs/{digest}")).await;
+    let layers = layers(&other, "team-b_second").await;
+    let (of_base, of_other) = (&layers[0], &layers[layers.len() - 1]);
+    assert_eq!([shared(of_base).await, shared(of_other).await], [200, 404]);
+    // A namespace learns nothing of what another has, and gets none of it.
+    assert_eq!([share(of_other, "team-b_second").await, share(of_other, "team-a_first").await], [403, 404]);
+    let absent = format!("sha256:{}", "0".repeat(64));
+    assert_eq!([share(&absent, "team-b_second").await, share(&absent, "team-a_first").await], [403, 404]);
+    let taken =
+        team.asks("POST", &format!("/v2/team-a_first/blobs/uploads/?mount={of_other}&from=mainstay/base-layers")).await;
+    assert_eq!((taken, team.asks("HEAD", &format!("/v2/team-a_first/blobs/{of_other}")).await), (202, 404));
+    let uploads =
+        installed.directory.path().join("images/docker/registry/v2/repositories/mainstay/base-layers/_uploads");
+    let left = std::fs::read_dir(uploads).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "no upload begins there");
     installed.end().await;
 }
 

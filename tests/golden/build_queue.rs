@@ -1,13 +1,14 @@
 //! Admission to the build queue.
 //!
-//! A case lists events: `enqueue`, `start` (the Job is created), `hold up`, `continue`, `end` and `withdraw`, each with
-//! `namespace/name` of a Function. The expected text has a line for each event: the answer, who is admitted besides, and
-//! the lengths of the queue.
+//! A case lists events: `enqueue`, `start` (the Job is created), `hold up` (its pod cannot start), `no node` (none has room),
+//! `refuse` (its pod is not created), `suspend`, `continue`, `end` and `withdraw`, each with `namespace/name` of a Function. The
+//! expected text has a line for each event: the answer, who is admitted besides, the lengths of the queue, and which builds have
+//! to be suspended.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-use mainstay_function::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
+use mainstay_function::build_queue::{Admission, BuildQueue, BuildState, Hold, JobName, QueueLengths};
 use mainstay_object::Owner;
 use serde::Deserialize;
 
@@ -43,7 +44,10 @@ fn apply(queue: &mut BuildQueue, event: &str) -> String {
             queue.runs(&job, BuildState::Running);
             queue.withdraw(&owner);
         }
-        "hold up" => queue.runs(&job, BuildState::HeldUp),
+        "hold up" => queue.runs(&job, BuildState::HeldUp(Hold::Scheduled)),
+        "no node" => queue.runs(&job, BuildState::HeldUp(Hold::Unschedulable)),
+        "refuse" => queue.runs(&job, BuildState::HeldUp(Hold::Refused)),
+        "suspend" => queue.runs(&job, BuildState::Suspended),
         "continue" => queue.runs(&job, BuildState::Running),
         "end" => queue.ended(&job),
         "withdraw" => queue.withdraw(&owner),
@@ -60,8 +64,16 @@ fn decide(case: &Case) -> String {
         let admitted = queue.advance().iter().map(|owner| format!("admits {}", owner.resource())).collect::<Vec<_>>();
         let answers = [answer].into_iter().chain(admitted).filter(|answer| !answer.is_empty());
         let answers = answers.collect::<Vec<_>>().join(", ");
-        let QueueLengths { building, held_up, waiting } = queue.lengths();
-        let lengths = format!("{building} building, {held_up} held up, {waiting} queued");
+        let QueueLengths { building, held_up, suspended, waiting } = queue.lengths();
+        let mut lengths = format!("{building} building, {held_up} held up, {waiting} queued");
+        if suspended > 0 {
+            let _ = write!(lengths, ", {suspended} suspended");
+        }
+        let mut yielding: Vec<String> = queue.yielding().map(|(of, name)| format!("{of}/{name}")).collect();
+        yielding.sort();
+        if !yielding.is_empty() {
+            let _ = write!(lengths, "; {} to suspend", yielding.join(", "));
+        }
         let _ = writeln!(text, "{event:<14} {answers:<28} {lengths}");
     }
     text

@@ -474,7 +474,7 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     world.change("demo", json!({"patches": null, "components": null, "namePrefix": null})).await;
     world.commit("demo", "a kustomization alone").await;
     world.change("demo", json!({"decryption": null})).await;
-    let told = "apps/web/web.yaml: Secret w-web: it is encrypted with SOPS, and nothing says how";
+    let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml: Secret w-web: it is encrypted with SOPS, and nothing says how";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
     let ciphertext =

@@ -56,6 +56,9 @@ pub struct BuildFailure {
     /// Whether the same inputs may succeed later.
     #[serde(default)]
     pub retry: bool,
+    /// Whether the registry takes nothing until it gets room, or knows the login.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits_for_registry: bool,
 }
 
 /// The kind of failure that ended a build.
@@ -124,7 +127,12 @@ mod tests {
         };
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(parse_termination(&text), Termination::Built(report));
-        let failure = BuildFailure { reason: FailureReason::BranchMoved, message: "moved".into(), retry: true };
+        let failure = BuildFailure {
+            reason: FailureReason::BranchMoved,
+            message: "moved".into(),
+            retry: true,
+            waits_for_registry: false,
+        };
         let text = serde_json::to_string(&failure).unwrap();
         assert!(text.contains(r#""reason":"BranchMoved""#));
         assert_eq!(parse_termination(&text), Termination::Failed(failure));

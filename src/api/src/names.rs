@@ -185,6 +185,12 @@ pub const BUILD_TAG: &str = "mainstay.dev/build-tag";
 pub const BUILD_ATTEMPT: &str = "mainstay.dev/build-attempt";
 /// On a build Job: why it was created.
 pub const BUILD_CAUSE: &str = "mainstay.dev/build-cause";
+/// Annotation of a suspended build Job: how often it was suspended so far.
+pub const BUILD_SUSPENSIONS: &str = "mainstay.dev/build-suspensions";
+/// Annotation of a suspended build Job: when it is tried again.
+pub const BUILD_SUSPENDED_UNTIL: &str = "mainstay.dev/build-suspended-until";
+/// Annotation of a suspended build Job: why its pod could not start.
+pub const BUILD_SUSPENDED_FOR: &str = "mainstay.dev/build-suspended-for";
 
 /// Registry Secret that a user creates in a namespace.
 pub const EXTERNAL_REGISTRY_SECRET: &str = "serverless-registry-config";

@@ -8,6 +8,10 @@
 //! cannot be pulled, or a quota refuses the pod. Such a build does no work and might block the queue until its
 //! deadline. It still counts for the order between namespaces.
 //!
+//! The pod of a held-up build reserves resources of a node while its image cannot be pulled. A held-up build has to
+//! [yield](BuildQueue::must_yield), so that its Job is suspended, if another build waits for its place, or if another one of its
+//! namespace is held up since longer. A suspended build has no pod and does not count. It is queued again after a backoff.
+//!
 //! Including those that are held up, there are at most [`MAX_UNFINISHED`] times the limit in the cluster, and
 //! [`MAX_PER_NAMESPACE`] times the limit in a namespace. Otherwise the pods of held-up builds could accumulate without
 //! bound, and one namespace could take all places.
@@ -21,7 +25,7 @@
 //! a while when held-up builds continue or the limit was lowered; then nothing is admitted until there is room.
 //! Invariant: the running builds are those in the cluster; a new agent needs no stored state.
 //!
-//! Deliberately absent: how held-up builds are detected, and how their Jobs end (by their own deadline).
+//! Deliberately absent: how held-up builds are detected, how they are suspended, and how their Jobs end (by their own deadline).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,8 +47,8 @@ pub type JobName = (Arc<str>, Arc<str>);
 #[derive(Debug)]
 pub struct BuildQueue {
     limit: usize,
-    /// Unfinished Jobs.
-    unfinished: HashMap<JobName, BuildState>,
+    /// Unfinished Jobs, and the count of builds when each of them began or was resumed.
+    unfinished: HashMap<JobName, (BuildState, u64)>,
     /// Admitted Functions that have not created their Job, with their namespace.
     admitted: HashMap<Owner, Arc<str>>,
     /// Queued Functions in the order in which they came.
@@ -66,7 +70,20 @@ pub enum BuildState {
     /// It runs or may start.
     Running,
     /// Its pod cannot start.
-    HeldUp,
+    HeldUp(Hold),
+    /// It has no pod until it is tried again.
+    Suspended,
+}
+
+/// What a held-up build occupies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Nothing: the cluster refuses to create its pod.
+    Refused,
+    /// A place in the queue of the scheduler: no node has room for its pod.
+    Unschedulable,
+    /// Resources of a node: its pod was scheduled, and cannot start.
+    Scheduled,
 }
 
 /// The lengths of the queue.
@@ -74,8 +91,10 @@ pub enum BuildState {
 pub struct QueueLengths {
     /// Builds that run or are admitted.
     pub building: usize,
-    /// Builds that are held up.
+    /// Builds that are held up and have, or may get, a pod.
     pub held_up: usize,
+    /// Builds that are suspended.
+    pub suspended: usize,
     /// Queued Functions.
     pub waiting: usize,
 }
@@ -140,12 +159,42 @@ impl BuildQueue {
 
     /// Records the state of an unfinished Job.
     pub fn runs(&mut self, job: &JobName, state: BuildState) {
-        if let Some(known) = self.unfinished.get_mut(job) {
-            *known = state;
-        } else {
-            self.take_turn(&job.0);
-            self.unfinished.insert(job.clone(), state);
+        match self.unfinished.get_mut(job) {
+            Some((known, _)) if *known != BuildState::Suspended || state == BuildState::Suspended => *known = state,
+            _ => {
+                self.take_turn(&job.0);
+                self.unfinished.insert(job.clone(), (state, self.begun));
+            }
         }
+    }
+
+    /// Whether a held-up build has to be suspended.
+    pub(crate) fn must_yield(&self, job: &JobName) -> bool {
+        let Some((BuildState::HeldUp(hold), begun)) = self.unfinished.get(job) else { return false };
+        if *hold == Hold::Refused {
+            return false;
+        }
+        let others = || self.unfinished.iter().filter(|(name, _)| *name != job);
+        let is_scheduled = *hold == Hold::Scheduled;
+        let waits_for_node = |state: BuildState| state == BuildState::HeldUp(Hold::Unschedulable);
+        let takes_node = is_scheduled && others().any(|(_, (state, _))| waits_for_node(*state));
+        // An unschedulable build may only wait for those that run.
+        let counts = is_scheduled || !others().any(|(_, (state, _))| *state == BuildState::Running);
+        let is_older = |(name, (state, since)): (&JobName, &(BuildState, u64))| {
+            let has_pod = matches!(state, BuildState::HeldUp(Hold::Scheduled | Hold::Unschedulable));
+            name.0 == job.0 && has_pod && since < begun
+        };
+        takes_node || self.is_blocked() || counts && others().any(is_older)
+    }
+
+    /// The builds that have to be suspended.
+    pub fn yielding(&self) -> impl Iterator<Item = &JobName> {
+        self.unfinished.keys().filter(|job| self.must_yield(job))
+    }
+
+    /// Whether held-up builds alone keep Functions in the queue.
+    fn is_blocked(&self) -> bool {
+        !self.waiting.is_empty() && self.lengths().building < self.limit && !self.has_room()
     }
 
     /// Records that a Job has ended or is gone.
@@ -170,13 +219,13 @@ impl BuildQueue {
 
     /// The lengths of the queue.
     pub fn lengths(&self) -> QueueLengths {
-        let held_up = self.held_up();
-        let building = self.unfinished.len() - held_up + self.admitted.len();
-        QueueLengths { building, held_up, waiting: self.waiting.len() }
-    }
-
-    fn held_up(&self) -> usize {
-        self.unfinished.values().filter(|state| **state == BuildState::HeldUp).count()
+        let count = |is: fn(BuildState) -> bool| self.unfinished.values().filter(|(state, _)| is(*state)).count();
+        QueueLengths {
+            building: count(|state| state == BuildState::Running) + self.admitted.len(),
+            held_up: count(|state| matches!(state, BuildState::HeldUp(_))),
+            suspended: count(|state| state == BuildState::Suspended),
+            waiting: self.waiting.len(),
+        }
     }
 
     /// Whether one more build may start in the cluster.
@@ -199,10 +248,11 @@ impl BuildQueue {
         self.turns.insert(Arc::clone(namespace), self.begun);
     }
 
-    /// The number of unfinished and admitted builds per namespace.
+    /// The number of unfinished and admitted builds per namespace, without suspended ones.
     fn busy(&self) -> HashMap<&str, usize> {
         let mut busy: HashMap<&str, usize> = HashMap::new();
-        for namespace in self.admitted.values().chain(self.unfinished.keys().map(|(namespace, _)| namespace)) {
+        let unfinished = self.unfinished.iter().filter(|(_, (state, _))| *state != BuildState::Suspended);
+        for namespace in self.admitted.values().chain(unfinished.map(|((namespace, _), _)| namespace)) {
             *busy.entry(namespace).or_default() += 1;
         }
         busy
@@ -223,7 +273,7 @@ impl BuildQueue {
 
     /// The number of running and admitted builds of a namespace.
     fn running(&self, namespace: &str) -> usize {
-        let running = self.unfinished.iter().filter(|(_, state)| **state == BuildState::Running);
+        let running = self.unfinished.iter().filter(|(_, (state, _))| *state == BuildState::Running);
         let namespaces = self.admitted.values().chain(running.map(|((namespace, _), _)| namespace));
         namespaces.filter(|other| ***other == *namespace).count()
     }

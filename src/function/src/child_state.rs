@@ -13,7 +13,10 @@ use super::children::job::{DESTINATION, EXECUTOR, FETCH, PUSH};
 use super::quantity::Quantity;
 use mainstay_api::build::{BuildReport, MAX_MESSAGE, Termination, parse_termination};
 use mainstay_api::conditions::cut;
-use mainstay_api::names::{BUILD_ATTEMPT, BUILD_CAUSE, BUILD_TAG, DISABLED, FUNCTION_UID, MANAGER, RECONCILE};
+use mainstay_api::names::{
+    BUILD_ATTEMPT, BUILD_CAUSE, BUILD_SUSPENDED_FOR, BUILD_SUSPENDED_UNTIL, BUILD_SUSPENSIONS, BUILD_TAG, DISABLED,
+    FUNCTION_UID, MANAGER, RECONCILE,
+};
 use mainstay_engine::managed::{AppliedConfiguration, fields};
 use mainstay_object::is_unprintable;
 
@@ -74,14 +77,27 @@ pub struct Job {
     pub causes: String,
     /// Its progress.
     pub progress: Progress,
-    /// When it was created.
+    /// When it was created, or resumed.
     pub created: Option<Timestamp>,
+    /// Why it has no pod for now, if it is suspended.
+    pub suspension: Option<Suspension>,
+    /// How often it was suspended.
+    pub suspensions: u32,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// CPU and memory that its containers ask for and may have, if it says so.
     pub resources: Option<Sizes>,
     /// The image of Kaniko's executor, if it is what builds.
     pub executor: Option<String>,
+}
+
+/// A suspended Job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suspension {
+    /// When it is tried again; `None` if somebody else suspended it.
+    pub until: Option<Timestamp>,
+    /// Why its pod could not start.
+    pub why: String,
 }
 
 /// Requests and limits of CPU and memory.
@@ -179,6 +195,19 @@ pub struct Pod {
 }
 
 impl Pod {
+    /// The report of the build, once its last container has ended. The pod itself ends seconds later.
+    pub(crate) fn report(&self) -> Option<&BuildReport> {
+        match self.end.as_ref()? {
+            End { code: 0, termination: Termination::Built(report), .. } => Some(report),
+            _ => None,
+        }
+    }
+
+    /// Whether no node has room for it.
+    pub(crate) fn is_unschedulable(&self) -> bool {
+        self.problem.as_ref().is_some_and(|(reason, _)| reason == "Unschedulable")
+    }
+
     /// Whether it belongs to the build Job with this UID.
     pub fn is_of(&self, job: &str) -> bool {
         matches!(&self.role, Role::Build(uid) if uid == job)
@@ -249,7 +278,16 @@ pub(crate) fn job(live: &Value) -> Job {
         causes: short(&annotation(live, BUILD_CAUSE).replace(',', ", ")),
         attempt: annotation(live, BUILD_ATTEMPT).parse().unwrap_or(1).clamp(1, MAX_ATTEMPTS),
         progress,
-        created: text(live, "/metadata/creationTimestamp").parse().ok(),
+        // A Job that is resumed starts anew.
+        created: ["/status/startTime", "/metadata/creationTimestamp"]
+            .into_iter()
+            .filter_map(|path| text(live, path).parse().ok())
+            .max(),
+        suspension: (live.pointer("/spec/suspend") == Some(&Value::Bool(true))).then(|| Suspension {
+            until: annotation(live, BUILD_SUSPENDED_UNTIL).parse().ok(),
+            why: short(annotation(live, BUILD_SUSPENDED_FOR)),
+        }),
+        suspensions: annotation(live, BUILD_SUSPENSIONS).parse().unwrap_or(0),
         namespace: text(live, "/metadata/namespace").into(),
         resources: push(live).and_then(|push| push.get("resources")).map(sizes),
         executor: push(live).filter(|push| push["name"] == EXECUTOR).map(|push| short(text(push, "/image"))),

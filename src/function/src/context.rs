@@ -19,6 +19,7 @@ use super::child_kind::ChildKind;
 use super::knative;
 use super::observe::{self, Cache, SeeChild};
 use super::quotas::Quotas;
+use super::registry_waits::RegistryWaits;
 use crate::bindings::Bindings;
 use mainstay_api::{Function, FunctionSpec};
 use mainstay_cluster::liveness::Component;
@@ -65,6 +66,9 @@ pub struct Context {
     pub poll_now: watch::Sender<u64>,
     pub(super) cache: Arc<Cache>,
     pub(super) quotas: Arc<Quotas>,
+    pub(super) registry_waits: Arc<RegistryWaits>,
+    /// The agent's own namespace, whose default registry Secret is the operator's.
+    pub(super) own_namespace: String,
     /// Permits for Functions that write.
     pub(super) permits: Semaphore,
     announce: Box<Announce>,
@@ -106,6 +110,7 @@ impl Context {
         secrets: Arc<Secrets>,
         bindings: Arc<Bindings>,
         settings: Settings,
+        own_namespace: String,
         liveness: Component,
         announce: impl Fn(&Announcement<'_>) + Send + Sync + 'static,
     ) -> Self {
@@ -119,6 +124,8 @@ impl Context {
             poll_now: watch::Sender::new(0),
             cache: Arc::new(Cache::new(settings.max_simultaneous_jobs)),
             quotas: Arc::default(),
+            registry_waits: Arc::default(),
+            own_namespace,
             permits: Semaphore::new(AT_ONCE),
             announce: Box::new(announce),
             liveness,
@@ -160,9 +167,10 @@ impl Context {
             observe::follow(cache, writer, see_child, child_kind, stop.clone()).boxed()
         });
         let quotas = Arc::clone(&self.quotas).follow(self.writer.cluster().clone(), stop.clone());
+        let registries = Arc::clone(&self.registry_waits).follow(stop.clone());
         let knative =
             knative::follow(Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child), stop.clone());
-        children.chain([quotas.boxed(), knative.boxed()]).collect()
+        children.chain([quotas.boxed(), registries.boxed(), knative.boxed()]).collect()
     }
 
     /// Lengths of the build queue.

@@ -60,6 +60,8 @@ mod quotas;
 mod reconcile;
 pub mod refusals;
 pub mod registry;
+#[expect(clippy::disallowed_methods, reason = "it asks registries, now and then")]
+mod registry_waits;
 mod report;
 mod repository;
 pub mod resolve;

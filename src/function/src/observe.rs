@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::build_queue::{Admission, BuildQueue, BuildState, JobName, QueueLengths};
+use super::build_queue::{Admission, BuildQueue, BuildState, Hold, JobName, QueueLengths};
 use super::child_kind::ChildKind;
 use super::child_set::{Child, Children, children_key, read};
 use super::child_state::{self, ChildIdentity, Deployment, Job, Progress, Role};
@@ -51,13 +51,16 @@ struct Inner {
     queue: BuildQueue,
     /// UIDs of unfinished Jobs whose pods the cluster refuses.
     refused: HashSet<String>,
+    /// Held-up Jobs that have to be suspended, whose Functions know it.
+    yielding: HashSet<JobName>,
 }
 
 impl Cache {
     /// An empty cache with a build queue for this many concurrent builds.
     pub fn new(builds: usize) -> Self {
         let (children, notifiers, names) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let inner = Inner { children, notifiers, names, queue: BuildQueue::new(builds), refused: HashSet::new() };
+        let (queue, refused, yielding) = (BuildQueue::new(builds), HashSet::new(), HashSet::new());
+        let inner = Inner { children, notifiers, names, queue, refused, yielding };
         Self { inner: Mutex::new(inner), synced: watch::Sender::default(), knative: Knative::default() }
     }
 
@@ -111,7 +114,15 @@ impl Cache {
 
     /// Puts a Function into the build queue.
     pub fn enqueue(&self, owner: &Owner, namespace: &Arc<str>) -> Admission {
-        self.inner.lock().queue.enqueue(owner, namespace)
+        let mut inner = self.inner.lock();
+        let admission = inner.queue.enqueue(owner, namespace);
+        inner.notify_yielding();
+        admission
+    }
+
+    /// Whether a held-up Job has to be suspended.
+    pub(super) fn must_yield(&self, job: &Job) -> bool {
+        self.inner.lock().queue.must_yield(&name_in_queue(job))
     }
 
     /// The place of a Function in the build queue.
@@ -244,6 +255,21 @@ impl Inner {
                 notifier.notify_one();
             }
         }
+        self.notify_yielding();
+    }
+
+    /// Notifies the Functions whose held-up builds have to be suspended from now on.
+    fn notify_yielding(&mut self) {
+        let now: HashSet<JobName> = self.queue.yielding().cloned().collect();
+        let new: Vec<&JobName> = now.difference(&self.yielding).collect();
+        if !new.is_empty() {
+            let is_new = |job: &Job| new.contains(&&name_in_queue(job));
+            let concerned = self.children.iter().filter(|(_, children)| children.jobs.iter().any(is_new));
+            for (_, notifier) in concerned.filter_map(|(uid, _)| self.notifiers.get(uid)) {
+                notifier.notify_one();
+            }
+        }
+        self.yielding = now;
     }
 
     fn put(&mut self, uid: &Arc<str>, child: Child) {
@@ -270,11 +296,19 @@ impl Inner {
             if job.progress != Progress::Running || job.identity.terminating {
                 self.refused.remove(uid);
                 self.queue.ended(&name_in_queue(job));
-            } else if self.refused.contains(uid) || pods.peek().is_some() && pods.all(|pod| pod.problem.is_some()) {
-                self.queue.runs(&name_in_queue(job), BuildState::HeldUp);
-            } else {
-                self.queue.runs(&name_in_queue(job), BuildState::Running);
+                continue;
             }
+            let state = if job.suspension.is_some() {
+                BuildState::Suspended
+            } else if self.refused.contains(uid) {
+                BuildState::HeldUp(Hold::Refused)
+            } else if pods.peek().is_some() && pods.clone().all(|pod| pod.problem.is_some()) {
+                let is_unschedulable = pods.all(child_state::Pod::is_unschedulable);
+                BuildState::HeldUp(if is_unschedulable { Hold::Unschedulable } else { Hold::Scheduled })
+            } else {
+                BuildState::Running
+            };
+            self.queue.runs(&name_in_queue(job), state);
         }
         self.advance();
     }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::child_kind::ChildKind;
-use super::child_state::{ChildIdentity, Job};
+use super::child_state::{ChildIdentity, Job, Suspension};
 use super::context::Context;
 use super::name_conflict::NameConflict;
 use super::reconcile::Task;
@@ -23,7 +23,8 @@ use super::refusals::{RefusalCause, RefusedWrite, Write};
 use super::stage::{ConditionUpdate, Decision, Put, Step};
 use super::status::Reconciled;
 use mainstay_api::function_conditions::{Reason, Status, Type};
-use mainstay_cluster::{Error, FieldSelector, Kind, Scope, Selection};
+use mainstay_api::names::{BUILD_SUSPENDED_FOR, BUILD_SUSPENDED_UNTIL, BUILD_SUSPENSIONS};
+use mainstay_cluster::{Error, FieldSelector, Kind, Part, Scope, Selection};
 use mainstay_engine::apply::{self, Change, Expect, Version};
 use mainstay_engine::managed::{Appliers, is_paused};
 use mainstay_object::failure::chain;
@@ -35,6 +36,9 @@ const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
 /// Reasons of Events that report the end of a Job. They do not explain why it has no pod: the pod was deleted because
 /// of the end, and its own problem is still the cause.
 const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
+
+/// When a suspension that met a conflict is decided again.
+const SUSPEND_AGAIN: Duration = Duration::from_secs(1);
 
 /// The owner of the Service of a Knative Service.
 const ROUTE: &str = "Route ";
@@ -178,6 +182,10 @@ impl Performer<'_> {
                 Step::GiveAddress { knative, .. } => self.give_address(knative, &mut outcome).await,
                 Step::TakeAddress { document, knative, .. } => self.take_address(document, knative, &mut outcome).await,
                 Step::CleanUp { knative } => self.clean_up(knative, &mut outcome).await,
+                Step::Suspend { identity, suspension } => {
+                    self.suspend(identity, suspension.as_ref(), &mut outcome).await;
+                    Ok(())
+                }
             };
             if let Err(error) = done {
                 self.refuse(step, &error, &mut outcome);
@@ -310,6 +318,36 @@ impl Performer<'_> {
             None => self.context.cache.remove_deleted(child_kind, self.namespace, self.uid, identity),
         }
         Ok(())
+    }
+
+    /// Suspends or resumes a build Job. From then on it is no managed object any more: the drift loop would revert that.
+    async fn suspend(&self, identity: &ChildIdentity, suspension: Option<&(u32, Suspension)>, outcome: &mut Outcome) {
+        let (kind, cluster) = (ChildKind::Job.kind(), self.context.writer.cluster());
+        self.context.writer.remove(self.owner, &kind.key(Some(self.namespace), &identity.name));
+        let mut annotations = json!({ BUILD_SUSPENDED_UNTIL: null, BUILD_SUSPENDED_FOR: null });
+        if let Some((count, Suspension { until, why })) = suspension {
+            annotations = json!({
+                BUILD_SUSPENSIONS: count.to_string(),
+                BUILD_SUSPENDED_UNTIL: until.map(|until| until.to_string()),
+                BUILD_SUSPENDED_FOR: why,
+            });
+        }
+        let metadata = json!({
+            "uid": identity.uid, "resourceVersion": identity.version, "annotations": annotations,
+        });
+        let patch = json!({ "metadata": metadata, "spec": { "suspend": suspension.is_some() } });
+        match cluster.patch_merge(&kind, Some(self.namespace), &identity.name, Part::Main, &patch).await {
+            Ok(live) => {
+                self.context.cache.upsert(ChildKind::Job, &live);
+                outcome.started |= suspension.is_none();
+            }
+            // Its watch shows what it is by now.
+            Err(error) if error.is_conflict() || error.is_not_found() => outcome.look_again(SUSPEND_AGAIN),
+            Err(error) => {
+                tracing::warn!(job = identity.name, why = chain(&error), "a build could not be suspended or resumed");
+                outcome.look_again(SUSPEND_AGAIN.saturating_mul(10));
+            }
+        }
     }
 
     async fn hand_over(&self, deployment: &str, replicas: i64) -> Result<(), Error> {

@@ -44,6 +44,8 @@ pub struct Presets<T> {
     pub all: BTreeMap<String, T>,
     /// Name of the default one.
     pub default: String,
+    /// What holds where no preset is named, in place of the default one.
+    pub unnamed: Option<T>,
 }
 
 /// The result of choosing by a label.
@@ -58,7 +60,7 @@ pub enum Chosen<'a, T> {
 impl<T> Presets<T> {
     pub(super) fn of(default: &str, all: impl IntoIterator<Item = (&'static str, T)>) -> Self {
         let all = all.into_iter().map(|(name, preset)| (name.to_owned(), preset)).collect();
-        Self { all, default: default.to_owned() }
+        Self { all, default: default.to_owned(), unnamed: None }
     }
 
     /// The default preset; [`Settings`](super::Settings) always has one.
@@ -70,7 +72,7 @@ impl<T> Presets<T> {
     pub fn choose(&self, label: Option<&str>) -> Option<Chosen<'_, T>> {
         let fallback = self.fallback()?;
         Some(match label.filter(|name| !name.is_empty()) {
-            None => Chosen::Known(fallback),
+            None => Chosen::Known(self.unnamed.as_ref().unwrap_or(fallback)),
             Some(name) => self.all.get(name).map_or(Chosen::Unknown(fallback), Chosen::Known),
         })
     }
@@ -144,9 +146,12 @@ pub fn function() -> Presets<ResourcesPreset> {
 }
 
 /// Resources of a build: the default is `normal`.
+///
+/// A build for which no preset is named has the limits of `normal` and requests what a build was measured to use on average, which
+/// is below the smallest request that the seeds allow: so it requests that. Seven builds fit on two cores instead of two.
 pub fn build() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;
-    Presets::of(
+    let presets = Presets::of(
         "normal",
         [
             ("local-dev", of(["200m", "200Mi", "400m", "400Mi"])),
@@ -154,5 +159,6 @@ pub fn build() -> Presets<ResourcesPreset> {
             ("normal", of(["700m", "700Mi", "1100m", "1100Mi"])),
             ("fast", of(["1100m", "1100Mi", "1700m", "1700Mi"])),
         ],
-    )
+    );
+    Presets { unnamed: Some(of(["200m", "200Mi", "1100m", "1100Mi"])), ..presets }
 }

@@ -28,12 +28,14 @@ use super::pod_secrets::PodSecrets;
 use super::polling::{Polling, Source};
 use super::quotas::Waiting;
 use super::refusals::RefusedWrite;
+use super::registry_waits;
 use super::repository;
 use super::resolve::{BoundSecret, reason, resolve, text};
 use super::stage::{self, ConditionUpdate, Decision, Observed, ReconcileState, Resolved};
 use super::status::Reconciled;
 use super::tag;
 use crate::bindings::{Bound, Taken};
+use crate::registry::{self, ImageRef, SecretData};
 use mainstay_api::DriftPolicy;
 use mainstay_api::Function;
 use mainstay_api::function::FunctionStatus;
@@ -173,6 +175,8 @@ pub(super) struct Task {
     pub(super) name_conflict: Option<NameConflict>,
     /// Waits for the quota that refused a write.
     pub(super) quota: Option<Waiting>,
+    /// Waits for the registry that refused an image, and how often it did so in vain.
+    registry: (Option<registry_waits::Waiting>, u32),
     /// Changed children that cannot be reverted, with the cause.
     not_put_back: Vec<(Key, String)>,
     /// How long each condition took to become True.
@@ -220,6 +224,7 @@ impl Task {
             paused: HashSet::new(),
             name_conflict: None,
             quota: None,
+            registry: (None, 0),
             not_put_back: Vec::new(),
             took: [None; 3],
             named_secrets: NamedSecrets::default(),
@@ -325,10 +330,21 @@ impl Task {
                 None => pending().await,
             }
         };
+        let takes_uploads = async {
+            match &mut self.registry.0 {
+                Some(waiting) => waiting.takes_uploads().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             () = Followed::any_changed(self.secrets.iter_mut().chain(self.polling.secrets_mut())) => return,
             () = self.pod_secrets.changed() => return,
             _ = self.host_keys.changed() => return self.polling.host_keys_changed(),
+            () = takes_uploads => {
+                let woken = self.registry.0.take();
+                self.registry.1 += 1;
+                return self.state.retry_now = woken.map(|waiting| waiting.job().to_owned());
+            }
             () = gone => {}
             () = raised => {}
         }
@@ -529,11 +545,35 @@ impl Task {
         }
         // In a box, because reconciles that wait for their source have no use for the room.
         let outcome = Box::pin(self.perform(&decision)).await;
+        let data = external.data().or(default.data());
+        self.await_registry(&decision, &repository.push, data).await;
         reconciled.source = tree.map(|tree| (tree.commit.clone(), tree.tree.clone()));
         reconciled.record.clone_from(&outcome.reconciled.record);
         reconciled.updates = outcome.reconciled.updates;
         reconciled.confirmed = outcome.reconciled.confirmed;
         reconciled
+    }
+
+    /// Waits for the registry, if a build failed for it and it is the operator's.
+    async fn await_registry(&mut self, decision: &Decision, repository: &str, data: Option<&SecretData>) {
+        let (Some(job), Some(data)) = (&decision.waits_for_registry, data) else {
+            self.registry.0 = None;
+            if decision.record.building.is_none() {
+                self.registry.1 = 0;
+            }
+            return;
+        };
+        if self.registry.0.as_ref().is_some_and(|waiting| waiting.job() == job) {
+            return;
+        }
+        let (context, settings) = (&self.context, self.context.settings());
+        let (namespace, name) = (&context.own_namespace, &settings.default_registry_secret);
+        let operators = context.secrets.follow(namespace, name, Purpose::ImageRegistry).known().await;
+        let chosen = registry::choose(None, operators.data()).ok();
+        let image = format!("{repository}:latest").parse::<ImageRef>().ok();
+        let is_operators = |image: &ImageRef| chosen.is_some_and(|chosen| chosen.push.host() == image.registry);
+        let waits = &context.registry_waits;
+        self.registry.0 = image.filter(is_operators).map(|image| waits.wait(&image, data, job, self.registry.1));
     }
 
     fn decide(&self, resolved: &Resolved<'_>, children: &Children, admission: Admission) -> Decision {
@@ -551,6 +591,7 @@ impl Task {
             kept: &|key| writer.kept_source(&self.owner, key),
             may_rest: &|name| writer.may_rest(&ChildKind::Deployment.kind().key(Some(&self.namespace), name)),
             admission,
+            must_yield: &|job| self.context.cache.must_yield(job),
             state: &self.state,
         };
         stage::decide(resolved, &observed, self.context.now())

@@ -71,6 +71,7 @@ impl Write {
             Step::SetCondition(_)
             | Step::ConfirmCondition(_)
             | Step::SetConditionUnlessWritten(_)
+            | Step::Suspend { .. }
             | Step::Refused(_) => None,
         }
     }

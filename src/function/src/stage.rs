@@ -15,6 +15,7 @@ mod kaniko;
 mod knative;
 mod serving;
 mod source;
+mod suspension;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use serde_json::Value;
 use super::build_queue::Admission;
 use super::child_kind::ChildKind;
 use super::child_set::Children;
-use super::child_state::{ChildIdentity, IMAGE_PULL_BACK_OFF, Job};
+use super::child_state::{ChildIdentity, IMAGE_PULL_BACK_OFF, Job, Suspension};
 use super::git::{Access, Tree};
 use super::knative_presence::Presence;
 use super::refusals::{RefusedWrite, Write};
@@ -108,6 +109,8 @@ pub struct Observed<'a> {
     pub knative: &'a Presence,
     /// Its place in the build queue.
     pub admission: Admission,
+    /// Whether a held-up Job has to be suspended.
+    pub must_yield: &'a dyn Fn(&Job) -> bool,
     /// State from the last reconcile.
     pub state: &'a ReconcileState,
 }
@@ -173,6 +176,13 @@ pub enum Step {
         child_kind: ChildKind,
         /// The object.
         identity: ChildIdentity,
+    },
+    /// Suspend a build Job, or resume it.
+    Suspend {
+        /// The Job.
+        identity: ChildIdentity,
+        /// How long, how often before, and why; `None` to resume it.
+        suspension: Option<(u32, Suspension)>,
     },
     /// A write was refused and is not retried yet: the reconcile ends.
     Refused(Option<ConditionUpdate>),
@@ -274,6 +284,8 @@ pub struct Decision {
     pub state: ReconcileState,
     /// A running Job without a pod, for which the cause has to be read.
     pub without_pod: Option<Job>,
+    /// A failed Job that may succeed once the registry takes an upload.
+    pub waits_for_registry: Option<String>,
     /// The image to run.
     image: Option<Image>,
 }

@@ -133,8 +133,14 @@ pub const VARIABLES: &[(&str, Set)] = &[
     ("WEBHOOK_DEFAULTING_FUNCTION_REPLICAS_PRESETS_MAP", |s, v| map(&mut s.replicas.all, v)),
     ("WEBHOOK_DEFAULTING_FUNCTION_RESOURCES_DEFAULT_PRESET", |s, v| text(&mut s.resources.default, v)),
     ("WEBHOOK_DEFAULTING_FUNCTION_RESOURCES_PRESETS_MAP", |s, v| map(&mut s.resources.all, v)),
-    ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_DEFAULT_PRESET", |s, v| text(&mut s.build_resources.default, v)),
-    ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_PRESETS_MAP", |s, v| map(&mut s.build_resources.all, v)),
+    ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_DEFAULT_PRESET", |s, v| {
+        s.build_resources.unnamed = None;
+        text(&mut s.build_resources.default, v)
+    }),
+    ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_PRESETS_MAP", |s, v| {
+        s.build_resources.unnamed = None;
+        map(&mut s.build_resources.all, v)
+    }),
     ("WEBHOOK_DEFAULTING_RUNTIME", |s, v| {
         runtimes::find(v).ok_or("there is no such runtime").map_err(str::to_owned)?;
         text(&mut s.default_runtime, v)

@@ -445,6 +445,7 @@ async fn lead(
         Arc::clone(&secrets),
         Arc::clone(&bound),
         settings.functions.clone(),
+        settings.namespace.clone(),
         liveness.component("reconciling Functions"),
         notify(notifier),
     ));

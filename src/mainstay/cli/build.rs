@@ -169,7 +169,12 @@ fn runtime(name: &str) -> Result<&'static Runtime, BuildFailure> {
 }
 
 fn internal(message: &str) -> BuildFailure {
-    BuildFailure { reason: FailureReason::Internal, message: message.to_owned(), retry: false }
+    BuildFailure {
+        reason: FailureReason::Internal,
+        message: message.to_owned(),
+        retry: false,
+        waits_for_registry: false,
+    }
 }
 
 /// Writes the termination message; skipped on machines without its directory.

@@ -32,7 +32,7 @@ struct Suggestion {
 }
 
 pub(super) async fn run(arguments: &ObjectArguments) -> Result<Exit, Error> {
-    let trace = origin::find(arguments).await?;
+    let (_, trace) = origin::find(arguments).await?;
     let key = trace.object();
     let Some(manager) = &trace.manager else {
         return Err(Error::NotManaged { what: key.to_string(), notes: trace.notes.clone() });

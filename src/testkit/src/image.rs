@@ -61,6 +61,7 @@ impl Build {
             image: image.parse().unwrap(),
             libraries: super::libraries::place().into(),
             base: "scratch".parse().unwrap(),
+            shares_base: true,
             platform: "linux/amd64".parse::<Platform>().unwrap(),
             previous: None,
             bounds: Bounds::default(),

@@ -261,6 +261,10 @@ impl<'a> Round<'a> {
         let ending = conditions(job).iter().any(|c| matches!(text(c, "/type"), "SuccessCriteriaMet" | "FailureTarget"));
         if self.suspended || ending {
             for pod in &self.active {
+                if self.suspended {
+                    // As the Job controller does (`deleteJobPods`): a pod that it stops itself is no failed one.
+                    release(client, pod);
+                }
                 client.delete(&devcluster_apiserver::client::subject("pods", pod), pod, None, None);
                 let message = format!("Deleted pod: {}", text(pod, "/metadata/name"));
                 client.report(job, SOURCE, "Normal", "SuccessfulDelete", &message);

@@ -87,7 +87,7 @@ fn pods(object: &Value) -> String {
 /// The examples of Kyma's documentation, with our default runtime.
 #[test]
 fn defaults_are_those_of_kyma() {
-    let build = "700m/700Mi 1100m/1100Mi";
+    let build = "200m/200Mi 1100m/1100Mi";
     let replicas = "serverless.kyma-project.io/replicas-preset";
     let resources = "serverless.kyma-project.io/function-resources-preset";
     let builds = "serverless.kyma-project.io/build-resources-preset";
@@ -133,7 +133,7 @@ fn defaults_are_those_of_kyma() {
 fn a_default_follows_what_it_was_chosen_for_and_nothing_else() {
     let label = "serverless.kyma-project.io/function-resources-preset";
     let live = defaulted(&owned(function(json!({"source": "x"}), json!({}))), None);
-    let build = "700m/700Mi 1100m/1100Mi";
+    let build = "200m/200Mi 1100m/1100Mi";
     // Another preset.
     let large = applied_again(&live, json!({"source": "x"}), json!({label: "L"}));
     assert_eq!(pods(&defaulted(&large, Some(&live))), format!("nodejs22 1-1 100m/128Mi 200m/256Mi | {build}"));

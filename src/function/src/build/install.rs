@@ -163,13 +163,42 @@ pub(super) fn check(runtime: &Runtime) -> String {
     begin(runtime)
 }
 
-/// The beginning of every script: fails if the language cannot parse the handler.
-fn begin(runtime: &Runtime) -> String {
+/// Whether an inline Function with this dependency file installs nothing. A file that is wrong is for `fetch` to report.
+pub(crate) fn needs_nothing(runtime: &Runtime, dependencies: &str) -> bool {
+    let mut tree = Tree::default();
+    let (handler, file) = (runtime.handler_file(), runtime.dependency_file());
+    let is_known = [handler, file].into_iter().all(|name| tree.add(name, Node::File { executable: false }).is_ok());
+    let mut read = |_: &str| Ok(dependencies.as_bytes().to_vec());
+    let plan = match runtime.language {
+        Language::NodeJs => npm::plan(&tree, file, file, &mut read),
+        Language::Python => pip::plan(&tree, file, file, &mut read),
+    };
+    is_known && matches!(plan, Ok(Plan::Nothing))
+}
+
+/// A script that does the same as [`check`] for the files of an inline source in the directory `$1`, which it copies below `$2`.
+pub(crate) fn check_inline(runtime: &Runtime) -> String {
+    let (handler, dependencies) = (runtime.handler_file(), runtime.dependency_file());
+    format!(
+        "set -eu\nmkdir -p \"$2/src\"\ncp \"$1/source\" \"$2/src/{handler}\"\n\
+         if [ -f \"$1/dependencies\" ]; then cp \"$1/dependencies\" \"$2/src/{dependencies}\"; fi\n\
+         cd \"$2\"\n{}\n",
+        parses(runtime)
+    )
+}
+
+/// The command that fails if the language cannot parse the handler.
+fn parses(runtime: &Runtime) -> String {
     let check = match runtime.language {
         Language::NodeJs => "node --check",
         Language::Python => r#"python3 -c 'import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")'"#,
     };
-    format!("#!/bin/sh\nset -eu\numask 022\ncd \"${{0%/*}}\"\n{check} src/{}\n", runtime.handler_file())
+    format!("{check} src/{}", runtime.handler_file())
+}
+
+/// The beginning of every script: fails if the language cannot parse the handler.
+fn begin(runtime: &Runtime) -> String {
+    format!("#!/bin/sh\nset -eu\numask 022\ncd \"${{0%/*}}\"\n{}\n", parses(runtime))
 }
 
 fn content_digest(path: &Path) -> Result<[u8; 32], Error> {
@@ -294,6 +323,15 @@ mod tests {
             let is_compiled = runtime.language == Language::Python;
             assert_eq!(plan.script(runtime).contains(&compiled), is_compiled, "{}", runtime.name);
         }
+    }
+
+    #[test]
+    fn an_inline_function_is_known_to_install_nothing() {
+        let nothing = |name: &str, file: &str| needs_nothing(runtimes::find(name).unwrap(), file);
+        assert!(nothing("nodejs22", "{}") && nothing("nodejs22", r#"{"type": "module", "dependencies": {}}"#));
+        assert!(nothing("python312", "") && nothing("python312", "# none\n"));
+        assert!(!nothing("nodejs22", r#"{"dependencies": {"greeting": "1"}}"#) && !nothing("python312", "requests"));
+        assert!(!nothing("nodejs22", "{") && !nothing("python312", "-r other.txt"), "fetch says what is wrong");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The container `push`: base, runtime server, dependencies and source become an image in the registry.
 //!
-//! Blobs that the registry has are not pushed; layers of a base in the same registry are mounted, others are copied as
-//! they are read. If the dependencies are unchanged, their layer of the previous image is reused.
+//! Blobs that the registry has are not pushed. Layers of a base are mounted from another repository of the registry that has
+//! them: that of the base, or the one in which the registry in the cluster shares them. Others are copied as they are read.
+//! If the dependencies are unchanged, their layer of the previous image is reused.
 //!
 //! Invariant: nothing in the workspace is executed, and no link in it is followed, because third-party code wrote
 //! there.
@@ -10,7 +11,7 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -20,11 +21,13 @@ use super::fetch::SRC;
 use super::image::base::{self, Base, blob_of_layout};
 use super::image::layer::{self, Bounds, Made};
 use super::image::{LayerOf, MANIFEST, Manifest, Platform, document};
-use crate::registry::{Access, Client, Content, Deadlines, Digest, Fault, ImageRef, Mounted, Rights, SecretData};
+use crate::registry::{
+    Access, Client, Content, Deadlines, Digest, Fault, ImageRef, Mounted, Rights, SHARED_LAYERS, SecretData,
+    is_of_namespace,
+};
 use crate::runtimes::{CODE_DIR, Runtime, SERVER_DIR, libraries};
 use mainstay_api::build::BuildReport;
 use mainstay_api::names;
-use mainstay_object::failure::Class;
 
 mod bundle;
 mod error;
@@ -36,8 +39,6 @@ pub use error::Error;
 
 /// Blobs that are pushed at the same time.
 const AT_ONCE: usize = 4;
-/// Delays between retries.
-const AGAIN: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
 
 /// Settings of a push.
 #[derive(Clone, Debug)]
@@ -54,6 +55,8 @@ pub struct Request {
     pub image: ImageRef,
     /// The base image.
     pub base: Base,
+    /// Whether builds of other namespaces may mount its layers.
+    pub shares_base: bool,
     /// Where the packages of the runtime servers are.
     pub libraries: std::path::PathBuf,
     /// The platform.
@@ -93,8 +96,12 @@ enum Was {
 /// The registries of one build.
 struct Registries {
     own: Client,
-    /// The base's registry, and whether it is the same one.
-    base: Option<(Client, bool)>,
+    /// The base's registry.
+    base: Option<Client>,
+    /// Repositories of the own registry that may have the layers of the base.
+    have_base: Vec<String>,
+    /// The repository in which layers of the base are shared, if they are.
+    shared: Option<&'static str>,
 }
 
 /// Assembles the image, pushes it, and returns the report.
@@ -107,7 +114,7 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
     let (ours, base, previous) = tokio::try_join!(
         make(request, reused.is_none()),
         async {
-            let client = registries.base.as_ref().map(|(client, _)| client);
+            let client = registries.base.as_ref();
             request.base.read(client, &request.platform).await.map_err(|error| Error::base(error, bundle.way_out()))
         },
         async {
@@ -142,17 +149,22 @@ pub async fn push(request: &Request) -> Result<BuildReport, Error> {
 fn registries(request: &Request, bundle: &Bundle) -> Result<Registries, Error> {
     let data: SecretData = workspace::secret(&request.registry)?;
     let access = Access::own(&data, &request.image).map_err(Error::Secret)?;
+    let mut have_base = Vec::new();
     let base = match &request.base {
         Base::Registry(image) => {
-            let same = image.registry == request.image.registry;
-            let access = if same { access.clone() } else { Access::foreign(&data, image, bundle.pem()) };
+            let is_same = image.registry == request.image.registry;
+            have_base.extend(is_same.then(|| image.repository.clone()));
+            let access = if is_same { access.clone() } else { Access::foreign(&data, image, bundle.pem()) };
             let client = Client::new(image, access, Rights::Pull, request.deadlines);
-            Some((client.map_err(|error| Error::Base(base::Error::Registry(error).into()))?, same))
+            Some(client.map_err(|error| Error::Base(base::Error::Registry(error).into()))?)
         }
         Base::Scratch | Base::Layout(..) => None,
     };
+    let has_shared = is_of_namespace(&data);
+    have_base.extend(has_shared.then(|| SHARED_LAYERS.to_owned()));
+    let shared = (has_shared && request.shares_base).then_some(SHARED_LAYERS);
     let own = Client::new(&request.image, access, Rights::PullAndPush, request.deadlines).map_err(Error::Registry)?;
-    Ok(Registries { own, base })
+    Ok(Registries { own, base, have_base, shared })
 }
 
 /// The layers that are built here.
@@ -225,10 +237,10 @@ async fn previous(client: &Client, request: &Request, digest: &str) -> Result<La
         Fault::Status { status: 404, .. } | Fault::Digest { .. } => gone("the registry does not have it any more"),
         _ => Error::Registry(error),
     };
-    let manifest = client.manifest(pinned).await.map_err(lost)?;
+    let manifest = client.again(|| client.manifest(pinned)).await.map_err(lost)?;
     let manifest: Manifest = serde_json::from_slice(&manifest.bytes).map_err(|_| gone("its manifest is malformed"))?;
     let config = &manifest.config;
-    let config = client.small_blob(&config.digest, config.size, 4 << 20).await.map_err(lost)?;
+    let config = client.again(|| client.small_blob(&config.digest, config.size, 4 << 20)).await.map_err(lost)?;
     let config: serde_json::Value =
         serde_json::from_slice(&config).map_err(|_| gone("its configuration is malformed"))?;
     let diff_ids: Vec<Digest> = serde_json::from_value(config["rootfs"]["diff_ids"].clone()).unwrap_or_default();
@@ -256,15 +268,15 @@ async fn deliver(
     let own = &registries.own;
     let tag = request.image.reference();
     let was = send_all(registries, parts, config, Trust::Registry).await?;
-    let reused = was == Was::There && known(again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest));
-    match again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
+    let reused = was == Was::There && known(own.again(|| own.points_to(tag)).await)? == Some(Digest::of(manifest));
+    match own.again(|| own.push_manifest(tag, MANIFEST, manifest)).await {
         // It claimed to have blobs that it has lost, or whose links are empty.
-        Err(Error::Registry(error)) if error.fault.lacks_parts() => {
+        Err(error) if error.fault.lacks_parts() => {
             send_all(registries, parts, config, Trust::Nothing).await?;
-            again(|| own.push_manifest(tag, MANIFEST, manifest)).await?;
+            own.again(|| own.push_manifest(tag, MANIFEST, manifest)).await.map_err(Error::Registry)?;
             return Ok(Was::Missing);
         }
-        other => drop(other?),
+        other => drop(other.map_err(Error::Registry)?),
     }
     Ok(if reused { Was::There } else { Was::Missing })
 }
@@ -282,7 +294,7 @@ async fn send_all(registries: &Registries, parts: &[Part], config: &Bytes, trust
     let mut were: Vec<Was> = sending.try_collect().await?;
     let digest = Digest::of(config);
     if trust == Trust::Nothing || !has(own, &digest).await? {
-        again(|| own.push_blob(&digest, Content::Bytes(config))).await?;
+        own.again(|| own.push_blob(&digest, Content::Bytes(config))).await.map_err(Error::Registry)?;
         were.push(Was::Missing);
     }
     Ok(if were.contains(&Was::Missing) { Was::Missing } else { Was::There })
@@ -295,56 +307,59 @@ async fn send(registries: &Registries, part: &Part, trust: Trust) -> Result<Was,
     if trust == Trust::Registry && has(own, digest).await? {
         return Ok(Was::There);
     }
+    let is_of_base = matches!(part.at, At::Layout(_) | At::Base);
+    if is_of_base && trust == Trust::Registry && mount(registries, digest).await? {
+        return Ok(Was::Missing);
+    }
     let content = match (&part.at, &registries.base) {
         (At::Made(file), _) => Content::File(file.path(), descriptor.size),
         (At::Layout(path), _) => Content::File(path, descriptor.size),
-        (At::Base, Some((client, same))) => {
-            if *same && again(|| own.mount_blob(digest, client.repository())).await? == Mounted::Yes {
-                return Ok(Was::Missing);
-            }
-            Content::Remote(client, digest, descriptor.size)
-        }
+        (At::Base, Some(client)) => Content::Remote(client, digest, descriptor.size),
         (At::Base | At::Previous, _) => {
             return Err(Error::PreviousGone { why: "the registry does not have its dependencies any more" });
         }
     };
-    let sent = again(|| own.push_blob(digest, content)).await;
+    let sent = own.again(|| own.push_blob(digest, content)).await;
     match (sent, &part.at) {
-        (Err(Error::Registry(error)), At::Layout(path)) if error.fault.is_about_content() => {
-            Err(Error::BrokenLayout { path: path.clone(), cause: error })
+        (Err(error), At::Layout(path)) if error.fault.is_about_content() => {
+            return Err(Error::BrokenLayout { path: path.clone(), cause: error });
         }
-        (sent, _) => sent.map(|()| Was::Missing),
+        (sent, _) => sent.map_err(Error::Registry)?,
     }
+    if let Some(shared) = registries.shared.filter(|_| is_of_base) {
+        // The image is complete without it.
+        let _ = own.share_blob(digest, shared).await;
+    }
+    Ok(Was::Missing)
+}
+
+/// Mounts a layer of the base from a repository that has it. Returns whether one had it.
+async fn mount(registries: &Registries, digest: &Digest) -> Result<bool, Error> {
+    let own = &registries.own;
+    for from in &registries.have_base {
+        // A registry that cannot mount begins an upload, and keeps a part of it for a week.
+        if from == SHARED_LAYERS && !own.again(|| own.has_blob_in(from, digest)).await.map_err(Error::Registry)? {
+            continue;
+        }
+        if own.again(|| own.mount_blob(digest, from)).await.map_err(Error::Registry)? == Mounted::Yes {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether the registry has a blob.
 async fn has(own: &Client, digest: &Digest) -> Result<bool, Error> {
-    known(again(|| own.has_blob(digest)).await)
+    known(own.again(|| own.has_blob(digest)).await)
 }
 
 /// What the registry cannot say is not there, and pushed: a kill in the middle of a push leaves Docker's registry with an empty
 /// link, about which it answers 500 until the same is pushed again.
-fn known<T: Default>(answer: Result<T, Error>) -> Result<T, Error> {
+fn known<T: Default>(answer: Result<T, crate::registry::Error>) -> Result<T, Error> {
     match answer {
-        Err(Error::Registry(error)) if matches!(error.fault, Fault::Status { status: 500, .. }) => Ok(T::default()),
-        other => other,
+        Err(error) if matches!(error.fault, Fault::Status { status: 500, .. }) => Ok(T::default()),
+        other => other.map_err(Error::Registry),
     }
-}
-
-/// Retries temporary failures, twice.
-async fn again<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, crate::registry::Error>>,
-{
-    for wait in AGAIN {
-        match attempt().await {
-            Err(error) if error.fault.class() == Class::Unavailable && error.fault.may_pass() => {
-                tokio::time::sleep(wait).await;
-            }
-            other => return other.map_err(Error::Registry),
-        }
-    }
-    attempt().await.map_err(Error::Registry)
 }
 
 /// A file of at most `limit` bytes that is not a link.

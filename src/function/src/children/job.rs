@@ -1,5 +1,9 @@
 //! The Job that builds a Function's image: `fetch`, `install`, `push`.
 //!
+//! Each container starts a second after the one before has ended, because a kubelet looks once a second. So an inline Function
+//! without dependencies has two: `install` checks its syntax, and `push` fetches the source, which is in a ConfigMap. No code of the
+//! Function or of a package runs in either of them.
+//!
 //! Invariant: code from packages runs only in `install`, where the credentials of the package registries are the only
 //! ones that are mounted.
 //!
@@ -9,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::pod::{container_security, literal, security};
 use super::{metadata, named};
+use crate::build::install;
 use crate::registry::Transport;
 use crate::settings::SecretKey;
 use crate::tag::BuildCause;
@@ -131,48 +136,32 @@ pub(super) fn around(function: &ResolvedFunction, build: &Build<'_>, settings: &
 /// The specification of our own builder's pod.
 pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings) -> Value {
     let (source, code_mounts) = code(build.from);
-    let mut volumes = vec![
-        json!({ "name": "workspace", "emptyDir": { "sizeLimit": WORKSPACE_SIZE } }),
-        json!({ "name": "registry", "secret": { "secretName": build.registry_secret } }),
-        json!({
-            "name": "package-registry",
-            "secret": { "secretName": settings.package_registry_secret, "optional": true }
-        }),
-        json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_SIZE } }),
-    ];
-    volumes.extend(source);
-    let mut fetch_mounts = vec![mount("workspace", "/workspace")];
-    fetch_mounts.extend(code_mounts);
-    let install = ["sh", "/workspace/install.sh"].map(str::to_owned).to_vec();
-    let install_image = match &function.base {
-        BaseImage::Image(image) | BaseImage::Tagged(image) => image,
-        BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
-    };
-    let builder = &settings.builder_image;
-    let fetch = fetch(function, settings, &fetch_args(function, build, settings), fetch_mounts);
-    // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
-    let install_mounts = vec![
-        read_only("workspace", "/workspace"),
-        json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
-        read_only("package-registry", "/package-registry"),
-    ];
-    let mut install = container(INSTALL, install_image, install, &[], install_mounts, function);
-    if is_tagged(function) {
-        // A node may have an older image under that tag than the one that `push` finds.
-        install["imagePullPolicy"] = "Always".into();
-    }
+    let has_fetch = !is_plain(function);
+    let mut init = Vec::new();
+    let mut push_args = push_args(function, build, settings);
     let mut push_mounts = vec![read_only("workspace", "/workspace"), read_only("registry", "/registry")];
+    if has_fetch {
+        let mut mounts = vec![mount("workspace", "/workspace")];
+        mounts.extend(code_mounts.iter().cloned());
+        init.push(fetch(function, settings, &fetch_args(function, build, settings), mounts));
+    } else {
+        push_mounts[0] = mount("workspace", "/workspace");
+        push_mounts.extend(code_mounts.iter().cloned());
+        push_args.push("--inline=/sources".to_owned());
+    }
+    let mut volumes = volumes(build, settings, has_fetch, source);
     if let Some(volume) = base_ca(settings) {
         volumes.push(volume);
         push_mounts.push(read_only(BASE_CA, BASE_CA_DIR));
     }
-    let push = container(PUSH, builder, program("push"), &push_args(function, build, settings), push_mounts, function);
+    init.push(install(function, settings, has_fetch, code_mounts));
+    let push = container(PUSH, &settings.builder_image, program("push"), &push_args, push_mounts, function);
     let mut pod = json!({
         "automountServiceAccountToken": false,
         "containers": [push],
         "enableServiceLinks": false,
         "imagePullSecrets": settings.pull_secrets(build.registry_secret),
-        "initContainers": [fetch, install],
+        "initContainers": init,
         "restartPolicy": "Never",
         "securityContext": security(),
         "volumes": volumes
@@ -181,6 +170,51 @@ pub(super) fn pod(function: &ResolvedFunction, build: &Build<'_>, settings: &Set
         pod["serviceAccountName"] = account.as_str().into();
     }
     pod
+}
+
+fn volumes(build: &Build<'_>, settings: &Settings, has_fetch: bool, source: Vec<Value>) -> Vec<Value> {
+    let mut volumes = vec![
+        json!({ "name": "workspace", "emptyDir": { "sizeLimit": WORKSPACE_SIZE } }),
+        json!({ "name": "registry", "secret": { "secretName": build.registry_secret } }),
+    ];
+    if has_fetch {
+        let secret = json!({ "secretName": settings.package_registry_secret, "optional": true });
+        volumes.push(json!({ "name": "package-registry", "secret": secret }));
+    }
+    volumes.push(json!({ "name": "tmp", "emptyDir": { "sizeLimit": TMP_SIZE } }));
+    volumes.extend(source);
+    volumes
+}
+
+/// The container that runs code from packages; without a `fetch`, it only parses the handler.
+fn install(function: &ResolvedFunction, settings: &Settings, has_fetch: bool, code_mounts: Vec<Value>) -> Value {
+    let image = match &function.base {
+        BaseImage::Image(image) | BaseImage::Tagged(image) => image,
+        BaseImage::Scratch | BaseImage::Layout(_) => &settings.builder_image,
+    };
+    let (command, mounts) = if has_fetch {
+        // Code from packages can write only to the dependency directory, so that the result of `fetch` stays intact.
+        let mounts = vec![
+            read_only("workspace", "/workspace"),
+            json!({ "name": "workspace", "mountPath": "/workspace/deps", "subPath": "deps" }),
+            read_only("package-registry", "/package-registry"),
+        ];
+        (["sh", "/workspace/install.sh"].map(str::to_owned).to_vec(), mounts)
+    } else {
+        let script = literal(&install::check_inline(function.runtime));
+        (["sh", "-c", &script, "check", "/sources", "/tmp"].map(str::to_owned).to_vec(), code_mounts)
+    };
+    let mut install = container(INSTALL, image, command, &[], mounts, function);
+    if is_tagged(function) {
+        // A node may have an older image under that tag than the one that `push` finds.
+        install["imagePullPolicy"] = "Always".into();
+    }
+    install
+}
+
+/// Whether nothing has to be fetched from elsewhere, and nothing installed.
+fn is_plain(function: &ResolvedFunction) -> bool {
+    matches!(&function.code, Code::Inline { dependencies, .. } if install::needs_nothing(function.runtime, dependencies))
 }
 
 /// The container that fetches the source, with the agent's proxies.
@@ -277,6 +311,8 @@ fn push_args(function: &ResolvedFunction, build: &Build<'_>, settings: &Settings
     ];
     args.extend(settings.base_ca.as_ref().map(|_| format!("--base-ca={BASE_CA_DIR}/{BASE_CA_FILE}")));
     args.extend(previous(function, build, settings).map(|previous| format!("--previous={}", previous.image)));
+    // Layers of a base image that a user has named may be private.
+    args.extend((!function.has_own_base).then(|| "--share-base".to_owned()));
     args
 }
 

@@ -40,7 +40,7 @@ impl Address {
     }
 
     /// Host and port.
-    pub(super) fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
@@ -62,6 +62,10 @@ pub(crate) fn image_name(namespace: &str, function: &str) -> String {
     let separator = if namespace.contains('-') { '_' } else { '-' };
     format!("{namespace}{separator}{function}")
 }
+
+/// The repository in which builds of all namespaces share the layers of base images, in the registry of the cluster. It is no
+/// Function's.
+pub(crate) const SHARED_LAYERS: &str = "mainstay/base-layers";
 
 /// The namespace whose Function has this repository in a registry without a path, or one below it, such as Kaniko's cache; `None`
 /// if it is no Function's.

@@ -33,8 +33,8 @@ pub mod storage;
 
 pub use access::{Access, Scheme, Transport};
 pub use address::Address;
-pub(crate) use address::image_name;
 use address::owner;
+pub(crate) use address::{SHARED_LAYERS, image_name};
 pub(crate) use choice::is_of_namespace;
 pub use choice::{Problem, Registry, SecretData, choose};
 pub use client::{Client, Content, Deadlines, Error, Fault, Manifest, Mounted, Rights};

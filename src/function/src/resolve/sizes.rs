@@ -3,6 +3,7 @@
 use kube::ResourceExt as _;
 
 use super::{Findings, Replicas, Settings};
+use crate::Builder;
 use crate::flavour::{self, Flavour};
 use crate::presets::{Chosen, Presets, ReplicasPreset, ResourcesPreset};
 use crate::resources;
@@ -93,8 +94,13 @@ pub(super) fn of_pod(
 pub(super) fn of_build(function: &Function, settings: &Settings, found: &mut Findings) -> Resources {
     let own = function.spec.build_profile.as_ref();
     let named = (own.map(|name| (name, "spec.buildProfile")), names::BUILD_RESOURCES_PRESET);
-    let preset = preset(function, named, &settings.build_resources, found);
-    let preset = complete_preset(preset, &settings.build_resources);
+    let presets = &settings.build_resources;
+    let preset = match (preset(function, named, presets, found), settings.builder) {
+        // What a build uses was measured with our own builder.
+        (preset, Builder::Kaniko) if preset == presets.unnamed.as_ref() => presets.fallback(),
+        (preset, _) => preset,
+    };
+    let preset = complete_preset(preset, presets);
     let given = function.spec.build_resources.as_ref();
     resources::complete(given, &preset, &settings.min_build_resources, "spec.buildResources", &mut found.violations)
 }

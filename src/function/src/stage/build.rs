@@ -8,14 +8,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, kaniko, put};
+use super::{ConditionUpdate, Decision, Image, Observed, Record, Resolved, kaniko, put, suspension};
 use crate::BaseImage;
 use crate::build_queue::Admission;
 use crate::child_kind::ChildKind;
-use crate::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, sizes};
+use crate::child_state::{ChildIdentity, End, Job, Pod, Progress, Role, Suspension, sizes};
 use crate::children;
 use crate::children::build_job;
-use crate::children::job::{self, Build, EXECUTOR, Origin, Previous};
+use crate::children::job::{self, Build, EXECUTOR, Origin, PUSH, Previous};
 use crate::log_tail::log_tail;
 use crate::refusals::Write;
 use crate::registry::{Digest, Transport};
@@ -55,6 +55,8 @@ struct Failure {
     reason: Option<FailureReason>,
     message: String,
     retry: bool,
+    /// Whether it ends once the registry takes an upload.
+    waits_for_registry: bool,
 }
 
 /// The second stage: the image.
@@ -75,7 +77,8 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
         return;
     }
     if let Some(built) = built.filter(|_| causes.is_empty()) {
-        for other in observed.children.jobs.iter().filter(|job| job.progress == Progress::Running) {
+        let runs = |job: &&Job| job.progress == Progress::Running && reported(job, observed).is_none();
+        for other in observed.children.jobs.iter().filter(runs) {
             decision.delete(ChildKind::Job, &other.identity);
         }
         if observed.holds(SUBJECT) {
@@ -98,6 +101,11 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
     let end = pods.clone().find_map(|pod| pod.end.as_ref());
     let problem = pods.clone().find_map(|pod| pod.problem.clone());
     match &job.progress {
+        // The Job itself is complete a second or two after its pod.
+        Progress::Running if let Some(report) = reported(job, observed) => finished(situation, job, report, decision),
+        Progress::Running if let Some(suspension) = &job.suspension => {
+            suspended(situation, job, suspension, decision);
+        }
         Progress::Running => {
             if pods.count() == 0 && job.created.is_some_and(|created| now.duration_since(created) >= POD_TIMEOUT) {
                 decision.without_pod = Some(job.clone());
@@ -106,6 +114,8 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
             let is_asked = problem.is_some() && observed.state.retry_now.as_deref() == Some(&job.identity.name);
             if is_asked || (is_held_up && is_made_otherwise(job, resolved)) {
                 replace_held_up(situation, job, decision);
+            } else if let Some(why) = problem.clone().filter(|_| (observed.must_yield)(job)) {
+                suspension::suspend(job, text(why), now, decision);
             } else {
                 runs(situation, job, problem, decision);
             }
@@ -125,6 +135,34 @@ pub(super) fn image(resolved: &Resolved<'_>, observed: &Observed<'_>, now: Times
             // Needed again until the status is written.
             decision.state.problem = problem.clone().map(|problem| (job.identity.uid.clone(), problem));
             failed(situation, job, &why_failed(job, (reason, message), problem, observed), decision);
+        }
+    }
+}
+
+/// What the pod of a Job has reported, which has ended.
+fn reported<'a>(job: &Job, observed: &Observed<'a>) -> Option<&'a BuildReport> {
+    let own = observed.children.pods.iter().filter(|pod| pod.is_of(&job.identity.uid));
+    own.filter_map(Pod::report).find(|report| is_digest(&report.digest))
+}
+
+/// A suspended build waits for its time, and then for its place in the queue.
+fn suspended(situation: &Situation<'_>, job: &Job, suspension: &Suspension, decision: &mut Decision) {
+    let Situation { resolved, observed, now, .. } = *situation;
+    let is_asked = observed.state.retry_now.as_deref() == Some(&job.identity.name);
+    if is_asked || is_made_otherwise(job, resolved) {
+        replace_held_up(situation, job, decision);
+    } else if !suspension::is_due(suspension, now) {
+        suspension::report(job, suspension, now, decision);
+    } else {
+        decision.in_queue = true;
+        match observed.admission {
+            // It is enqueued, and decided again with its place.
+            Admission::Absent => {}
+            Admission::Queued { position } => {
+                let why = format!("; Job {} is suspended: {}", job.identity.name, suspension.why);
+                wait(situation, position, &why, decision);
+            }
+            Admission::Admitted => suspension::resume(job, decision),
         }
     }
 }
@@ -170,7 +208,7 @@ fn text((reason, text): (String, String)) -> String {
 
 impl Failure {
     fn of(message: &str, retry: bool) -> Self {
-        Self { reason: None, message: message.to_owned(), retry }
+        Self { reason: None, message: message.to_owned(), retry, waits_for_registry: false }
     }
 }
 
@@ -326,15 +364,19 @@ fn is_name(base: &str) -> bool {
 /// The failure from a container's termination.
 fn ended(end: &End) -> Failure {
     match &end.termination {
-        Termination::Failed(BuildFailure { reason, message, retry }) => {
-            Failure { reason: Some(*reason), message: format!("{reason:?}: {message}"), retry: *retry }
-        }
+        Termination::Failed(BuildFailure { reason, message, retry, waits_for_registry }) => Failure {
+            reason: Some(*reason),
+            message: format!("{reason:?}: {message}"),
+            retry: *retry,
+            // Only this container has the login.
+            waits_for_registry: *waits_for_registry && end.container == PUSH,
+        },
         Termination::Built(_) => Failure::of("the build reported an image and failed all the same", true),
         Termination::Other(log) => {
             let how = format!("{} ended with exit code {} ({})", end.container, end.code, end.reason);
             let known = Some(log).filter(|_| end.container == EXECUTOR).and_then(|log| kaniko::why_failed(&how, log));
             if let Some((reason, message, retry)) = known {
-                return Failure { reason: Some(reason), message, retry };
+                return Failure { reason: Some(reason), message, retry, waits_for_registry: false };
             }
             let tail = log_tail(log);
             let lines = if tail.is_empty() { String::new() } else { format!("\n{tail}") };
@@ -367,6 +409,7 @@ fn failed(situation: &Situation<'_>, job: &Job, failure: &Failure, decision: &mu
         return;
     }
     decision.record.retry_at = Some(due);
+    decision.waits_for_registry = failure.waits_for_registry.then(|| job.identity.name.clone());
     decision.requeue_within(Duration::try_from(due.duration_since(now)).unwrap_or_default());
     let message = format!(
         "Job {} failed, it will be re-run: {} (attempt {}, the next one at {:.0})",

@@ -21,6 +21,8 @@ struct Case {
     status: FunctionStatus,
     state: ReconcileState,
     admission: Admission,
+    /// Whether its held-up build has to be suspended.
+    must_yield: bool,
     knative: Presence,
     /// Whether what scales the Deployment may scale it to 0.
     may_rest: bool,
@@ -41,6 +43,7 @@ impl Case {
             status: FunctionStatus::default(),
             state: ReconcileState::default(),
             admission: Admission::Admitted,
+            must_yield: false,
             knative: Presence::Unknown,
             may_rest: false,
             settings: Settings {
@@ -77,6 +80,7 @@ impl Case {
             may_rest: &|_| self.may_rest,
             knative: &self.knative,
             admission: self.admission,
+            must_yield: &|_| self.must_yield,
             state: &self.state,
         };
         decide(&resolved, &observed, self.now)
@@ -138,6 +142,8 @@ fn words(decision: &Decision) -> Vec<String> {
         Step::GiveAddress { knative, .. } => format!("give {}", knative.name),
         Step::TakeAddress { name, .. } => format!("take {name}"),
         Step::CleanUp { knative } => format!("clean up {}", knative.name),
+        Step::Suspend { identity, suspension: Some(_) } => format!("suspend {}", identity.name),
+        Step::Suspend { identity, suspension: None } => format!("resume {}", identity.name),
     };
     decision.steps.iter().map(word).collect()
 }

@@ -7,7 +7,9 @@ use clap::Args;
 use super::{internal, report, runtime};
 use crate::cli::output;
 use mainstay_api::build::{BuildFailure, FailureReason};
+use mainstay_function::build::fetch::{self, SourceOf};
 use mainstay_function::build::image::{Base, Bounds, Platform};
+use mainstay_function::build::install;
 use mainstay_function::build::push;
 use mainstay_function::registry::{Deadlines, ImageRef};
 use mainstay_function::runtimes::libraries;
@@ -24,6 +26,9 @@ pub(in crate::cli) struct Push {
     /// Directory with the keys of the registry Secret
     #[arg(long, value_name = "DIRECTORY")]
     registry: PathBuf,
+    /// Directory with the files `source` and `dependencies`, which are fetched first; they must need no installation
+    #[arg(long, value_name = "DIRECTORY")]
+    inline: Option<PathBuf>,
     /// File with the CA bundle of the registry of the base image; it need not be there
     #[arg(long, value_name = "FILE")]
     base_ca: Option<PathBuf>,
@@ -33,6 +38,9 @@ pub(in crate::cli) struct Push {
     /// Image to build on: `scratch`, `oci:DIRECTORY`, or NAME@sha256:…
     #[arg(long, value_name = "IMAGE", default_value = "scratch")]
     base: String,
+    /// Let builds of other namespaces mount the layers of the base image, in the registry of the cluster
+    #[arg(long)]
+    share_base: bool,
     /// Operating system and architecture of the image
     #[arg(long, value_name = "OS/ARCHITECTURE", default_value = "linux/amd64")]
     platform: String,
@@ -45,6 +53,21 @@ pub(in crate::cli) struct Push {
 }
 
 pub(super) async fn run(arguments: Push) -> Result<(), BuildFailure> {
+    if let Some(directory) = arguments.inline.clone() {
+        let request = fetch::Request {
+            runtime: runtime(&arguments.runtime)?,
+            workspace: arguments.workspace.clone(),
+            source: SourceOf::Inline(directory),
+            on: install::Platform { base: arguments.base.clone(), platform: arguments.platform.clone() },
+            known_dependencies: None,
+            for_kaniko: None,
+            bounds: fetch::Bounds::default(),
+        };
+        let fetched = fetch::fetch(&request).await.map_err(|error| error.failure())?;
+        if !fetched.dependencies.is_empty() {
+            return Err(internal("the source has dependencies, which nothing has installed"));
+        }
+    }
     let built = push::push(&request(arguments)?).await.map_err(|error| error.failure())?;
     let reused = if built.reused { ", which the registry had" } else { "" };
     // The log is informational: if it cannot be written, that is no failure.
@@ -67,7 +90,9 @@ fn request(arguments: Push) -> Result<push::Request, BuildFailure> {
             reason: FailureReason::BaseImage,
             message: format!("{:?}: {}", arguments.base, chain(&error)),
             retry: false,
+            waits_for_registry: false,
         })?,
+        shares_base: arguments.share_base,
         libraries: libraries::place(arguments.libraries),
         platform: arguments.platform.parse::<Platform>().map_err(|error| internal(&error))?,
         previous: arguments.previous.as_deref().map(image).transpose()?,

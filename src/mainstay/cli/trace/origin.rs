@@ -57,8 +57,8 @@ impl Trace {
     }
 }
 
-/// Finds what is known of the object of the arguments.
-pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<Trace, Error> {
+/// Finds what is known of the object of the arguments, in the cluster that they name.
+pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<(Cluster, Trace), Error> {
     let (called, name) = arguments.kind_and_name()?;
     let cluster = arguments.connection.connect().await?;
     let namespace = arguments.connection.namespace(&cluster);
@@ -75,7 +75,7 @@ pub(in crate::cli) async fn find(arguments: &ObjectArguments) -> Result<Trace, E
         return Err(Error::Missing { what: asked.to_string() });
     }
     trace.notes = search.notes;
-    Ok(trace)
+    Ok((cluster, trace))
 }
 
 /// The GitSyncs that may manage an object, with their inventories as far as they were read.

@@ -3,7 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{next::Next, origin::Trace};
+use super::{
+    next::Next,
+    origin::Trace,
+    timeline::{self, Moment},
+};
 use crate::cli::{
     drift, ids, object_name,
     syncs::{self, address, ago},
@@ -17,7 +21,7 @@ const NAMED: usize = 5;
 const NO_PLACE: &str = "unknown: the inventory was written by an older agent, or has no room for it";
 
 /// The trace for people.
-pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
+pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> String {
     let mut text = format!("{}\n", printable(&trace.asked.to_string()));
     let mut row = |label: &str, value: &str| {
         text.push_str(&format!("  {label:<11} {}\n", printable(value)));
@@ -69,11 +73,11 @@ pub(super) fn text(trace: &Trace, next: &Next, now: Timestamp) -> String {
         row("note", note);
     }
     row("next", &next.text);
-    text
+    text + &timeline::lines(moments)
 }
 
 /// The trace for programs.
-pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
+pub(super) fn facts(trace: &Trace, next: &Next, moments: &[Moment], now: Timestamp) -> Value {
     let manager = trace.manager.as_ref().map(|manager| {
         let (spec, status) = (&manager.sync.spec, manager.sync.status.clone().unwrap_or_default());
         json!({
@@ -97,7 +101,7 @@ pub(super) fn facts(trace: &Trace, next: &Next, now: Timestamp) -> Value {
         "managedBy": manager, "exists": trace.live.is_some(), "health": words(trace),
         "applied": trace.live.as_ref().and_then(applied),
         "otherManagers": trace.live.as_ref().map(managers).unwrap_or_default(),
-        "notes": trace.notes, "next": { "action": next.action, "text": next.text },
+        "notes": trace.notes, "timeline": timeline::facts(moments), "next": { "action": next.action, "text": next.text },
     })
 }
 

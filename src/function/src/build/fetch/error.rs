@@ -101,7 +101,7 @@ impl Error {
             Self::Libraries(_) => (FailureReason::Internal, false),
             Self::Read { .. } | Self::Write { .. } => (FailureReason::Internal, true),
         };
-        BuildFailure { reason, message: message(&chain(self)), retry }
+        BuildFailure { reason, message: message(&chain(self)), retry, waits_for_registry: false }
     }
 }
 

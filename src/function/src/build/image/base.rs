@@ -137,7 +137,7 @@ impl Base {
             Self::Registry(image) => match (&image.digest, client) {
                 (Some(digest), _) => digest.clone(),
                 (None, Some(client)) => {
-                    let found = client.points_to(image.reference()).await.map_err(Error::Registry)?;
+                    let found = client.again(|| client.points_to(image.reference())).await.map_err(Error::Registry)?;
                     let digest = found.ok_or_else(|| unusable("its registry knows no digest of that tag"))?;
                     resolved = Some(image.at(digest.clone()));
                     digest
@@ -231,7 +231,7 @@ impl Documents<'_> {
     async fn manifest(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Layout(path) => verified(small_file(&blob_of_layout(path, digest))?, digest),
-            Self::Registry(client) => match client.manifest(digest).await {
+            Self::Registry(client) => match client.again(|| client.manifest(digest)).await {
                 Ok(manifest) => Ok(Some(manifest.bytes.into())),
                 Err(error) => Err(Error::Registry(error)),
             },
@@ -243,7 +243,8 @@ impl Documents<'_> {
         match self {
             Self::Layout(path) => verified(small_file(&blob_of_layout(path, digest))?, digest),
             Self::Registry(client) => {
-                client.small_blob(digest, size, MAX_DOCUMENT).await.map(Some).map_err(Error::Registry)
+                let blob = client.again(|| client.small_blob(digest, size, MAX_DOCUMENT)).await;
+                blob.map(Some).map_err(Error::Registry)
             }
         }
     }

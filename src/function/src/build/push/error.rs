@@ -127,7 +127,8 @@ impl Error {
     /// The report of the container.
     pub fn failure(&self) -> BuildFailure {
         let (reason, retry) = self.meaning();
-        BuildFailure { reason, message: message(self), retry }
+        let waits_for_registry = matches!(self, Self::Registry(error) if error.fault.lasts_at_registry());
+        BuildFailure { reason, message: message(self), retry, waits_for_registry }
     }
 
     /// What to do about it, where the error itself does not say.
@@ -189,6 +190,19 @@ fn message(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_registry_is_awaited_that_is_full_or_refuses_the_login() {
+        let awaits = |fault: Fault| {
+            let error = registry::Error { attempt: "could not push to", registry: "r".to_owned(), fault };
+            Error::Registry(error).failure().waits_for_registry
+        };
+        let denied = |status| Fault::Denied { by: "the registry", status, anonymous: false };
+        assert!(awaits(Fault::Full { status: 507 }) && awaits(denied(401)) && awaits(denied(403)));
+        let other = registry::Error { attempt: "could not read", registry: "r".to_owned(), fault: denied(401) };
+        assert!(!awaits(Fault::Other(Box::new(other))), "that is the registry of the base image");
+        assert!(!awaits(Fault::Status { status: 503, code: None, retry_after: None }));
+    }
 
     #[test]
     fn a_full_registry_is_reported_with_the_way_out() {

@@ -15,13 +15,14 @@ use crate::runtimes::Runtime;
 /// Maximum bytes of a Secret's key in the API.
 const MAX_KEY: u64 = 1 << 20;
 /// The keys that are read.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     ".dockerconfigjson",
     "ca.crt",
     "isInternal",
     "password",
     "pushRegAddr",
     "registryAddress",
+    "registryLogins",
     "serverAddress",
     "username",
 ];

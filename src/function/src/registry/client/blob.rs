@@ -112,7 +112,14 @@ fn watched(stream: impl Stream<Item = Result<Bytes, Fault>> + Send + 'static, pr
 impl Client {
     /// Whether the repository has a blob.
     pub(crate) async fn has_blob(&self, digest: &Digest) -> Result<bool, Error> {
-        let asked = self.ask(&Ask::new(Method::HEAD), &self.address("blobs", digest.as_str())).await;
+        self.has_blob_in(&self.repository, digest).await
+    }
+
+    /// Whether another repository of the registry has a blob.
+    pub(crate) async fn has_blob_in(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
+        let mut url = self.origin.clone();
+        url.set_path(&format!("/v2/{repository}/blobs/{digest}"));
+        let asked = self.ask(&Ask::new(Method::HEAD), &url).await;
         match asked {
             Ok(_) => Ok(true),
             Err(Fault::Status { status: 404, .. }) => Ok(false),
@@ -139,6 +146,31 @@ impl Client {
             Err(Fault::Denied { .. } | Fault::Status { status: 400..=499, .. }) => Ok(Mounted::No),
             Err(fault) => Err(fail(fault)),
         }
+    }
+
+    /// Lets other repositories mount a blob of this one from `shared`, if the registry takes that. Returns whether it did.
+    pub(crate) async fn share_blob(&self, digest: &Digest, shared: &str) -> Result<bool, Error> {
+        let mut url = self.origin.clone();
+        url.set_path(&format!("/v2/{shared}/blobs/uploads/"));
+        url.query_pairs_mut().append_pair("mount", digest.as_str()).append_pair("from", &self.repository);
+        let begun = self.begin(&url).await.map_err(self.failed("could not share a layer at"))?;
+        Ok(begun.status().as_u16() == 201)
+    }
+
+    /// Whether the registry takes an upload of these bytes. The upload is cancelled, so that nothing stays there.
+    pub(crate) async fn try_upload(&self, bytes: &Bytes) -> Result<(), Error> {
+        let fail = || self.failed("could not push a layer to");
+        let begun = self.begin(&self.address("blobs", "uploads/")).await.map_err(fail())?;
+        let at = self.upload_at(&begun).map_err(fail())?;
+        let content = Content::Bytes(bytes);
+        let mut ask = Ask::new(Method::PATCH);
+        ask.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        ask.body = Some(&content);
+        let sent = self.ask(&ask, &at).await;
+        let next = sent.as_ref().ok().filter(|sent| sent.headers().contains_key(header::LOCATION));
+        let at = next.and_then(|sent| self.upload_at(sent).ok()).unwrap_or(at);
+        let _ = self.ask(&Ask::new(Method::DELETE), &at).await;
+        sent.map(drop).map_err(fail())
     }
 
     /// Pushes a blob.

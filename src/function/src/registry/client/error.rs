@@ -27,6 +27,8 @@ pub enum Fault {
     Network {
         /// The innermost cause.
         what: String,
+        /// Whether the server was not there, or went away: it may be back in a moment.
+        is_outage: bool,
     },
     /// Its certificate is not trusted.
     #[error("its certificate is refused: {why}")]
@@ -59,6 +61,8 @@ pub enum Fault {
         status: u16,
         /// Code of the distribution specification.
         code: Option<String>,
+        /// When the registry asks for the next attempt.
+        retry_after: Option<Duration>,
     },
     /// There is no room for what was to be stored.
     #[error("its volume is full (it answered {status})")]
@@ -142,7 +146,7 @@ impl Fault {
             | Self::Full { .. }
             | Self::Parts { .. }
             | Self::Content(_) => Class::Unavailable,
-            Self::Status { status, code } => match status {
+            Self::Status { status, code, .. } => match status {
                 429 | 500.. => Class::Unavailable,
                 _ if code.as_deref().is_some_and(|code| forgotten(code) || is_lost_upload(code)) => Class::Unavailable,
                 _ => Class::Invalid,
@@ -156,6 +160,30 @@ impl Fault {
     /// there; a forgotten blob has to be pushed again.
     pub(crate) fn may_pass(&self) -> bool {
         !matches!(self, Self::Full { .. } | Self::Content(_)) && !self.has_forgotten()
+    }
+
+    /// Whether nothing can be pushed until somebody changes the registry: it has no room, or refuses the login.
+    pub(crate) fn lasts_at_registry(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Denied { .. })
+    }
+
+    /// Whether the registry, or what stands before it, is away for a moment or asks for patience.
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            Self::Network { is_outage, .. } => *is_outage,
+            Self::Status { status, .. } => matches!(status, 429 | 502..=504),
+            Self::Other(error) => error.fault.is_outage(),
+            _ => false,
+        }
+    }
+
+    /// The delay that the registry asks for.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            Self::Other(error) => error.fault.retry_after(),
+            _ => None,
+        }
     }
 
     /// Whether the registry says that the bytes do not match the digest.

@@ -91,7 +91,7 @@ impl Client {
 /// A kill in between leaves it empty.
 fn about_parts(fault: Fault) -> Fault {
     match fault {
-        Fault::Status { status, code: Some(code) } if code == "DIGEST_INVALID" => Fault::Parts { status },
+        Fault::Status { status, code: Some(code), .. } if code == "DIGEST_INVALID" => Fault::Parts { status },
         other => other,
     }
 }

@@ -1,12 +1,12 @@
 //! The OCI distribution API for one repository: reading and pushing blobs and manifests.
 //!
 //! [`send`] sends requests (redirects, deadlines), [`token`] authenticates, [`blob`] and [`manifest`] define the
-//! requests.
+//! requests, [`retry`] says which are sent again.
 //!
 //! Invariant: everything that a registry sends is limited in size, and every wait has a deadline.
 //! Invariant: no error shows a credential, an address with a query, or a text of the server.
 //!
-//! Deliberately absent: retries, which the caller decides; resuming uploads. Why not `oci-client`: 0.18 was tried against a
+//! Deliberately absent: resuming uploads. Why not `oci-client`: 0.18 was tried against a
 //! registry whose challenge names a token server on another host over HTTP. It sent the password there, and held the
 //! 100 MiB that this server answered (216 MiB at the peak, 10 before).
 
@@ -16,6 +16,7 @@ mod error;
 #[cfg(any(test, feature = "fuzz"))]
 pub(super) mod fuzz;
 mod manifest;
+mod retry;
 mod send;
 mod token;
 
@@ -42,11 +43,18 @@ pub struct Deadlines {
     pub silence: Duration,
     /// Minimum average bytes per second of a transfer; 16 KiB.
     pub slowest: u64,
+    /// How long an outage of the registry is waited for; 30 s.
+    pub patience: Duration,
 }
 
 impl Default for Deadlines {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), silence: Duration::from_secs(60), slowest: 16 << 10 }
+        Self {
+            connect: Duration::from_secs(10),
+            silence: Duration::from_secs(60),
+            slowest: 16 << 10,
+            patience: Duration::from_secs(30),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: an `Authorization` header is sent only to the origin (scheme, host and port) that it is for, before and
 //! after any redirect.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -135,6 +136,7 @@ impl Client {
     /// The fault of a refusal. Of its body, only a code of the specification is used, and whether it is about room.
     pub(super) async fn refused(&self, response: Response, by: &'static str) -> Fault {
         let status = response.status();
+        let retry_after = retry_after(response.headers());
         if matches!(status.as_u16(), 401 | 403 | 407) {
             return Fault::Denied { by, status: status.as_u16(), anonymous: self.access.login.is_none() };
         }
@@ -144,7 +146,7 @@ impl Client {
             return Fault::Full { status: status.as_u16() };
         }
         let code = body["errors"][0]["code"].as_str().filter(|code| is_code(code));
-        Fault::Status { status: status.as_u16(), code: code.map(str::to_owned) }
+        Fault::Status { status: status.as_u16(), code: code.map(str::to_owned), retry_after }
     }
 
     /// The address of an upload. The registry's own host keeps its scheme, whatever it believes to have behind its
@@ -217,7 +219,7 @@ pub(super) fn network(error: &reqwest::Error) -> Fault {
             // It may name what is in the certificate, which the server has written.
             Fault::Untrusted { why: why.to_string().chars().take(MAX_CERTIFICATE).collect() }
         }
-        _ => Fault::Network { what: network_error(error) },
+        _ => Fault::Network { what: network_error(error), is_outage: is_outage(error) },
     }
 }
 
@@ -227,6 +229,34 @@ fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e
         cause = wrapped;
     }
     cause.downcast_ref()
+}
+
+/// Whether nobody listened, or the connection broke; not a name that does not exist, or a certificate that is not trusted.
+fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| {
+        let broke = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_incomplete_message);
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        broke
+            || matches!(
+                kind,
+                Some(
+                    io::ErrorKind::ConnectionRefused
+                        | io::ErrorKind::ConnectionReset
+                        | io::ErrorKind::ConnectionAborted
+                        | io::ErrorKind::BrokenPipe
+                        | io::ErrorKind::UnexpectedEof
+                        | io::ErrorKind::HostUnreachable
+                        | io::ErrorKind::NetworkUnreachable
+                )
+            )
+    })
+}
+
+/// The seconds of `Retry-After`; a date counts as absent.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
 }
 
 #[cfg(test)]
@@ -245,5 +275,24 @@ mod tests {
     fn takes_codes_and_no_prose() {
         assert!(is_code("BLOB_UNKNOWN"));
         assert!(!is_code("") && !is_code("the password is hunter2") && !is_code(&"A".repeat(41)));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_away_is_an_outage_and_a_wrong_name_is_none() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let is_outage = async |url: String| match network(&client.get(url).send().await.unwrap_err()) {
+            Fault::Network { is_outage, .. } => is_outage,
+            other => panic!("{other}"),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let closing = tokio::spawn(async move {
+            drop(listener.accept().await.unwrap());
+        });
+        assert!(is_outage(format!("http://{address}/")).await, "it closes the connection");
+        closing.await.unwrap();
+        assert!(is_outage(format!("http://{address}/")).await, "nobody listens");
+        assert!(!is_outage("http://registry.invalid/".to_owned()).await);
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! - the login of the Secret that asks for one: everything
 //! - the login of a namespace, which its copy of the Secret has ([`of_namespace`]): to read and write the repositories of its Functions, and to read
-//!   repositories that are no Function's
+//!   repositories that are no Function's; and to share a blob of its own in one repository
+//!   ([`SHARED_LAYERS`](crate::registry::SHARED_LAYERS)), from which others mount it: a layer of a base image
 //!
 //! The guard serves TLS. Nodes with an older containerd pull over plain HTTP from their own loopback address, so that is
 //! answered on the same port: reads only, and only under a loopback address.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -165,7 +165,14 @@ impl Guard {
             Visitor::Unknown | Visitor::Registry => None,
         };
         let begins_upload = matches!(subject, Some(Subject::Of(_, Part::Uploads)));
-        match self.pass(&head, &query, begins_upload, body).await {
+        let passed = async {
+            // Without the blob, the registry would begin an upload.
+            if verdict::shares(subject, &visitor) && !self.has(&query).await? {
+                return Ok(error_answer(StatusCode::NOT_FOUND, "BLOB_UNKNOWN", "that repository has no such blob"));
+            }
+            self.pass(&head, &query, begins_upload, body).await
+        };
+        match passed.await {
             Ok(response) => response.map(|body| Placed { body, _place: place }.boxed_unsync()),
             Err(error) if is_of_client(&error) => {
                 error_answer(StatusCode::BAD_REQUEST, "UNSUPPORTED", "the body of the request is not complete")
@@ -214,6 +221,15 @@ impl Guard {
         let (mut head, body) = self.client.request(request).await?.into_parts();
         head.headers = passed(&head.headers);
         Ok(Response::from_parts(head, body.boxed_unsync()))
+    }
+
+    /// Whether the registry has the blob that a query asks to mount.
+    async fn has(&self, query: &str) -> Result<bool, legacy::Error> {
+        let Some((digest, from)) = verdict::mounted(query) else { return Ok(false) };
+        let mut request = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+        *request.method_mut() = Method::HEAD;
+        *request.uri_mut() = self.at(&format!("/v2/{from}/blobs/{digest}"));
+        Ok(self.client.request(request).await?.status().is_success())
     }
 
     /// The registry's URL of a target, which was read before.

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use http::{Method, StatusCode};
 
 use super::asked::{Part, Subject, is_read};
-use crate::registry::owner;
+use crate::registry::image_ref::is_repository;
+use crate::registry::{Digest, SHARED_LAYERS, owner};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,7 @@ pub(super) fn judge<'q>(
     match subject {
         Subject::Health | Subject::Version => Ok("".into()),
         Subject::Catalog => Err(denied()),
+        Subject::Of(SHARED_LAYERS, Part::Uploads) => sharing(query, namespace).map(Cow::Owned).ok_or_else(denied),
         Subject::Of(name, part) => {
             let owner = owner(name);
             let may = owner.map_or_else(|| is_read(method), |owner| owner == namespace);
@@ -114,6 +116,32 @@ pub(super) fn judge<'q>(
             Ok(if part == Part::Uploads { mounting(query, namespace) } else { query.into() })
         }
     }
+}
+
+/// The query by which a blob of the namespace's own repositories is mounted where others may mount it; `None` for any other query.
+///
+/// Invariant: a namespace shares nothing but what it has, and bytes never reach the shared repository by themselves.
+fn sharing(query: &str, namespace: &str) -> Option<String> {
+    let all: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+    let only = |name: &str| {
+        let mut values = all.iter().filter(|(other, _)| *other == name).map(|(_, value)| &**value);
+        values.next().filter(|_| values.next().is_none())
+    };
+    let (digest, from) = (only("mount")?.parse::<Digest>().ok()?, only("from")?);
+    let is_own = is_repository(from) && owner(from) == Some(namespace);
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    is_own.then(|| query.append_pair("mount", digest.as_str()).append_pair("from", from).finish())
+}
+
+/// The digest and the repository in a query that [`sharing`] made.
+pub(super) fn mounted(query: &str) -> Option<(Digest, String)> {
+    let find = |name: &str| form_urlencoded::parse(query.as_bytes()).find(|(other, _)| other == name);
+    Some((find("mount")?.1.parse().ok()?, find("from")?.1.into_owned()))
+}
+
+/// Whether a namespace shares a blob.
+pub(super) fn shares(subject: Option<Subject<'_>>, visitor: &Visitor) -> bool {
+    matches!((subject, visitor), (Some(Subject::Of(SHARED_LAYERS, Part::Uploads)), Visitor::Namespace(_)))
 }
 
 /// The query of an upload that begins. A blob is taken over from repositories that the namespace may read; from others it is
@@ -203,6 +231,38 @@ mod tests {
         // Docker's registry begins an upload here, too.
         check(&team(), TLS, "POST /v2/team-fn/blobs/uploads/1?mount=d&from=shop-fn", "405");
         check(&Visitor::Registry, TLS, &begin("mount=d&from=shop-fn"), "passed mount=d&from=shop-fn");
+    }
+
+    #[test]
+    fn a_namespace_shares_only_blobs_of_its_own() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let share = |query: &str| format!("POST /v2/mainstay/base-layers/blobs/uploads/?{query}");
+        let (own, escaped) = (format!("mount={digest}&from=team-fn"), digest.replace(':', "%3A"));
+        let passed = format!("passed mount={escaped}&from=team-fn");
+        check(&team(), TLS, &share(&own), &passed);
+        check(&team(), TLS, &share(&format!("{own}&digest=x&other=y")), &passed);
+        for denied in [
+            String::new(),
+            format!("mount={digest}"),
+            "from=team-fn".to_owned(),
+            "mount=d&from=team-fn".to_owned(),
+            format!("mount={digest}&from=shop-fn"),
+            format!("mount={digest}&from=base%2Fnode"),
+            format!("mount={digest}&from=mainstay%2Fbase-layers"),
+            format!("mount={digest}&from=team-fn%2F..%2Fshop-fn"),
+            format!("{own}&from=shop-fn"),
+            format!("from=shop-fn&{own}"),
+            format!("{own}&mount={digest}"),
+        ] {
+            check(&team(), TLS, &share(&denied), "403");
+            check(&Visitor::Unknown, TLS, &share(&denied), "401");
+        }
+        check(&team(), NODE, &share(&own), "400");
+        let taken = format!("POST /v2/team-fn/blobs/uploads/?mount={digest}&from=mainstay%2Fbase-layers");
+        check(&team(), TLS, &taken, &format!("passed mount={escaped}&from=mainstay%2Fbase-layers"));
+        for other in ["PUT /v2/{}/manifests/1", "PATCH /v2/{}/blobs/uploads/1", "DELETE /v2/{}/blobs/sha256:00"] {
+            check(&team(), TLS, &other.replace("{}", "mainstay/base-layers"), "403");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Numbers of pods, CPU and memory: presets, bounds and defaults.
 
 use super::*;
+use crate::Builder;
 
 /// CPU and memory as `requests -> limits`.
 fn sizes(resources: &Resources) -> String {
@@ -23,7 +24,7 @@ fn fills_in_the_default_presets_and_the_default_runtime() {
     assert_eq!(found.runtime.name, "nodejs22");
     assert_eq!((found.replicas.min, found.replicas.max), (1, 1));
     assert_eq!(sizes(&found.resources), "50m/64Mi 100m/128Mi");
-    assert_eq!(sizes(&found.build_resources), "700m/700Mi 1100m/1100Mi");
+    assert_eq!(sizes(&found.build_resources), "200m/200Mi 1100m/1100Mi");
     assert_eq!(found.code, Code::Inline { source: "x".into(), dependencies: "{}".into() });
     assert_eq!(warnings(&found), Vec::<&str>::new());
 }
@@ -39,6 +40,32 @@ fn labels_choose_the_presets() {
     assert_eq!((found.replicas.min, found.replicas.max), (1, 10));
     assert_eq!(sizes(&found.resources), "10m/16Mi 25m/64Mi");
     assert_eq!(sizes(&found.build_resources), "400m/400Mi 700m/700Mi");
+}
+
+#[test]
+fn a_build_requests_what_it_uses_unless_a_preset_or_a_builder_is_chosen() {
+    let mut settings = settings();
+    let of = |settings: &Settings, labels: &[(&str, &str)]| {
+        let found = resolve(&function(NODE, labels), settings, &Credentials::new(settings, [])).unwrap();
+        sizes(&found.build_resources)
+    };
+    let normal = "700m/700Mi 1100m/1100Mi";
+    assert_eq!(of(&settings, &[]), "200m/200Mi 1100m/1100Mi");
+    assert_eq!(of(&settings, &[(names::BUILD_RESOURCES_PRESET, "normal")]), normal);
+    settings.builder = Builder::Kaniko;
+    assert_eq!(of(&settings, &[]), normal);
+    // An operator who has chosen presets, or the default one, gets these.
+    for (variable, value) in [
+        ("WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_DEFAULT_PRESET", "normal"),
+        (
+            "WEBHOOK_DEFAULTING_BUILD_JOB_RESOURCES_PRESETS_MAP",
+            r#"{"normal":{"requestCpu":"700m","requestMemory":"700Mi","limitCpu":"1100m","limitMemory":"1100Mi"}}"#,
+        ),
+    ] {
+        let variables = [(variable.to_owned(), value.to_owned())];
+        let settings = Settings::from_env(Settings::default(), variables).unwrap();
+        assert_eq!(of(&settings, &[]), normal, "{variable}");
+    }
 }
 
 const PYTHON: &str = "source: 'def main(event, context): return 1'\nruntime: python312\n";

@@ -63,6 +63,121 @@ fn a_reported_image_is_recorded_and_rolled_out_by_its_digest() {
 }
 
 #[test]
+fn an_image_is_rolled_out_as_soon_as_it_is_reported_and_its_job_runs_to_its_end() {
+    let mut case = Case::new();
+    case.job("j", 1, json!({"active": 1}));
+    // The pod is still running for the kubelet when its last container has ended.
+    let mut status = terminated("push", 0, &json!({"digest": DIGEST, "seconds": 0.84}).to_string());
+    status["phase"] = "Running".into();
+    case.pod("j", status);
+    let decision = case.decide();
+    assert_eq!(words(&decision)[2..], ["True JobFinished", "put Deployment", "put Service"]);
+    case.status.built = decision.record.built;
+    let later = words(&case.decide());
+    assert!(!later.iter().any(|word| word.starts_with("delete Job")), "{later:?}");
+    // A report without a digest ends nothing.
+    case.status.built = None;
+    case.children.pods.clear();
+    case.pod("j", terminated("push", 0, r#"{"digest":"latest"}"#));
+    assert!(words(&case.decide()).contains(&"Unknown JobRunning".to_owned()));
+}
+
+/// A case with a build whose image cannot be pulled.
+fn held_up() -> Case {
+    let mut case = Case::new();
+    case.job("j", 1, json!({"active": 1}));
+    let waiting =
+        json!({"name": "install", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}});
+    case.pod("j", json!({"phase": "Pending", "initContainerStatuses": [waiting]}));
+    case
+}
+
+#[test]
+fn a_held_up_build_is_suspended_for_others_and_resumed_in_its_turn() {
+    let mut case = held_up();
+    assert!(!words(&case.decide()).contains(&"suspend j".to_owned()), "nobody waits for its place");
+    case.must_yield = true;
+    let decision = case.decide();
+    let said = message(&decision, Reason::JobQueued);
+    let why = "ImagePullBackOff: container install: no such host";
+    assert_eq!(
+        said,
+        format!(
+            "Job j is suspended, because its pod cannot start and other builds wait for its place: {why} (tried again at \
+             2026-01-01T00:10:10Z)"
+        )
+    );
+    assert_eq!(decision.requeue_after, Some(Duration::from_secs(10)));
+    let suspension = decision.steps.iter().find_map(|step| match step {
+        Step::Suspend { suspension: Some(suspension), .. } => Some(suspension.clone()),
+        _ => None,
+    });
+    let (count, suspension) = suspension.unwrap();
+    assert_eq!((count, suspension.why.as_str()), (1, why));
+    // As its watch shows it: the condition stays as it is.
+    case.children.pods.clear();
+    let job = case.children.jobs.last_mut().unwrap();
+    (job.suspension, job.suspensions) = (Some(suspension), count);
+    case.now += jiff::SignedDuration::from_secs(3);
+    let decision = case.decide();
+    assert_eq!((message(&decision, Reason::JobQueued), decision.in_queue), (said, false));
+    assert_eq!((decision.without_pod, decision.requeue_after), (None, Some(Duration::from_secs(7))));
+    // Its time has come, and then its place in the queue.
+    case.now += jiff::SignedDuration::from_secs(7);
+    case.admission = Admission::Queued { position: 2 };
+    let decision = case.decide();
+    assert!(
+        decision.in_queue
+            && message(&decision, Reason::JobQueued).ends_with(&format!("position 2; Job j is suspended: {why}"))
+    );
+    case.admission = Admission::Admitted;
+    let decision = case.decide();
+    assert!(words(&decision).contains(&"resume j".to_owned()), "{:?}", words(&decision));
+    assert_eq!(message(&decision, Reason::JobRunning), "Job j is still in progress; it was suspended");
+}
+
+#[test]
+fn a_build_that_is_suspended_again_waits_longer_and_never_for_ever() {
+    let wait = |suspensions| {
+        let mut case = held_up();
+        case.must_yield = true;
+        case.children.jobs.last_mut().unwrap().suspensions = suspensions;
+        case.decide().requeue_after.unwrap().as_secs()
+    };
+    assert_eq!([0, 1, 2, 5, 40, u32::MAX].map(wait), [10, 20, 40, 300, 300, 300]);
+}
+
+#[test]
+fn a_suspended_build_whose_inputs_changed_is_replaced_and_one_that_others_suspended_is_resumed() {
+    let mut case = Case::new();
+    case.job("j", 1, json!({}));
+    case.children.jobs.last_mut().unwrap().suspension = Some(child_state::Suspension::default());
+    assert!(words(&case.decide()).contains(&"resume j".to_owned()));
+    let until = Some(case.now + Duration::from_secs(60));
+    case.children.jobs.last_mut().unwrap().suspension = Some(child_state::Suspension { until, why: String::new() });
+    case.state.retry_now = Some("j".into());
+    let all = words(&case.decide());
+    assert!(all.contains(&"delete Job j".to_owned()) && all.contains(&"put Job".to_owned()), "{all:?}");
+}
+
+#[test]
+fn a_build_that_the_registry_refused_waits_for_the_registry_and_is_retried_when_that_changes() {
+    let mut case = Case::new();
+    case.job("j", 1, ended("Failed", "BackoffLimitExceeded"));
+    let full = json!({"reason": "Registry", "message": "it is full", "retry": true, "waitsForRegistry": true});
+    case.pod("j", terminated("push", 1, &full.to_string()));
+    assert_eq!(case.decide().waits_for_registry.as_deref(), Some("j"));
+    case.state.retry_now = Some("j".into());
+    let decision = case.decide();
+    assert_eq!(decision.waits_for_registry, None);
+    assert!(words(&decision).contains(&"put Job".to_owned()));
+    // Code from packages cannot make the agent ask a registry.
+    case.children.pods.clear();
+    case.pod("j", terminated("fetch", 1, &full.to_string()));
+    assert_eq!(case.decide().waits_for_registry, None);
+}
+
+#[test]
 fn the_report_of_another_owners_pod_is_ignored() {
     let mut case = Case::new();
     case.job("j", 1, ended("Complete", "CompletionsReached"));
