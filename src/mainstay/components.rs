@@ -13,7 +13,7 @@ pub enum Component {
     Sync,
     /// Functions, their builds, registries and bindings.
     Functions,
-    /// Triggers and Subscriptions, served by a process of its own.
+    /// Triggers and Subscriptions, in a process of its own.
     Eventing,
     /// `APIRules`.
     Exposure,

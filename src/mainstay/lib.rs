@@ -58,7 +58,7 @@
 //! 4. What must go back is a [`FollowUp`](mainstay_engine::apply::FollowUp) for [`Drift::run`](mainstay_engine::drift::Drift::run). [`managed::revert_backoff`](mainstay_engine::managed::revert_backoff)
 //!    decides when it is due: at once, or later if another client keeps writing.
 //! 5. Of what is due, the loop begins as many as the server takes, shared fairly by owners (`engine/drift/fair.rs`, `engine/drift/limit.rs`).
-//! 6. [`Writer`](mainstay_engine::apply::Writer) locks the object, and asks the store whether it still has to be put back (`engine/apply/revert.rs`).
+//! 6. [`Writer`](mainstay_engine::apply::Writer) locks the object, and asks the store whether it still has to be reverted (`engine/apply/revert.rs`).
 //! 7. The desired object is applied again; what collides with it makes way (`engine/apply/server_side.rs`).
 //! 8. The server's answer is the new last apply, also in the inventory (`engine/managed/writes.rs`).
 //! 9. The revert is a [`Message`](mainstay_engine::notification::Message) with the fields, the values and the field manager.

@@ -73,7 +73,7 @@ fn shows_commits_applied_and_hand_edits_put_back() {
     assert_eq!(sync.status.code(), Some(0), "{said}");
     assert!(said.starts_with("GitSync default/demo: commit "), "{said}");
     let status = || String::from_utf8(dev.mainstay(&["status"]).stdout).unwrap();
-    wait_until("status tells what was put back", || {
+    wait_until("status tells what was reverted", || {
         let said = status();
         said.contains("after kubectl changed Deployment.apps shop/web: spec.replicas")
             && said.contains("after somebody deleted Service shop/api")

@@ -102,7 +102,7 @@ async fn a_trace_names_file_line_commit_and_what_is_next() {
     let edited = json!({"data": {"key": "9"}});
     world.edit("v1", "configmaps", "a", edited);
     world
-        .until("it was put back", |w| w.status("demo")["lastReverts"][0]["object"] == "ConfigMap mainstay-tests/a")
+        .until("it was reverted", |w| w.status("demo")["lastReverts"][0]["object"] == "ConfigMap mainstay-tests/a")
         .await;
     let (code, said, _) = program.run(&["pause", "cm/a", "-n", NAMESPACE]).await;
     assert_eq!(code, 0, "{said}");
@@ -169,10 +169,10 @@ async fn a_rule_is_suggested_for_what_others_changed_and_works_as_it_is_printed(
         mainstay_testkit::drift::patch_as(&world, "kubectl-edit", of, devcluster::verbs::patch::Form::Strategic, patch);
     };
     edit(5, "example.org/web:9");
-    world.until("it was put back", |w| !w.status("demo")["lastReverts"][0].is_null()).await;
+    world.until("it was reverted", |w| !w.status("demo")["lastReverts"][0].is_null()).await;
     let (code, text, error) = program.run(&ask).await;
     assert_eq!((code, &*error), (1, ""), "{text}");
-    assert!(text.contains("# spec.replicas: changed by kubectl-edit, put back at "), "{text}");
+    assert!(text.contains("# spec.replicas: changed by kubectl-edit, reverted at "), "{text}");
     let printed: Value = serde_yaml::from_str(&text).unwrap();
     let rule = json!({
         "paths": ["/spec/replicas", "/spec/template/spec/containers/0/image"],
@@ -187,7 +187,7 @@ async fn a_rule_is_suggested_for_what_others_changed_and_works_as_it_is_printed(
     let (_, text, _) = program.run(&ask).await;
     assert!(text.contains("it is ignored already") && !text.contains("spec:"), "{text}");
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "9"}}));
-    world.until("something else was put back", |w| w.data("a") == "1").await;
+    world.until("something else was reverted", |w| w.data("a") == "1").await;
     let web = world.get("apps/v1", "deployments", "web").unwrap();
     assert_eq!(web["spec"]["replicas"], 5);
 

@@ -212,7 +212,7 @@ async fn what_a_git_sync_manages_is_changed_only_by_force_and_put_back() {
     let (code, out, error) = desk.program.run(&apply(&config, &["--force"])).await;
     assert_eq!((code, out.as_str()), (0, "- Function - hello updated\n"), "{error}");
     assert!(error.contains("the GitSync mainstay-tests/demo puts this back"), "{error}");
-    desk.world.until_function("it is put back", |w| w.function_now("hello").unwrap()["spec"] == before).await;
+    desk.world.until_function("it is reverted", |w| w.function_now("hello").unwrap()["spec"] == before).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

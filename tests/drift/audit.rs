@@ -102,7 +102,7 @@ async fn what_no_watch_has_shown_is_found_told_and_put_back() {
     let mut world = audited(&files, json!({}), blind).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     assert_eq!(told(&mut world, |m| missed(m, "/a")).await, (vec!["data.key".to_owned()], "kubectl-edit".to_owned()));
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
     world.delete("v1", "configmaps", "b");
     assert_eq!(told(&mut world, |m| missed(m, "/b")).await.0, ["(object)"]);
     world.until("it is there again", |w| w.data("b") == "1").await;
@@ -225,7 +225,7 @@ async fn a_refused_dry_run_is_told_once_for_a_kind_and_waits_for_its_next_turn()
     metrics_are(&world, "they are counted", |text| text.contains(r#"mainstay_audits_total{outcome="refused"} "#)).await;
     // Watches work on.
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

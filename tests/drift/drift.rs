@@ -37,12 +37,12 @@ async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-    world.until("the value is put back", |w| w.data("a") == "1").await;
+    world.until("the value is reverted", |w| w.data("a") == "1").await;
     world.delete("v1", "configmaps", "a");
     world.until("the object is created again", |w| w.data("a") == "1").await;
     world.edit("v1", "configmaps", "a", json!({"metadata": {"labels": {"mainstay.dev/sync": null}}}));
     world
-        .until("the label is put back", |w| {
+        .until("the label is reverted", |w| {
             w.get("v1", "configmaps", "a")
                 .is_some_and(|a| a["metadata"]["labels"]["mainstay.dev/sync"] == "mainstay-tests.demo")
         })
@@ -272,7 +272,7 @@ async fn a_person_who_scales_is_reverted_and_an_autoscaler_is_not() {
     world.until("the count is given up", |w| !owns_replicas(w)).await;
     assert_eq!(web(&world)["spec"]["replicas"], 2, "and does not fall on the way");
     scale(&world, "kube-controller-manager", 7);
-    // Something of ours that changes afterwards is put back, and the count still stays.
+    // Something of ours that changes afterwards is reverted, and the count still stays.
     world.edit(
         WEB.0,
         WEB.1,

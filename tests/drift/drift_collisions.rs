@@ -98,7 +98,7 @@ async fn a_conflicting_port_of_a_person_is_removed_and_that_of_an_applier_is_rep
     let call = Call::new(SERVICE.0, SERVICE.1, NAMESPACE, "web", Action::Patch(Form::Apply, object));
     // It may already be on its way back: then the apply collides with ours and is refused.
     let _ = world.try_as("kubectl", call);
-    world.until("it is put back", |w| spec(w, SERVICE)["ports"] == before["ports"]).await;
+    world.until("it is reverted", |w| spec(w, SERVICE)["ports"] == before["ports"]).await;
     assert_eq!(revert_of(&mut world, "web").await.0, "kubectl");
 }
 
@@ -390,7 +390,7 @@ async fn a_revert_that_fails_twice_makes_the_git_sync_not_ready_until_it_succeed
     assert_eq!(events(&world, "RevertFailed", "Service"), Vec::<Value>::new(), "one failure is no news");
     refuse(&world, 1000);
     patch_as(&world, "kubectl-edit", SERVICE, Form::Json, edit);
-    let said = "False RevertFailed: 1 of the objects cannot be put back: ";
+    let said = "False RevertFailed: 1 of the objects cannot be reverted: ";
     world.condition_is("demo", "Ready", &format!("{said}Service {NAMESPACE}/web: spec.ports: ")).await;
     let ready = world.condition("demo", "Ready");
     assert!(ready.contains(": web.yaml:1 (document 1): the API server answered 422 Invalid: spec.ports[1].name: Duplicate value: \"http\""), "{ready}");
@@ -399,7 +399,7 @@ async fn a_revert_that_fails_twice_makes_the_git_sync_not_ready_until_it_succeed
         let told = events(&world, "RevertFailed", kind);
         assert_eq!(told.len(), 1, "it is aggregated");
         let text = told[0]["message"].as_str().unwrap();
-        assert!(text.contains("cannot put back spec.ports: web.yaml:1 (document 1): "), "{text}");
+        assert!(text.contains("cannot revert spec.ports: web.yaml:1 (document 1): "), "{text}");
         // An Event of the Service need not name it.
         let names = text.contains(&format!("Service {NAMESPACE}/web"));
         assert_eq!((&told[0]["type"], names), (&json!("Warning"), kind == "GitSync"), "{text}");

@@ -72,7 +72,7 @@ async fn a_fight_is_slowed_named_and_over_with_a_commit_that_changes_the_object(
     assert_eq!(world.data("a"), "2");
     let edited = Instant::now();
     world.edit(A.0, A.1, "a", json!({"data": {"key": "changed"}}));
-    world.until("put back at once", |w| w.data("a") == "2").await;
+    world.until("reverted at once", |w| w.data("a") == "2").await;
     assert!(edited.elapsed() < Duration::from_secs(10), "{:?}", edited.elapsed());
 }
 
@@ -108,10 +108,10 @@ async fn a_persistent_writer_is_reported_a_few_times_under_the_policy_report() {
     let most = 5.0 + (1.0 + began.elapsed().as_secs_f64() / 0.25).log2().ceil() + 1.0;
     assert!((5.0..=most).contains(&f64::from(told)), "{told} reports of {writes} writes in {:?}", began.elapsed());
     assert!(asked as f64 <= most + 1.0, "{asked} dry runs of {writes} writes in {:?}", began.elapsed());
-    assert_eq!(world.data("a"), format!("theirs {}", writes - 1), "nothing is put back");
+    assert_eq!(world.data("a"), format!("theirs {}", writes - 1), "nothing is reverted");
 
     world.change("demo", json!({"drift": "Revert"})).await;
-    world.until("what waited to be reported is put back when it is to be", |w| w.data("a") == "1").await;
+    world.until("what waited to be reported is reverted when it is to be", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,7 +162,7 @@ async fn a_revert_whose_answer_is_lost_is_confirmed_by_the_watch() {
     let world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.levers().fail_next(Fault { after: true, ..fault("apply", "configmaps", "a", 504) });
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
     fence(&world).await;
     world.until("nothing has failed", |w| w.status("demo")["failed"] == 0).await;
 }

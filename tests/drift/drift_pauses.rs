@@ -67,7 +67,7 @@ async fn a_commit_reaches_an_object_under_break_glass_when_that_is_over() {
     // And is what the next agent keeps without a write.
     world.until("it is in the inventory", |w| w.status("demo").get("paused").is_none_or(Value::is_null)).await;
     world.edit(A.0, A.1, A.2, changed());
-    world.until("put back to the new state", |w| w.data("a") == "2").await;
+    world.until("reverted to the new state", |w| w.data("a") == "2").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,7 +164,7 @@ async fn reported_drift_is_emitted_once_and_stays() {
     world.commit("demo", "two").await;
     assert_eq!((world.data("a"), world.data("b")), ("2".to_owned(), "absent".to_owned()));
     world.change("demo", json!({"drift": "Revert"})).await;
-    world.until("what was only reported is put back", |w| w.data("b") == "1").await;
+    world.until("what was only reported is reverted", |w| w.data("b") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,7 +269,7 @@ async fn a_sync_that_cannot_read_lets_itself_be_repaired() {
     world.until("it is kept like any other object", |w| unread(w).is_null()).await;
     world.edit(SYNC.0, SYNC.1, SYNC.2, json!({"metadata": {"labels": {"team": "green"}}}));
     let team = |w: &World| w.get(SYNC.0, SYNC.1, SYNC.2).unwrap()["metadata"]["labels"]["team"].clone();
-    world.until("its label is put back", |w| team(w) == "blue").await;
+    world.until("its label is reverted", |w| team(w) == "blue").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,7 +299,7 @@ async fn while_a_sync_can_read_its_reference_is_put_back() {
     world.remote.branch("main");
     for reference in ["release", "nonsense"] {
         world.edit(SYNC.0, SYNC.1, SYNC.2, json!({"spec": {"reference": reference}}));
-        world.until("it is put back", |w| spec(w, SYNC, "reference") == "main").await;
+        world.until("it is reverted", |w| spec(w, SYNC, "reference") == "main").await;
     }
     world.ready("demo").await;
     world.until("nothing is left as it is", |w| w.status("demo")["unread"].is_null()).await;

@@ -1,4 +1,4 @@
-//! Drift that remains: what differs and is not put back is in the status, in the counts and in what `mainstay status` says.
+//! Drift that remains: what differs and is not reverted is in the status, in the counts and in what `mainstay status` says.
 
 use devcluster::verbs::patch::Form;
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ async fn what_is_reported_is_found_again_by_the_next_agent_with_its_time() {
     world.ask("demo").await;
     assert_eq!(world.status("demo")["driftedObjects"], 2, "nobody says that it is gone before anybody has looked");
     assert_eq!([drifted(&world, "a"), drifted(&world, "web")], before);
-    // And what was put back meanwhile is found, too.
+    // And what was reverted meanwhile is found, too.
     world.stop().await;
     put(&world, "1");
     world.start();
@@ -195,7 +195,7 @@ async fn a_paused_object_that_differs_is_said_to() {
     world.start();
     world.ask("demo").await;
     world.edit(A.0, A.1, A.2, glass(Value::Null));
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
     until_none(&world).await;
     fence(&world).await;
 }
@@ -257,5 +257,5 @@ async fn a_storm_of_reports_costs_a_bounded_number_of_status_writes() {
     assert!((1..=allowed).contains(&count), "{count} writes of {allowed}");
     assert_eq!(world.status("demo")["drifted"].as_array().map(Vec::len), Some(20));
     let (_, said) = mainstay(&world, &["status", "demo"]).await;
-    assert!(said.contains("Drifted, and not put back, 20 of 60:\n"), "{said}");
+    assert!(said.contains("Drifted, and not reverted, 20 of 60:\n"), "{said}");
 }

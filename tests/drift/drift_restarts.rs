@@ -62,7 +62,7 @@ async fn a_git_sync_stays_ready_over_a_restart_with_slow_lists() {
     world.start();
     // What it does once it has seen them is to put an edit back.
     world.edit(A.0, A.1, A.2, json!({"data": {"key": "changed"}}));
-    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.until("the edit is reverted", |w| w.data("a") == "1").await;
     world.until("the revert is counted", |w| w.status("demo")["reverted"] == 1).await;
     assert_eq!(since(&world), before, "it was Ready all the time");
 }
@@ -100,7 +100,7 @@ async fn an_agent_that_finds_no_branch_keeps_what_was_applied() {
     world.edit(A.0, A.1, "a", json!({"data": {"key": "changed"}}));
     world.remote.branch("elsewhere").drop_branch("main");
     world.start();
-    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.until("the edit is reverted", |w| w.data("a") == "1").await;
     world.condition_is("demo", "Ready", "False").await;
     world.remote.branch("main");
     world.ask("demo").await;

@@ -47,7 +47,7 @@ async fn a_storm_whose_reverts_hang_does_not_hold_up_the_single_edit_of_another_
     world.levers().fail_next(hang);
     storm(&world, 60);
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-    world.until("the single edit is put back", |w| w.data("a") == "1").await;
+    world.until("the single edit is reverted", |w| w.data("a") == "1").await;
     assert!(back(&world, 60) < 60);
 }
 
@@ -60,5 +60,5 @@ async fn a_storm_on_an_overloaded_server_is_reverted_completely() {
         world.levers().fail_next(if code == 500 { away } else { wishes });
     }
     storm(&world, 60);
-    world.until("everything is put back", |w| back(w, 60) == 60).await;
+    world.until("everything is reverted", |w| back(w, 60) == 60).await;
 }

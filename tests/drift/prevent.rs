@@ -476,7 +476,7 @@ async fn an_api_server_without_such_policies_is_told_and_all_else_works() {
         .condition_is("demo", "Prevented", "False NotSupported: this API server has no ValidatingAdmissionPolicies")
         .await;
     edit_as(&world, JANE, NAMESPACE, "a", json!({"data": {"key": "by hand"}})).unwrap();
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

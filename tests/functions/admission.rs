@@ -196,7 +196,7 @@ async fn defaults_are_no_drift_of_a_function_from_a_repository() {
     let generation = world.function_now("hello").unwrap()["metadata"]["generation"].clone();
     world.until_function("it is looked at", |w| w.function_status("hello")["observedGeneration"] == generation).await;
     assert_eq!(children(&world), as_built, "nothing is built or restarted");
-    assert_eq!(world.function_now("hello").unwrap()["spec"], spec, "no default is put back");
+    assert_eq!(world.function_now("hello").unwrap()["spec"], spec, "no default is reverted");
     assert_eq!(world.status("demo")["reverted"].as_i64().unwrap_or(0), 0, "{:#}", world.status("demo"));
     // What the repository says next counts, though a default was written there.
     world.remote.file("f.yaml", manifest("  resources: {limits: {memory: 60Mi}}\n")).commit("three");
@@ -239,7 +239,7 @@ async fn a_registry_secret_is_completed_and_that_is_no_drift() {
     world.ready("demo").await;
     assert_eq!(file(&world), r#"{"auths":{"https://r.example.org/v1/":{"auth":"dTpx"}}}"#, "the new password");
     assert_eq!(world.status("demo")["reverted"].as_i64().unwrap_or(0), 0);
-    // What somebody else writes there is replaced by the webhook, and nobody has to put it back.
+    // What somebody else writes there is replaced by the webhook, and nobody has to revert it.
     let edit = json!({"data": {".dockerconfigjson": "e30="}});
     world.edit("v1", "secrets", "external", edit);
     assert_eq!(file(&world), r#"{"auths":{"https://r.example.org/v1/":{"auth":"dTpx"}}}"#);
@@ -408,7 +408,7 @@ async fn whoever_keeps_changing_a_bundle_is_answered_ever_less_often() {
         world.try_as("another", Call::new(CONFIGURATIONS.0, CONFIGURATIONS.1, "", NAME, action)).unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    world.until("it is put back", |_| bundle() == right).await;
+    world.until("it is reverted", |_| bundle() == right).await;
     let put_back = applies() - before;
     // The waits between are 1 s, 2 s, 4 s …
     let most = 1.0 + (1.0 + began.elapsed().as_secs_f64()).log2();

@@ -158,7 +158,7 @@ async fn fence(world: &World) {
         let edit = json!({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": format!("other:{seconds}")}]}}}});
         let of = ("apps/v1", "deployments", "fence");
         mainstay_testkit::drift::patch_as(world, "kubectl-edit", of, Form::Strategic, edit);
-        world.until("the fence is put back", |w| spec(w) == before).await;
+        world.until("the fence is reverted", |w| spec(w) == before).await;
     }
 }
 

@@ -305,7 +305,7 @@ async fn a_service_is_exposed_as_in_the_tutorial() {
         let rule = w.all(RULES).pop().unwrap();
         rule["spec"]["authenticators"][0]["handler"] == "noop" && rule["metadata"]["labels"].is_object()
     };
-    world.until("it is put back", is_back).await;
+    world.until("it is reverted", is_back).await;
 
     // Another handler, another path.
     world.change_rule(json!({"rules": [path("/open", &["GET"], "allow", json!({}))]}));
@@ -722,7 +722,7 @@ async fn an_apirule_whose_status_another_controller_writes_is_left_to_it_until_i
     let call = Call::new(API, "apirules", NAMESPACE, "my-function", Action::Patch(Form::Merge, status(&later)));
     world.try_as("kyma", call.on("status")).unwrap();
     world.rule_is(SERVED.0, "Unknown ManagedElsewhere: another controller writes the status").await;
-    // It is its own to put back, or not.
+    // It is its own to revert, or not.
     world.delete(SERVICES.0, SERVICES.1, &name(&world.all(SERVICES)[0]));
     world.quiet().await;
     assert_eq!(world.all(SERVICES), Vec::<Arc<Value>>::new());

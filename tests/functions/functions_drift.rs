@@ -27,7 +27,7 @@ async fn check(world: &mut World, kind: Kind, patch: Value, field: &str, path: &
     assert_eq!((owner.as_str(), who.as_str()), ("function mainstay-tests/hello", "kubectl-edit"));
     assert!(object.contains(&name) && fields.iter().any(|f| f == field), "{object} {fields:?}");
     world
-        .until_function("it is put back", |w| {
+        .until_function("it is reverted", |w| {
             w.children("hello", kind).len() == 1 && w.child("hello", kind).pointer(path) == before.as_ref()
         })
         .await;
@@ -77,7 +77,7 @@ async fn a_new_agent_applies_only_changed_children() {
     world.edit("v1", "services", "scaled", json!({"metadata": {"labels": {"theirs": "1"}}}));
     world.levers().reset_counts();
     world.start();
-    world.until_function("it is put back", |w| w.child("fixed", CONFIG_MAPS)["data"]["source"] != "evil").await;
+    world.until_function("it is reverted", |w| w.child("fixed", CONFIG_MAPS)["data"]["source"] != "evil").await;
     // The stages come to the autoscaler last.
     world.edit_function("scaled", json!({"spec": {"maxReplicas": 4}}));
     world.until_function("it is scaled", |w| w.child("scaled", AUTOSCALERS)["spec"]["maxReplicas"] == 4).await;
@@ -167,7 +167,7 @@ async fn drift_of_children_while_no_agent_runs_is_reverted_by_the_next_one() {
     world.delete("v1", "services", &service);
     world.start();
     world
-        .until_function("both are put back", |w| {
+        .until_function("both are reverted", |w| {
             w.children("hello", CONFIG_MAPS).iter().all(|map| map["data"]["source"] == "1")
                 && w.children("hello", SERVICES).len() == 1
         })
@@ -185,7 +185,7 @@ async fn a_child_under_break_glass_is_left_alone_by_the_next_agent_too() {
     world.edit("v1", "configmaps", &config_map, glass(json!("disabled")));
     world.edit("v1", "configmaps", &config_map, json!({"data": {"source": "tried by hand"}}));
     world.start();
-    // What is not under break glass is put back, and so shows that the agent has looked.
+    // What is not under break glass is reverted, and so shows that the agent has looked.
     let service = world.child_name("hello", SERVICES);
     world.delete("v1", "services", &service);
     world.until_function("the Service is back", |w| w.children("hello", SERVICES).len() == 1).await;

@@ -42,7 +42,7 @@ fn spec(world: &World, kind: Kind) -> Value {
 }
 
 /// Waits until the watches of these kinds have told everything that happened so far, and that was acted on: each child of
-/// the Function `fence` is changed twice, and put back.
+/// the Function `fence` is changed twice, and reverted.
 async fn fence(world: &World, kinds: &[Kind]) {
     for _ in 0..2 {
         for &kind in kinds {
@@ -54,18 +54,18 @@ async fn fence(world: &World, kinds: &[Kind]) {
             let before = world.child("fence", kind)["spec"].clone();
             let name = world.child_name("fence", kind);
             let call = Call::new(kind.0, kind.1, NAMESPACE, &name, Action::Patch(Form::Strategic, edit));
-            // It may be put back before it can be read.
+            // It may be reverted before it can be read.
             assert_ne!(world.try_as("kubectl-edit", call).unwrap()["spec"], before);
-            world.until_function("the fence is put back", |w| w.child("fence", kind)["spec"] == before).await;
+            world.until_function("the fence is reverted", |w| w.child("fence", kind)["spec"] == before).await;
         }
     }
 }
 
-/// Object, fields and author of what was put back since the last time that was asked, up to and with `kind`.
+/// Object, fields and author of what was reverted since the last time that was asked, up to and with `kind`.
 async fn put_back(world: &mut World, kind: &str) -> (Vec<String>, String) {
     loop {
         let message = tokio::time::timeout(world.patience, world.messages.recv());
-        let message = message.await.expect("what is put back is told").unwrap();
+        let message = message.await.expect("what is reverted is told").unwrap();
         if let Message::Reverted { object, fields, who, .. } = message
             && object.starts_with(kind)
         {

@@ -245,7 +245,7 @@ async fn a_deleted_service_is_restored_without_an_event_of_the_function() {
     let back = |w: &World| w.get(SERVICES.0, SERVICES.1, "hello").is_some_and(|now| now["metadata"]["uid"] != *uid);
     world.until_function("it is back", back).await;
     world.quiet().await;
-    // Neither ServiceCreated nor DeploymentReady is told again: it is drift, which is told as such, and put back before
+    // Neither ServiceCreated nor DeploymentReady is told again: it is drift, which is told as such, and reverted before
     // a condition could cease to be true.
     assert_eq!(reverted(&mut world), (vec![], 1));
     assert_eq!(world.function_now("hello").unwrap()["metadata"]["resourceVersion"], before);

@@ -136,7 +136,7 @@ async fn a_refused_write_waits_for_its_backoff_in_any_case() {
         // Each of these is an event of a child, and each of those an occasion to look at the Function.
         world.edit("v1", "configmaps", &map, json!({"metadata": {"labels": {"theirs": round.to_string()}}}));
         world.edit("v1", "configmaps", &map, json!({"data": {"source": round.to_string()}}));
-        world.until_function("put back", |w| w.child("hello", CONFIG_MAPS)["data"]["source"] == "1").await;
+        world.until_function("reverted", |w| w.child("hello", CONFIG_MAPS)["data"]["source"] == "1").await;
     }
     quiet(&world, "changed").await;
     assert_eq!(count(&world, "apply jobs.batch"), applied);

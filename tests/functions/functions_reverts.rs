@@ -1,4 +1,4 @@
-//! Children that somebody changed so that they cannot be put back.
+//! Children that somebody changed so that they cannot be reverted.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn held_up(world: &World, kind: Kind, patch: Value, condition: &str, begin
     let before = world.said("hello", condition);
     world.fail_next("apply", kind.1, &name, 422, 10_000);
     world.edit(kind.0, kind.1, &name, patch);
-    let expected = format!("False {beginning} {name} cannot be put back: ");
+    let expected = format!("False {beginning} {name} cannot be reverted: ");
     world.says("hello", condition, &expected).await;
     // What else is said of it says nothing different.
     world.quiet().await;
@@ -76,7 +76,7 @@ async fn a_conflicting_field_of_a_child_is_removed() {
         edit_pods(&world, edit);
     }
     world.start();
-    world.until_function("the next agent puts it back", |w| template(w) == before).await;
+    world.until_function("the next agent reverts it", |w| template(w) == before).await;
     world.runs("hello").await;
     assert_eq!(world.children("hello", JOBS).len(), 1, "nothing was built again");
 }

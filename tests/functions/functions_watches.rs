@@ -123,7 +123,7 @@ async fn foreign_objects_of_a_namespace_are_not_sent_to_the_agent() {
     world.quiet().await;
     let heard = world.gate.heard();
     let told = heard.iter().filter(|heard| heard.answer().contains(MARK)).map(|heard| &*heard.asked);
-    // Whoever made an autoscaler: the pods of what it scales are not put back to another number.
+    // Whoever made an autoscaler: the pods of what it scales are not reverted to another number.
     let may = |asked: &&str| asked.starts_with("GET /apis/autoscaling/v2/horizontalpodautoscalers?");
     assert_eq!(told.filter(|asked| !may(asked)).collect::<Vec<_>>(), Vec::<&str>::new());
     // The record misses nothing: of every kind what is the agent's own was sent.

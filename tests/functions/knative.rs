@@ -342,7 +342,7 @@ async fn a_function_moves_to_knative_and_back_without_a_build() {
     assert_eq!(unanswered.load(Ordering::Relaxed), 0, "somebody has served all the time");
     world.edit(SERVICES.0, SERVICES.1, "hello", json!({"spec": {"selector": {"app": "x"}}}));
     let is_ours = |w: &World| w.get(SERVICES.0, SERVICES.1, "hello").unwrap()["spec"]["selector"] == before["selector"];
-    world.until("what is changed is put back", is_ours).await;
+    world.until("what is changed is reverted", is_ours).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

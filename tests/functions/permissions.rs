@@ -66,7 +66,7 @@ async fn the_agent_has_all_permissions_that_it_uses() {
     assert!(world.get("apps/v1", "deployments", "web").is_some());
 
     world.edit("v1", "configmaps", "map", json!({"data": {"key": "theirs"}}));
-    world.until("put back", |w| w.data("map") == "1").await;
+    world.until("reverted", |w| w.data("map") == "1").await;
     world.delete("v1", "configmaps", "map");
     world.until("made again", |w| w.data("map") == "1").await;
     world.remote.remove("other.yaml");

@@ -137,7 +137,7 @@ async fn a_login_reaches_all_namespaces_follows_its_base_and_goes_with_it() {
     world.namespace(late, json!({}));
     world.until("the new namespace has it", |w| w.address_in(late, NAME) == X).await;
     assert!(world.secret_in(never, NAME).is_none());
-    // A hand edit is put back, and so is a deletion.
+    // A hand edit is reverted, and so is a deletion.
     world.edit_in(A, NAME, json!({"data": {"registryAddress": MINE}}));
     world.until_addresses(NAME, [X, X]).await;
     world.delete_in(B, NAME);

@@ -480,7 +480,7 @@ async fn whoever_keeps_changing_the_default_secret_is_answered_ever_less_often()
         world.edit("v1", "secrets", DEFAULT, json!({"stringData": {"password": format!("changed-{number}")}}));
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    world.until("it is put back", |w| w.stored(DEFAULT, "password") == password).await;
+    world.until("it is reverted", |w| w.stored(DEFAULT, "password") == password).await;
     let put_back = applies(&world) - before;
     // The waits between are 1 s, 2 s, 4 s …
     let most = 1.0 + (1.0 + began.elapsed().as_secs_f64()).log2();

@@ -113,7 +113,7 @@ async fn a_gitsync_applies_v1alpha2_and_takes_edits_of_either_version_back() {
         ("serverless.kyma-project.io/v1alpha1", json!({"spec": {"source": "evil"}})),
     ] {
         world.edit(version, "functions", "hello", patch);
-        world.until("it is put back", |w| w.function_now("hello").unwrap()["spec"]["source"] == "1").await;
+        world.until("it is reverted", |w| w.function_now("hello").unwrap()["spec"]["source"] == "1").await;
     }
     // What was edited may have been built, if it stayed for long enough; what is run is the image of the branch.
     world.until_function("the image is as before", |w| w.function_status("hello")["image"] == image).await;

@@ -1,4 +1,4 @@
-//! The deciders against folders of YAML, without a cluster: what is applied, deleted, kept, handed over and put back, and
+//! The deciders against folders of YAML, without a cluster: what is applied, deleted, kept, handed over and reverted, and
 //! what a status says of it.
 //!
 //! Every folder beside a file of this test holds cases as `*.yaml`, several documents to a file; what is decided for them

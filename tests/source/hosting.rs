@@ -189,9 +189,9 @@ async fn a_new_agent_without_git_enforces_applied_objects() {
     server.fail(On::Everything, Fault::Status(503));
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.start();
-    world.until("put back without Git", |w| w.data("a") == "1").await;
+    world.until("reverted without Git", |w| w.data("a") == "1").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed again"}}));
-    world.until("put back again", |w| w.data("a") == "1").await;
+    world.until("reverted again", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,7 +54,7 @@ async fn a_restarted_agent_keeps_its_lease() {
     agent.kill();
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     let _agent = Agent::start(&directory.path().join("data"), &kubeconfig);
-    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.until("the edit is reverted", |w| w.data("a") == "1").await;
     // The same holder since the same time: nobody waited until the Lease ran out.
     assert_eq!(lease(&world), before);
 }

@@ -63,7 +63,7 @@ async fn a_chart_is_applied_changed_and_pruned() {
     // A hand edit goes back to what was rendered.
     world.edit("apps/v1", "deployments", "demo-shop", json!({"spec": {"replicas": 7}}));
     world
-        .until("it is put back", |w| w.get("apps/v1", "deployments", "demo-shop").unwrap()["spec"]["replicas"] == 2)
+        .until("it is reverted", |w| w.get("apps/v1", "deployments", "demo-shop").unwrap()["spec"]["replicas"] == 2)
         .await;
 
     // What no chart reads renders nothing.

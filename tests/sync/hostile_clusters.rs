@@ -147,7 +147,7 @@ async fn worlds() -> (World, Liar) {
 /// What is one's own goes on as if nothing was.
 async fn own_goes_on(world: &World) {
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
 /// Waits until so many lies were told, and more are told: the agent asked again.

@@ -49,7 +49,7 @@ fn edit_all(world: &World, count: i64, image: &str, env: &str) {
 }
 
 async fn env_is_back(world: &World) {
-    world.until("the environment is put back", |w| container(&web(w))["env"][0]["value"] == "1").await;
+    world.until("the environment is reverted", |w| container(&web(w))["env"][0]["value"] == "1").await;
 }
 
 /// Paths that are ours of the Deployment, at its top and in its container.
@@ -150,7 +150,7 @@ async fn a_rule_that_is_added_keeps_what_is_there_and_one_that_goes_puts_the_man
     world.change("demo", json!({"ignore": null})).await;
     world.until("the image is Git's", |w| image(w) == "nginx:1").await;
     edit_all(&world, 5, "nginx:9", "1");
-    world.until("they are put back again", |w| replicas(w) == 3 && image(w) == "nginx:1").await;
+    world.until("they are reverted again", |w| replicas(w) == 3 && image(w) == "nginx:1").await;
     watching.abort();
 }
 
@@ -238,7 +238,7 @@ async fn a_rule_is_for_the_objects_that_its_target_selects() {
     for name in ["a-1", "a-2"] {
         world.edit("v1", "configmaps", name, json!({"data": {"key": "changed"}}));
     }
-    world.until("the other one is put back", |w| w.data("a-2") == "1").await;
+    world.until("the other one is reverted", |w| w.data("a-2") == "1").await;
     fence(&world).await;
     assert_eq!(world.data("a-1"), "changed");
     // A label that changes in Git changes who is selected.
@@ -264,7 +264,7 @@ async fn a_rule_that_is_none_is_refused_with_its_place_and_nothing_else_changes(
         assert!(said.contains(place), "{said}");
     }
     edit_all(&world, 6, "nginx:9", "changed");
-    world.until("what is not ignored is put back", |w| image(w) == "nginx:1").await;
+    world.until("what is not ignored is reverted", |w| image(w) == "nginx:1").await;
     env_is_back(&world).await;
     assert_eq!((replicas(&world), world.data("a")), (6, "1".to_owned()));
     world.change("demo", json!({"ignore": [{"paths": [REPLICAS]}]})).await;
@@ -303,11 +303,11 @@ async fn a_field_in_a_list_with_one_owner_is_left_and_the_rest_of_the_list_is_ke
         world.edit(of.0, of.1, "fence", rules("fence.example.org", "/changed"));
         let path =
             |w: &World| w.get(of.0, of.1, "fence").unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"].clone();
-        world.until("the fence is put back", |w| path(w) == "/").await;
+        world.until("the fence is reverted", |w| path(w) == "/").await;
     }
     assert_eq!(version(&world.get(of.0, of.1, of.2).unwrap()), version(&edited), "nothing is written");
     world.edit(of.0, of.1, of.2, rules("c.example.org", "/changed"));
-    world.until("the path is put back", |w| rule(w).1 == "/").await;
+    world.until("the path is reverted", |w| rule(w).1 == "/").await;
     assert_eq!(rule(&world), is("c.example.org", "/"));
     let reverts = |w: &World| w.status("demo")["lastReverts"].as_array().cloned().unwrap_or_default();
     let of_web = |revert: &Value| revert["object"].as_str().unwrap().ends_with("/web");
@@ -396,7 +396,7 @@ async fn kubectl_scales_and_annotates_what_is_ignored() {
     kubectl.run(&["scale", "deployment/web", "--replicas=7"]).await;
     kubectl.run(&["annotate", "deployment/web", "example.org/note=theirs", "--overwrite"]).await;
     kubectl.run(&["set", "image", "deployment/web", "web=nginx:9"]).await;
-    world.until("the image is put back", |w| image(w) == "nginx:1").await;
+    world.until("the image is reverted", |w| image(w) == "nginx:1").await;
     assert_eq!((replicas(&world), &web(&world)["metadata"]["annotations"]["example.org/note"]), (7, &json!("theirs")));
     // Who applies the field finds nobody who would have to be forced.
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -42,7 +42,7 @@ async fn a_damaged_inventory_is_rebuilt_and_deletes_nothing() {
         world.edit("v1", "configmaps", &name, json!({"binaryData": {"inventory": damage}}));
         world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
         world.start();
-        world.until("what was changed is put back", |w| w.data("a") == "1").await;
+        world.until("what was changed is reverted", |w| w.data("a") == "1").await;
         world.until("the status says so", |w| w.condition("demo", "Ready").contains("damaged")).await;
         assert_eq!(world.config_maps(), ["a", "b"]);
         world.ask("demo").await;

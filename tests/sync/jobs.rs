@@ -46,9 +46,9 @@ fn is_finished(world: &World) -> bool {
 async fn settled(world: &World) {
     let reverted = world.status("demo")["reverted"].as_i64().unwrap_or(0);
     world.edit("v1", "configmaps", "map", json!({"data": {"key": "changed"}}));
-    world.until("the ConfigMap is put back", |w| w.data("map") == "1").await;
+    world.until("the ConfigMap is reverted", |w| w.data("map") == "1").await;
     world.ask("demo").await;
-    world.until("nothing else was put back", |w| w.status("demo")["reverted"] == reverted + 1).await;
+    world.until("nothing else was reverted", |w| w.status("demo")["reverted"] == reverted + 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,7 +172,7 @@ async fn a_pod_that_ended_is_not_put_back_and_one_that_runs_is() {
     assert!(world.get("v1", "pods", "ends").is_none());
     world.delete("v1", "pods", "runs");
     let again = |w: &World| w.get("v1", "pods", "runs").is_some_and(|pod| pod["metadata"]["uid"] != *runs);
-    world.until("the other one is put back", again).await;
+    world.until("the other one is reverted", again).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -54,7 +54,7 @@ async fn an_overlay_becomes_what_the_official_tool_makes_of_it() {
     assert_eq!(world.status("demo")["objects"], 3);
     // A hand edit goes back to what was rendered.
     world.edit("v1", "configmaps", "prod-map", json!({"data": {"key": "by hand"}}));
-    world.until("it is put back", |w| w.data("prod-map") == "patched").await;
+    world.until("it is reverted", |w| w.data("prod-map") == "patched").await;
     // The name of what is generated follows its content; the old one leaves.
     world.remote.file("apps/web/motd.txt", "good bye\n");
     world.commit("demo", "another text").await;

@@ -201,5 +201,5 @@ async fn what_a_chart_is_rendered_to_is_changed() {
     world.ready("demo").await;
     assert_eq!(world.data("demo-map-a"), "patched");
     world.edit("v1", "configmaps", "demo-map-a", json!({"data": {"key": "by hand"}}));
-    world.until("it is put back", |w| w.data("demo-map-a") == "patched").await;
+    world.until("it is reverted", |w| w.data("demo-map-a") == "patched").await;
 }

@@ -29,10 +29,10 @@ fn lease(world: &World) -> Value {
     world.get("coordination.k8s.io/v1", "leases", "mainstay").unwrap()["spec"].clone()
 }
 
-/// What somebody changes by hand is put back.
+/// What somebody changes by hand is reverted.
 async fn puts_back(world: &World, name: &str) {
     world.edit("v1", "configmaps", name, json!({"data": {"key": "changed"}}));
-    world.until(&format!("{name} is put back"), |w| w.data(name) == "1").await;
+    world.until(&format!("{name} is reverted"), |w| w.data(name) == "1").await;
 }
 
 /// The same process has held the Lease all the time.
@@ -87,7 +87,7 @@ async fn a_panic_in_a_watch_begins_that_watch_anew() {
     world.until("the watch has begun", |w| w.gate.has_panicked()).await;
     world.edit("v1", "secrets", "s", json!({"stringData": {"key": "changed"}}));
     let value = |w: &World| w.get("v1", "secrets", "s").unwrap()["data"]["key"].clone();
-    world.until("it is put back", |w| value(w) == "MQ==").await;
+    world.until("it is reverted", |w| value(w) == "MQ==").await;
     puts_back(&world, "b").await;
     still_leads(&world, &before).await;
 }

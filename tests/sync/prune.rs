@@ -124,7 +124,7 @@ async fn a_held_object_that_comes_back_is_kept_as_the_repository_has_it() {
     world.remote.force(&first);
     world.ask("demo").await;
     world.ready("demo").await;
-    world.until("what was changed meanwhile is put back", |w| w.data("map-03") == "1" && w.data("map-04") == "1").await;
+    world.until("what was changed meanwhile is reverted", |w| w.data("map-03") == "1" && w.data("map-04") == "1").await;
     assert_eq!(world.config_maps().len(), 20);
 }
 
@@ -191,7 +191,7 @@ async fn prune_disabled_on_the_live_object_keeps_it() {
     world.edit("v1", "configmaps", "map-01", json!({"data": {"key": "mine now"}}));
     world.remote.file("03.yaml", config_map("map-03", "1"));
     world.commit("demo", "another").await;
-    assert_eq!(world.data("map-01"), "mine now", "what left the repository is not put back");
+    assert_eq!(world.data("map-01"), "mine now", "what left the repository is not reverted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -132,7 +132,7 @@ async fn everything_of_a_git_sync_happens_in_the_cluster_that_its_secret_leads_t
     let (mut world, other) = applied(json!({})).await;
     assert_eq!(world.config_maps(), Vec::<String>::new(), "nothing of it is in its own cluster");
     other.edit("a", "edited");
-    world.until("it is put back", |_| other.data("a") == "1").await;
+    world.until("it is reverted", |_| other.data("a") == "1").await;
     other.call("b", Action::Delete(DeleteOptions::default()));
     world.until("it is created again", |_| other.data("b") == "1").await;
     world.remote.file("a.yaml", config_map("a", "2")).remove("b.yaml");
@@ -163,7 +163,7 @@ async fn an_agent_that_starts_anew_applies_nothing_again_in_another_cluster() {
     let lists: Vec<_> = requests.iter().filter(|(asked, _)| asked.starts_with("list ")).collect();
     assert!(lists.iter().all(|(_, count)| *count == 1), "{lists:?}");
     other.edit("a", "edited");
-    world.until("what it knows of it is enough to put it back", |_| other.data("a") == "1").await;
+    world.until("what it knows of it is enough to revert it", |_| other.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -181,7 +181,7 @@ async fn new_credentials_for_the_same_cluster_are_used_at_once_and_nothing_is_fo
     world.set_secret("other", json!({"value": other.kubeconfig("the-next-token")}));
     world.ready("demo").await;
     other.edit("a", "edited");
-    world.until("it is put back", |_| other.data("a") == "1").await;
+    world.until("it is reverted", |_| other.data("a") == "1").await;
     world.remote.remove("b.yaml");
     world.commit("demo", "two").await;
     world.until("what left is gone", |_| other.data("b") == "absent").await;
@@ -198,7 +198,7 @@ async fn a_cluster_that_goes_away_and_comes_back_is_kept_as_before() {
     other.open(CANARY).await;
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY)}));
     world.ready("demo").await;
-    world.until("it is put back", |_| other.data("a") == "1").await;
+    world.until("it is reverted", |_| other.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,7 +240,7 @@ async fn a_cluster_that_never_answers_delays_nobody_else() {
     knocked.notified().await;
     let begun = std::time::Instant::now();
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
     world.remote.remove("own/b.yaml");
     world.commit("demo", "two").await;
     world.until("what left is gone", |w| w.data("b") == "absent").await;
@@ -336,7 +336,7 @@ async fn objects_stay_and_are_nobodys_in_a_cluster_that_a_git_sync_leaves() {
     assert_eq!(world.status("demo")["cluster"], Value::Null);
     assert_eq!(other.inventories().len(), 0);
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
-    world.until("it is put back", |w| w.data("a") == "1").await;
+    world.until("it is reverted", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -417,7 +417,7 @@ async fn a_secret_that_leads_back_fights_with_nobody() {
     world.ready("there").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "edited"}}));
     world.edit("v1", "configmaps", "b", json!({"data": {"key": "edited"}}));
-    world.until("both are put back", |w| w.data("a") == "1" && w.data("b") == "1").await;
+    world.until("both are reverted", |w| w.data("a") == "1" && w.data("b") == "1").await;
     world.sync("both", through("both"));
     world.condition_is("both", "Ready", "False OwnershipConflict").await;
     assert_eq!((world.data("a"), world.data("c")), ("1".into(), "2".into()));
@@ -665,7 +665,7 @@ async fn two_secrets_that_lead_to_one_cluster_lead_to_the_same_objects() {
     assert_eq!((&after["uid"], &after["labels"][LABEL]), (&before["uid"], &before["labels"][LABEL]));
     assert_eq!(after["resourceVersion"], before["resourceVersion"], "nothing was written");
     other.edit("a", "edited");
-    world.until("it is put back", |_| other.data("a") == "1").await;
+    world.until("it is reverted", |_| other.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -416,7 +416,7 @@ async fn what_somebody_puts_in_its_place_is_replaced_too_unless_a_controller_own
     assert!(said(&world).starts_with("False RevertFailed"), "{}", said(&world));
     assert_eq!(world.data("fixed"), "theirs");
     world.change("demo", json!({"replace": ["ConfigMap"]})).await;
-    world.until("it is put back at once", |w| w.data("fixed") == "1").await;
+    world.until("it is reverted at once", |w| w.data("fixed") == "1").await;
     world.ready("demo").await;
     let status = world.status("demo");
     assert_eq!((replacements(&world), &status["reverted"]), (1, &json!(0)));
@@ -430,7 +430,7 @@ async fn what_somebody_puts_in_its_place_is_replaced_too_unless_a_controller_own
     let owner = owner.replace("UID", &world.uid(MAPS.0, MAPS.1, "map"));
     put_in_its_place(&world, 1, &fixed("owned", &owner)).await;
     world.edit(MAPS.0, MAPS.1, "map", json!({"data": {"key": "changed"}}));
-    world.until("another one is put back", |w| w.data("map") == "1").await;
+    world.until("another one is reverted", |w| w.data("map") == "1").await;
     assert_eq!((world.data("fixed").as_str(), replacements(&world)), ("owned", 3));
 }
 

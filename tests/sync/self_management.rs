@@ -540,7 +540,7 @@ async fn whoever_suspends_a_git_sync_by_hand_is_not_reverted_whatever_its_reposi
         "demo",
         json!({"spec": {"interval": "3h"}, "metadata": {"annotations": {"mainstay.dev/note": "x"}}}),
     );
-    world.until("it is put back", |w| own(w)["spec"]["interval"] == "1h").await;
+    world.until("it is reverted", |w| own(w)["spec"]["interval"] == "1h").await;
     assert_eq!(own(&world)["metadata"]["annotations"]["mainstay.dev/note"], "x");
     world.remote.file("a.yaml", config_map("a", "2"));
     world.commit("demo", "and commits are applied").await;

@@ -166,7 +166,7 @@ async fn a_git_sync_reaches_as_far_as_its_account_and_no_further() {
     commit(&mut world, "only where it may");
     ready_is(&world, "True", "").await;
     edit_map(&world, SHARED, "b", "theirs");
-    world.until("put back", |w| data(w, SHARED, "b") == "1").await;
+    world.until("reverted", |w| data(w, SHARED, "b") == "1").await;
     delete(&world, "v1", "configmaps", SHARED, "b");
     world.until("made again", |w| data(w, SHARED, "b") == "1").await;
     world.remote.remove("b.yaml");
@@ -192,7 +192,7 @@ async fn rights_that_are_taken_away_are_missed_with_words_and_count_again_once_g
     assert_eq!(status(&world)["drifted"][0]["fields"], json!(["data.key"]));
     assert!(!told(&world).contains("overheard"), "{}", told(&world));
     grant(&world, SHARED);
-    world.until("put back", |w| data(w, SHARED, "b") == "1").await;
+    world.until("reverted", |w| data(w, SHARED, "b") == "1").await;
     ready_is(&world, "True", "").await;
 
     revoke(&world, SHARED);
@@ -228,7 +228,7 @@ async fn another_account_applies_nothing_anew_and_is_the_one_that_reverts() {
     let refused = format!("ServiceAccount {TEAM}/powerless may not patch configmaps in namespace {TEAM}");
     ready_is(&world, "False RevertFailed", &refused).await;
     edit(&world, SYNCS, TEAM, "tenant", json!({"spec": {"serviceAccountName": DEPLOYER}}));
-    world.until("put back", |w| data(w, TEAM, "a") == "1").await;
+    world.until("reverted", |w| data(w, TEAM, "a") == "1").await;
     ready_is(&world, "True", "").await;
 }
 

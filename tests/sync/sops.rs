@@ -258,7 +258,7 @@ async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
     assert!(world.get("v1", "secrets", "prod-web").unwrap().get("sops").is_none());
     // A hand edit of what was encrypted is reverted, and of its values nothing is said, although it is no Secret.
     world.edit("v1", "configmaps", "open", json!({"data": {"key": "by-hand-5512"}}));
-    world.until("it is put back", |w| w.data("open") == "not-shown-8113").await;
+    world.until("it is reverted", |w| w.data("open") == "not-shown-8113").await;
     world.until("it is told", |w| w.status("demo")["reverted"] == 1).await;
     let revert = world.status("demo")["lastReverts"][0].clone();
     assert_eq!((&revert["fields"], revert.get("changes")), (&json!(["data.key"]), None), "{revert}");
@@ -268,7 +268,7 @@ async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
     world.until("it is reported", |w| w.status("demo")["drifted"][0]["fields"][0] == "data.key").await;
     assert_eq!(world.status("demo")["drifted"][0]["changes"].as_array().map_or(0, Vec::len), 0);
     world.change("demo", json!({"drift": "Revert"})).await;
-    world.until("it is put back", |w| w.data("open") == "not-shown-8113").await;
+    world.until("it is reverted", |w| w.data("open") == "not-shown-8113").await;
     // Nor of what the server refuses of it, in words that quote it.
     let job = format!(
         "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\nspec:\n  completionMode: {CANARY}\n  template:\n    spec:\n      \
@@ -474,7 +474,7 @@ async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_see
     world.change("demo", json!({"patches": null, "components": null, "namePrefix": null})).await;
     world.commit("demo", "a kustomization alone").await;
     world.change("demo", json!({"decryption": null})).await;
-    let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml: Secret w-web: it is encrypted with SOPS, and nothing says how";
+    let told = "apps/web/web.yaml, built by apps/web/kustomization.yaml: Secret w-web: it is encrypted with SOPS, and spec.decryption is not set";
     world.until_or(told, |w| said(w).contains(told), || said(&world)).await;
     assert!(nothing_is_on_disk(spied.1.path(), &words) > 4, "there is something to look through");
     let ciphertext =

@@ -135,7 +135,7 @@ async fn a_changed_source_is_applied_at_once_without_git_and_without_a_render() 
     let missing = "False SpecInvalid: spec.substituteFrom[0]: ConfigMap settings does not exist in this namespace";
     world.condition_is("demo", "Ready", missing).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "by hand"}}));
-    world.until("it is put back", |w| w.data("a") == "a-4").await;
+    world.until("it is reverted", |w| w.data("a") == "a-4").await;
     set_map(&world, "settings", json!({"A": "5", "B": "1", "tls.crt": "x"}));
     let wrong = "False SpecInvalid: spec.substituteFrom[0]: ConfigMap settings has a key that cannot be used: \"tls.crt\" is no name";
     world.condition_is("demo", "Ready", wrong).await;
@@ -223,7 +223,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     world.ready("demo").await;
     let token = |w: &World| w.get(WIDGETS, "widgets", "w").unwrap()["spec"]["token"].clone();
     assert_eq!(token(&world), format!("x-{CANARY}"));
-    // A hand edit is put back, and told without values.
+    // A hand edit is reverted, and told without values.
     world.edit(WIDGETS, "widgets", "w", json!({"spec": {"token": "by hand", "size": 2}}));
     let Message::Reverted { fields, changes, .. } = next_revert(&mut world, "w").await else { panic!("a revert") };
     assert_eq!((fields, changes), (vec!["spec.size".to_owned(), "spec.token".to_owned()], vec![]));
@@ -233,7 +233,7 @@ async fn a_value_of_a_secret_is_shown_nowhere() {
     world.until("it is reported", |w| w.status("demo")["drifted"][0]["fields"][0] == "spec.token").await;
     assert_eq!(world.status("demo")["drifted"][0]["changes"].as_array().map_or(0, Vec::len), 0);
     world.change("demo", json!({"drift": "Revert"})).await;
-    world.until("it is put back", |w| token(w) == format!("x-{CANARY}")).await;
+    world.until("it is reverted", |w| token(w) == format!("x-{CANARY}")).await;
     // It becomes no name, no key, no map, and what the server says of it is not quoted.
     let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec:\n  completionMode: ${TOKEN}\n  template:\n    spec:\n      \
         restartPolicy: Never\n      containers: [{name: c, image: x}]\n";

@@ -107,7 +107,7 @@ async fn a_definition_and_its_objects_come_in_one_commit() {
     assert_eq!(world.get("mainstay-tests.example.org/v1", "widgets", "w").unwrap()["spec"]["size"], 3);
     world.edit("mainstay-tests.example.org/v1", "widgets", "w", json!({"spec": {"size": 4}}));
     world
-        .until("a custom resource is put back", |w| {
+        .until("a custom resource is reverted", |w| {
             w.get("mainstay-tests.example.org/v1", "widgets", "w").unwrap()["spec"]["size"] == 3
         })
         .await;
@@ -212,7 +212,7 @@ async fn a_suspended_sync_applies_and_reverts_nothing_until_it_is_resumed() {
     assert_eq!((world.data("a"), world.data("b")), ("changed".to_owned(), "1".to_owned()));
     world.change("demo", json!({"suspend": false})).await;
     world.ready("demo").await;
-    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.until("the edit is reverted", |w| w.data("a") == "1").await;
     assert_eq!(world.data("b"), "2");
 }
 
@@ -298,7 +298,7 @@ async fn a_restart_applies_nothing() {
     world.start();
     world.ask("demo").await;
     world.edit("v1", "configmaps", "map-3", json!({"data": {"key": "changed"}}));
-    world.until("a change after the restart is put back", |w| w.data("map-3") == "1").await;
+    world.until("a change after the restart is reverted", |w| w.data("map-3") == "1").await;
     let applies = world.requests().into_iter().filter(|(name, _)| name.starts_with("apply"));
     assert_eq!(applies.map(|(_, count)| count).sum::<u64>(), 1, "{:?}", world.requests());
 }

@@ -137,7 +137,7 @@ async fn objects_of_a_sync_that_is_deleted_without_an_agent_belong_to_nobody() {
     world.synced(json!({})).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("what it wants is kept", |w| w.data("a") == "1").await;
-    assert_eq!(world.data("b"), "mine now", "neither put back nor deleted");
+    assert_eq!(world.data("b"), "mine now", "neither reverted nor deleted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

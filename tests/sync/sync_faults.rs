@@ -322,7 +322,7 @@ async fn of_two_agents_one_acts_and_the_other_takes_over_when_it_is_killed() {
     assert_eq!(holder(&world), "first");
     world.levers().reset_counts();
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-    world.until("one agent puts it back", |w| w.data("a") == "1").await;
+    world.until("one agent reverts it", |w| w.data("a") == "1").await;
     world.remote.file("a.yaml", config_map("a", "2"));
     world.commit("demo", "two").await;
     let applies = world.requests().into_iter().filter(|(name, _)| name == "apply configmaps");
@@ -330,12 +330,12 @@ async fn of_two_agents_one_acts_and_the_other_takes_over_when_it_is_killed() {
     assert!(applies.map(|(_, count)| count).sum::<u64>() <= 4, "{:?}", world.requests());
     assert_eq!(world.status("demo")["reverted"], 1);
     first.kill().await;
-    // Tasks of the first agent that run at this moment still end what they do: this edit may be put back by them.
+    // Tasks of the first agent that run at this moment still end what they do: this edit may be reverted by them.
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     world.until("the other agent takes over", |w| holder(w) == "second").await;
-    world.until("the edit is put back", |w| w.data("a") == "2").await;
+    world.until("the edit is reverted", |w| w.data("a") == "2").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-    world.until("the other agent puts it back", |w| w.data("a") == "2").await;
+    world.until("the other agent reverts it", |w| w.data("a") == "2").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

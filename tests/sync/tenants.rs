@@ -144,13 +144,13 @@ async fn a_tenant_outranks_the_platform_neither_at_once_nor_later_nor_after_a_re
     world.look();
     world.ready("demo").await;
     edit_team_map(&world, "limits", "changed");
-    world.until("it is the platform's to put back", |w| team_data(w, "limits") == of_platform).await;
+    world.until("it is the platform's to revert", |w| team_data(w, "limits") == of_platform).await;
     world.kill().await;
     world.start();
     world.ready("demo").await;
     world.until("the tenant is told", |w| tenant_ready(w).starts_with(told)).await;
     edit_team_map(&world, "limits", "changed");
-    world.until("it is the platform's to put back", |w| team_data(w, "limits") == of_platform).await;
+    world.until("it is the platform's to revert", |w| team_data(w, "limits") == of_platform).await;
 
     world.remote.remove("platform/limits.yaml");
     world.commit("demo", "the platform gives it up").await;
@@ -216,14 +216,14 @@ async fn a_change_of_policy_lists_what_that_git_sync_has_and_nothing_of_others()
     world.edit("v1", "configmaps", "b", json!({"data": {"key": "changed"}}));
     world.edit("v1", "secrets", "s", json!({"stringData": {"key": "changed"}}));
     let secret = |w: &World| w.get("v1", "secrets", "s").unwrap()["data"]["key"].clone();
-    world.until("the others' are put back", |w| w.data("b") == "1" && secret(w) == "MQ==").await;
+    world.until("the others' are reverted", |w| w.data("b") == "1" && secret(w) == "MQ==").await;
     world.gate.record();
     for drift in ["Revert", "Ignore", "Revert"] {
         world.change("demo", json!({"drift": drift})).await;
     }
-    world.until("what was passed over is put back", |w| w.data("a") == "1").await;
+    world.until("what was passed over is reverted", |w| w.data("a") == "1").await;
     world.edit("v1", "configmaps", "b", json!({"data": {"key": "changed"}}));
-    world.until("the others' is put back, too", |w| w.data("b") == "1").await;
+    world.until("the others' is reverted, too", |w| w.data("b") == "1").await;
     let listed = listed(&world);
     let is_own =
         |asked: &String| asked.contains("/configmaps") && asked.contains("mainstay.dev%2Fsync%3Dmainstay-tests.demo");

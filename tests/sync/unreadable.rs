@@ -135,13 +135,13 @@ spec:
         json!({"apiVersion": API, "kind": "Widget", "metadata": metadata, "spec": {"deep": DEEP}}),
     );
     world.edit(API, "widgets", "w", json!({"spec": {"size": 4}}));
-    world.until("the edit is put back", |w| size(w) == Some(json!(3))).await;
+    world.until("the edit is reverted", |w| size(w) == Some(json!(3))).await;
     assert_eq!(begun(&world, "widgets.mainstay-tests.example.org"), 0, "{:?}", world.requests());
     world.stop().await;
     world.start();
     world.ask("demo").await;
     world.edit(API, "widgets", "w", json!({"spec": {"size": 5}}));
-    world.until("the next agent puts it back as well", |w| size(w) == Some(json!(3))).await;
+    world.until("the next agent reverts it as well", |w| size(w) == Some(json!(3))).await;
     assert!(world.get(API, "widgets", "deep").is_some());
     // One that is managed is told of, where its GitSync's owner looks and where its own owner does.
     world.edit(API, "widgets", "w", json!({"spec": {"deep": DEEP}}));

@@ -22,7 +22,7 @@ async fn works_without_streaming_lists(how: Fault) {
     world.levers().fail_next(Fault { query: "sendInitialEvents=true".into(), ..how });
     world.synced(json!({})).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.until("the edit is reverted", |w| w.data("a") == "1").await;
     world.delete("v1", "configmaps", "a");
     world.until("what was deleted is back", |w| w.data("a") == "1").await;
     world.remote.file("a.yaml", config_map("a", "2"));
@@ -61,7 +61,7 @@ async fn a_kind_that_cannot_be_watched_is_reported_by_the_git_syncs_with_such_ob
     world.levers().clear_faults();
     world.ready("demo").await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-    world.until("the edit is put back", |w| w.data("a") == "1").await;
+    world.until("the edit is reverted", |w| w.data("a") == "1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,7 +110,7 @@ spec:
     let size = |w: &World| w.get(api, "widgets", "w").map(|widget| widget["spec"]["size"].clone());
     assert_eq!(size(&world), Some(json!(3)));
     world.edit(api, "widgets", "w", json!({"spec": {"size": 4}}));
-    world.until("the edit is put back", |w| size(w) == Some(json!(3))).await;
+    world.until("the edit is reverted", |w| size(w) == Some(json!(3))).await;
     let applies = world.requests().into_iter().find(|(asked, _)| asked.starts_with("apply widgets."));
     assert!(applies.is_some_and(|(_, count)| count > 2), "it was refused at first");
     world.stop().await;

@@ -43,40 +43,40 @@ pub struct Arguments {
     /// Kubeconfig of another cluster to measure on; by default an embedded one is started
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How many ConfigMaps of 1 KiB the repository holds, 100 to 100000
+    /// Number of ConfigMaps of 1 KiB in the repository, 100 to 100000
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     objects: u32,
-    /// Measure Functions instead of a GitSync: how they are built and served, and what this many of them cost, 1 to 2000 (1000 when no number is given)
+    /// Measure building and serving this many Functions, and their cost, instead of a GitSync; 1 to 2000 (1000 when no number is given)
     #[arg(
         long, value_name = "N", num_args = 0..=1, default_missing_value = "1000", conflicts_with_all = ["objects", "kubeconfig"],
         value_parser = clap::value_parser!(u32).range(1..=2_000),
     )]
     functions: Option<u32>,
-    /// Measure remotes instead of a GitSync: what this many of them cost that are polled each minute, half of them over SSH, 2 to 5000 (1000 when no number is given), and repositories with many references and files
+    /// Measure this many remotes instead of a GitSync, polled each minute, half of them over SSH, 2 to 5000 (1000 when no number is given), and repositories with many references and files
     #[arg(
         long, value_name = "N", num_args = 0..=1, default_missing_value = "1000",
         conflicts_with_all = ["objects", "kubeconfig", "functions"], value_parser = clap::value_parser!(u32).range(2..=5_000),
     )]
     remotes: Option<u32>,
-    /// Measure many GitSyncs of one repository, with four objects each, instead of one with many: this many of them, 2 to 5000 (1000 when no number is given), and a kustomization
+    /// Measure this many GitSyncs of one repository, with four objects each, instead of one with many, 2 to 5000 (1000 when no number is given), and a kustomization
     #[arg(
         long, value_name = "N", num_args = 0..=1, default_missing_value = "1000",
         conflicts_with_all = ["objects", "kubeconfig", "functions", "remotes"], value_parser = clap::value_parser!(u32).range(2..=5_000),
     )]
     syncs: Option<u32>,
-    /// Measure how single Functions come to run on the nodes of the cluster of --kubeconfig, on which Mainstay is installed with a registry: a time line of each
+    /// Measure single Functions on the nodes of the cluster of --kubeconfig, where Mainstay is installed with a registry; prints a time line of each
     #[arg(long, requires = "kubeconfig", conflicts_with_all = ["objects", "functions", "remotes", "syncs", "only"])]
     node: bool,
-    /// GitRepository in the namespace `default` whose directory `hello` holds a Function of Node.js; it is measured, too
+    /// GitRepository in the namespace `default` whose directory `hello` holds a Function of Node.js, to measure as well
     #[arg(long, value_name = "NAME", requires = "node")]
     git_repository: Option<String>,
-    /// Fetch a repository of 1 GiB as well; it needs 4 GiB of space for temporary files
+    /// Also fetch a repository of 1 GiB; requires 4 GiB of space for temporary files
     #[arg(long, requires = "remotes")]
     large: bool,
-    /// Measure only syncs and single changes, storms of edits, restarts, or Events
+    /// Part to measure: syncs and single changes, storms of edits, restarts, or Events
     #[arg(long, value_name = "PART", value_enum, conflicts_with_all = ["functions", "remotes", "syncs"])]
     only: Option<syncs::Part>,
-    /// How long the agent is watched doing nothing, in seconds
+    /// Time for which the idle agent is watched, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     idle: u64,
 }

@@ -16,7 +16,7 @@ pub enum Type {
     Healthy,
     /// Another client keeps writing to fields that the branch owns.
     Contended,
-    /// Objects differ from the repository and were not put back.
+    /// Objects differ from the repository and were not reverted.
     Drifted,
     /// A new commit waits for a window.
     Frozen,
@@ -80,7 +80,7 @@ reasons! {
         SourceInvalid: "The reference or `baseDir` does not exist in the repository.", "Correct `spec.reference` or `spec.baseDir`, or push the missing branch, tag or directory.";
         VerificationFailed: "The commit is not signed by a trusted key.", "Sign the commit, or add the key in the message to the Secret of `spec.verify`.";
         ManifestInvalid: "The commit holds a document that cannot be applied. The previous commit stays enforced.", "Correct the file and the line in the message, and commit.";
-        MemoryExhausted: "The agent has no memory left for this namespace.", "Raise the memory limit of the agent (`mainstay install --memory`), or split the directory.";
+        MemoryExhausted: "The agent has no memory left for this namespace.", "Raise the memory limit of the agent (`mainstay install --resources mainstay.limits.memory=320Mi`), or split the directory.";
         ApplyFailed: "The API server refuses some objects. The others are applied.", "Correct the field in the message. `kubectl apply --dry-run=server -f FILE` shows the full answer of the server.";
         RevertFailed: "Some changed objects cannot be reverted.", "Look at the error in the message. `mainstay diff` shows the fields.";
         Immutable: "Some objects differ in a field that the API server does not let change.", "Delete the object, or allow its replacement: annotation `mainstay.dev/replace: enabled`, or `spec.replace`.";

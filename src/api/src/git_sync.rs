@@ -106,14 +106,14 @@ pub struct GitSyncSpec {
     /// Namespace of namespaced objects whose manifest has none; by default the namespace of the GitSync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_namespace: Option<String>,
-    /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied, put back and
+    /// Name of a ServiceAccount in the namespace of the GitSync. The objects of the repository are then read, applied, reverted and
     /// deleted with the rights of that ServiceAccount, in every namespace where it has any, and with no others. By default the one
     /// that the agent's option `--default-service-account` names; without that, a GitSync in the agent's namespace may touch
     /// everything, and any other the objects of its own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// Another cluster: the objects are applied, put back and deleted there, with the rights of these credentials (or, with
+    /// Another cluster: the objects are applied, reverted and deleted there, with the rights of these credentials (or, with
     /// `serviceAccountName`, of that ServiceAccount of the other cluster, which they have to be allowed to impersonate). The GitSync
     /// itself, its Secrets and its GitRepository stay in this cluster. Where this changes, the objects stay in the cluster that the
     /// GitSync leaves, and are nobody's there.

@@ -1,7 +1,7 @@
 //! What is to be done about each object of one APIRule, and what is said of all of them.
 //!
 //! Invariant: what is written or deleted is this APIRule's, or was there under its name for nobody else.
-//! Invariant: what somebody keeps changing is put back less and less often.
+//! Invariant: what somebody keeps changing is reverted less and less often.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use mainstay_api::names::EXPOSURE_MANAGER;
 use mainstay_engine::managed::revert_backoff::RevertBackoff;
 use mainstay_object::{Digest, Owner};
 
-/// The longest wait before an object is put back that somebody keeps changing.
+/// The longest wait before an object is reverted that somebody keeps changing.
 const MOST: Duration = Duration::from_secs(300);
 
 /// An object as it was written last.
@@ -31,7 +31,7 @@ pub(super) struct Applied {
 pub(super) enum Put {
     /// It is as it was written, or is made again once its deletion is seen.
     Nothing,
-    /// It is put back later.
+    /// It is reverted later.
     Later(Duration),
     /// It is not this APIRule's.
     Taken,
@@ -41,16 +41,16 @@ pub(super) enum Put {
     Revert,
 }
 
-/// How often what somebody changes is put back. Times are seconds on the clock of who asks.
+/// How often what somebody changes is reverted. Times are seconds on the clock of who asks.
 #[derive(Debug, Default)]
 pub(super) struct Reverts {
     backoff: RevertBackoff,
-    /// Nothing is put back before.
+    /// Nothing is reverted before.
     held_until: f64,
 }
 
 impl Reverts {
-    /// Something was put back.
+    /// Something was reverted.
     pub(super) fn add(&mut self, now: f64) {
         self.backoff.grow(now);
         self.held_until = now + self.backoff.delay(now, MOST).as_secs_f64();

@@ -55,7 +55,7 @@ impl Objects {
         for child in children.iter().filter(|child| child.kind.guards()) {
             let what = format!("{} {}", child.kind.names().1, child.name);
             if let Some(wait) = self.put(good, child).await? {
-                let why = format!("{what} is changed or deleted again and again, and is put back later");
+                let why = format!("{what} is changed or deleted again and again, and is reverted later");
                 return Err(NotDone { why, wait });
             }
             if self.context.seen(&place(good, child)).is_none_or(|seen| seen.is_terminating) {
@@ -65,7 +65,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Makes what routes be there, and deletes what is not wanted any more; how long what is put back has to wait.
+    /// Makes what routes be there, and deletes what is not wanted any more; how long what is reverted has to wait.
     pub(super) async fn route(&mut self, good: &Resolved, children: &[Child]) -> Result<Duration, NotDone> {
         let mut wait = FAR;
         let (routes, access_rules): (Vec<&Child>, Vec<&Child>) =
@@ -122,7 +122,7 @@ impl Objects {
         self.applied.insert(key, Applied { desired, fingerprint: seen.fingerprint });
         if put == Put::Revert {
             self.reverts.add(now);
-            tracing::info!(apirule = self.owner.resource().as_str(), "put back {} {}", served.kind.kind, child.name);
+            tracing::info!(apirule = self.owner.resource().as_str(), "reverted {} {}", served.kind.kind, child.name);
         }
         Ok(None)
     }

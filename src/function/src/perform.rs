@@ -419,5 +419,5 @@ pub(super) fn not_put_back(key: &Key, why: &str) -> Option<ConditionUpdate> {
         | ChildKind::Autoscaler
         | ChildKind::KnativeService => Type::Running,
     };
-    Some(failed(child_kind, condition, format!("{} {} cannot be put back: {why}", key.kind, key.name)))
+    Some(failed(child_kind, condition, format!("{} {} cannot be reverted: {why}", key.kind, key.name)))
 }

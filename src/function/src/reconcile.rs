@@ -580,7 +580,7 @@ impl Task {
         let writer = &self.context.writer;
         let knative = self.context.cache.knative().presence().borrow().clone();
         if knative == Presence::Absent {
-            // Nothing is to be put back.
+            // Nothing is to be reverted.
             let kind = ChildKind::KnativeService.kind();
             writer.remove(&self.owner, &kind.key(Some(&self.namespace), &resolved.function.name));
         }

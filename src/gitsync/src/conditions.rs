@@ -112,7 +112,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// What differs and was not put back makes nothing unready: the commit is applied, and what became of it since is here.
+    /// What differs and was not reverted makes nothing unready: the commit is applied, and what became of it since is here.
     pub(super) fn drift(&mut self, facts: &Facts<'_>) {
         let drifted = &facts.summary.drifted;
         if matches!(facts.outcome, Outcome::Suspended { .. }) {
@@ -344,12 +344,12 @@ impl Conditions<'_> {
     }
 }
 
-/// What was changed by somebody and cannot be put back; `None` when there is nothing.
+/// What was changed by somebody and cannot be reverted; `None` when there is nothing.
 fn not_put_back(summary: &Summary) -> Option<String> {
     let all = &summary.not_put_back;
     let named = all.first.iter().take(NAMED).map(|(key, why)| format!("{key}: {why}")).collect::<Vec<_>>();
     let more = and_more(all.count.saturating_sub(NAMED));
-    (all.count > 0).then(|| format!("{} of the objects cannot be put back: {}{more}", all.count, named.join("; ")))
+    (all.count > 0).then(|| format!("{} of the objects cannot be reverted: {}{more}", all.count, named.join("; ")))
 }
 
 /// What Ready says of drift that remains.
@@ -375,7 +375,7 @@ fn drift(drifted: &Drifted) -> String {
         DriftReason::Report => "spec.drift is Report",
         DriftReason::Paused => "it is paused",
         DriftReason::Backoff => "somebody keeps changing it",
-        DriftReason::RevertFailed => "it could not be put back",
+        DriftReason::RevertFailed => "it could not be reverted",
         DriftReason::Unread => "with it the repository could not be read",
     };
     let next = next_attempt.as_ref().map(|at| format!(", next attempt at {}", at.0.strftime("%Y-%m-%dT%H:%M:%SZ")));

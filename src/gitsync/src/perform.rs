@@ -147,7 +147,7 @@ impl Attempt<'_> {
         held.extend(self.context.registry.with(self.owner, |view| {
             let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));
             let waits =
-                |(key, taker)| format!("{key}: waits for GitSync {taker}, which cannot read the commit, to take it");
+                |(key, taker)| format!("{key}: handover to GitSync {taker} is pending: it cannot read the commit");
             plan.leaving.handed_over.iter().filter_map(taker).map(waits).collect::<Vec<_>>()
         }));
         if !may_prune {

@@ -384,7 +384,7 @@ impl Task {
         let is_elsewhere = self.context.is_elsewhere();
         let reads_by = if is_elsewhere { Vec::new() } else { unread::reads_by(&self.owner, sync, repository) };
         if self.state.unread.is_none() {
-            // Before anything is kept, and put back.
+            // Before anything is kept, and reverted.
             self.set_unread(unread::recalled(&status.unread, &reads_by));
         }
         let url = repository.map(|repository| RemoteUrl::parse(&repository.spec.url)).transpose();

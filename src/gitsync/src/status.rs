@@ -325,6 +325,6 @@ mod tests {
         assert_eq!(check(&applied(vec![]), &summary, 1), ("False RevertFailed".into(), "True False".into()));
         let (ready, message) = silent(3, &summary);
         assert_eq!(ready, "False RevertFailed");
-        assert_eq!(message, "1 of the objects cannot be put back: Deployment.apps shop/web: spec.x: no");
+        assert_eq!(message, "1 of the objects cannot be reverted: Deployment.apps shop/web: spec.x: no");
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn urgency(old: &GitSyncStatus, new: &GitSyncStatus) -> Urgency {
     }
 }
 
-/// Whether an object was put back that the written status does not list as put back.
+/// Whether an object was reverted that the written status does not list as reverted.
 fn has_first_revert(old: &GitSyncStatus, new: &GitSyncStatus) -> bool {
     let known = old.last_reverts.iter().map(|revert| &*revert.object).collect::<BTreeSet<_>>();
     new.last_reverts.iter().any(|revert| !known.contains(&*revert.object))

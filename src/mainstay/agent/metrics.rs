@@ -90,7 +90,7 @@ pub struct SyncGauges {
     pub objects: u64,
     /// Of them, so many that are healthy, progressing, failed and missing.
     pub health: [u64; 4],
-    /// Objects that differ from the repository and were not put back.
+    /// Objects that differ from the repository and were not reverted.
     pub drifted: u64,
     /// Whether the condition Ready is True.
     pub ready: bool,
@@ -331,7 +331,7 @@ const PER_SYNC: [PerSync; 9] = [
         |gauges| gauges.contended as f64,
     ),
     ("heated_objects", "Objects that were reverted lately", |gauges| gauges.heated as f64),
-    ("drifted_objects", "Objects that differ from the repository and were not put back", |gauges| {
+    ("drifted_objects", "Objects that differ from the repository and were not reverted", |gauges| {
         gauges.drifted as f64
     }),
     ("sync_ready", "Whether the condition Ready is True", |gauges| f64::from(u8::from(gauges.ready))),

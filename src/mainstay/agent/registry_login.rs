@@ -174,7 +174,7 @@ impl Maker<'_> {
             return Ok(Performed::Nothing);
         }
         let namespace = wanted["metadata"]["namespace"].as_str();
-        // What is ours is put back; what somebody has made since then is not merged into.
+        // What is ours is reverted; what somebody has made since then is not merged into.
         let how = if live.is_some() { Apply::forced(AGENT_MANAGER) } else { Apply::unforced(AGENT_MANAGER) };
         let stored = self.cluster.apply(self.kind, namespace, DEFAULT_REGISTRY_SECRET, &wanted, how).await?;
         self.default = Some(Some(stored));

@@ -98,10 +98,10 @@ pub struct Settings {
 /// The rights that an agent is installed with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Profile {
-    /// It may apply everything, and act as any ServiceAccount.
+    /// May apply everything, and impersonate any ServiceAccount.
     #[default]
     Full,
-    /// It may apply nothing by itself: each GitSync names a ServiceAccount, and the agent may act as few of them.
+    /// May apply nothing itself: each GitSync names a ServiceAccount, and the agent may impersonate only a few.
     Restricted,
 }
 

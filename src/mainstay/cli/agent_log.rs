@@ -180,13 +180,13 @@ mod tests {
             ("INFO pinned repository=\"apps/shop\"", &sync, true),
             ("INFO pinned repository=apps/shop host=x", &sync, true),
             ("{\"fields\":{\"message\":\"GitSync apps/shop: commit 1\"}}", &sync, true),
-            ("INFO GitSync apps/shop: Deployment.apps shop/web: put back", &web, true),
+            ("INFO GitSync apps/shop: Deployment.apps shop/web: reverted", &web, true),
             ("INFO GitSync shop/web: commit 1 applied", &web, false),
         ] {
             assert_eq!(is_about(line, key), expected, "{line}");
         }
         let mut filter = Filter { about: Some(sync), is_shown: false };
-        let shown = ["INFO GitSync apps/shop: put back", "    data.a: 1 → 2", "INFO GitSync a/b: x", "    y"]
+        let shown = ["INFO GitSync apps/shop: reverted", "    data.a: 1 → 2", "INFO GitSync a/b: x", "    y"]
             .map(|line| filter.shows(line));
         assert_eq!(shown, [true, true, false, false]);
     }

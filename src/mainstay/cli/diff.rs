@@ -1,4 +1,4 @@
-//! `mainstay diff`: what differs from the repository and was not put back, field by field; or what a work tree or a revision
+//! `mainstay diff`: what differs from the repository and was not reverted, field by field; or what a work tree or a revision
 //! would change (`preview`).
 //!
 //! Deliberately absent: a comparison of its own of what was applied. What differs is what the agent has found, and says in the status: the first

@@ -12,7 +12,7 @@ pub(super) fn count(status: &GitSyncStatus) -> String {
     if status.drifted_objects == 0 { String::new() } else { format!(", {} drifted", status.drifted_objects) }
 }
 
-/// What differs in an object, for how long, and why it was not put back, in several lines.
+/// What differs in an object, for how long, and why it was not reverted, in several lines.
 pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     let what = match drifted.fields.as_slice() {
         _ if drifted.is_absent() => " does not exist".to_owned(),
@@ -27,7 +27,7 @@ pub(super) fn row(drifted: &Drifted, now: Timestamp) -> String {
     lines.collect::<Vec<_>>().join("\n      ")
 }
 
-/// For how long an object differs, by whom, why it was not put back, and when that is tried again.
+/// For how long an object differs, by whom, why it was not reverted, and when that is tried again.
 pub(super) fn circumstances(drifted: &Drifted, now: Timestamp) -> String {
     let since = ago(now.duration_since(drifted.since.0).as_secs());
     let who = if drifted.who == UNKNOWN { String::new() } else { format!(", by {}", drifted.who) };
@@ -43,13 +43,13 @@ pub(super) fn circumstances(drifted: &Drifted, now: Timestamp) -> String {
     text
 }
 
-/// Why an object was not put back.
+/// Why an object was not reverted.
 fn why(reason: DriftReason) -> &'static str {
     match reason {
         DriftReason::Report => "spec.drift is Report",
         DriftReason::Paused => "paused",
         DriftReason::Backoff => "it keeps being changed",
-        DriftReason::RevertFailed => "it could not be put back",
+        DriftReason::RevertFailed => "it could not be reverted",
         DriftReason::Unread => "the repository could not be read with it",
     }
 }

@@ -61,12 +61,12 @@ fn changes(sync: &GitSync, key: &Key) -> Vec<Change> {
     let by = |who: &str| if who == UNKNOWN { String::new() } else { format!("changed by {who}, ") };
     let drifted = status.drifted.iter().filter(|drifted| drifted.object == object);
     let drifted = drifted.flat_map(|drifted| {
-        let how = format!("{}not put back", by(&drifted.who));
+        let how = format!("{}not reverted", by(&drifted.who));
         drifted.fields.iter().map(move |field| Change { field: field.clone(), how: how.clone() })
     });
     let reverts = status.last_reverts.iter().filter(|revert| revert.object == object);
     let reverts = reverts.flat_map(|revert| {
-        let how = format!("{}put back at {}", by(&revert.who), revert.when.0);
+        let how = format!("{}reverted at {}", by(&revert.who), revert.when.0);
         revert.fields.iter().map(move |field| Change { field: field.clone(), how: how.clone() })
     });
     let mut all: Vec<Change> = Vec::new();
@@ -172,12 +172,12 @@ mod tests {
     fn names_the_fields_that_were_changed_and_what_cannot_be_ignored() {
         let target = json!({ "group": "apps", "kind": "Deployment", "name": "web\\.v1", "namespace": "shop" });
         let notes = [
-            "spec.replicas: changed by hpa, not put back",
-            "metadata.annotations[a.b/c]: changed by kubectl, put back at 2030-01-01T00:00:00Z",
-            "spec.c (order): changed by kubectl, put back at 2030-01-01T00:00:00Z; the order of a list cannot be ignored, but the \
+            "spec.replicas: changed by hpa, not reverted",
+            "metadata.annotations[a.b/c]: changed by kubectl, reverted at 2030-01-01T00:00:00Z",
+            "spec.c (order): changed by kubectl, reverted at 2030-01-01T00:00:00Z; the order of a list cannot be ignored, but the \
              whole list can",
-            "metadata.labels[mainstay.dev/sync]: put back at 2030-01-01T00:00:00Z; it cannot be ignored: it is Mainstay's own",
-            "(object): put back at 2030-01-01T00:00:00Z; it is no field",
+            "metadata.labels[mainstay.dev/sync]: reverted at 2030-01-01T00:00:00Z; it cannot be ignored: it is Mainstay's own",
+            "(object): reverted at 2030-01-01T00:00:00Z; it is no field",
         ];
         let paths = json!(["/spec/replicas", "/metadata/annotations/a.b~1c"]);
         check(json!({ "status": status() }), live(), json!({ "paths": paths, "target": target }), &notes);
@@ -189,7 +189,7 @@ mod tests {
         let rules = json!([{ "paths": ["/spec", "/metadata/annotations/a.b~1c"], "target": { "name": "web.*" } }]);
         let mut status = status();
         status["lastReverts"] = json!([]);
-        let notes = ["spec.replicas: changed by hpa, not put back; it is ignored already"];
+        let notes = ["spec.replicas: changed by hpa, not reverted; it is ignored already"];
         check(json!({ "spec": { "ignore": rules }, "status": status }), live(), Value::Null, &notes);
     }
 }

@@ -149,10 +149,10 @@ fn describe(
         row("cluster", format!("another one, by Secret {}{}", config.secret_ref.name, printable(&id)));
     }
     row("objects", format!("{}{}", counts(&status), drift::count(&status)));
-    row("put back", times(status.reverted));
+    row("reverted", times(status.reverted));
     if let Some(until) = spec.suspended(now) {
         let until = until.map_or_else(|| "yes".to_owned(), |until| format!("until {until}"));
-        row("suspended", format!("{until}: nothing is applied, nothing is put back"));
+        row("suspended", format!("{until}: nothing is applied, nothing is reverted"));
         if let Some(commit) = waiting(sync, repository) {
             row("waiting", format!("commit {}, which is applied after the suspension", ids::short(commit)));
         }
@@ -182,7 +182,7 @@ fn describe(
     }
     text.push_str(&failures(&status));
     let drifted = status.drifted.iter().map(|drifted| drift::row(drifted, now));
-    text.push_str(&section("Drifted, and not put back", status.drifted_objects, drifted));
+    text.push_str(&section("Drifted, and not reverted", status.drifted_objects, drifted));
     text.push_str(&reverts(&status, now));
     let replaced = status.last_replacements.iter().map(|one| {
         let ago = ago(now.duration_since(one.when.0).as_secs());
@@ -243,7 +243,7 @@ fn failures(status: &GitSyncStatus) -> String {
 
 fn reverts(status: &GitSyncStatus, now: jiff::Timestamp) -> String {
     section(
-        "Put back, newest first",
+        "Reverted, newest first",
         status.reverted,
         status.last_reverts.iter().map(|revert| {
             let ago = ago(now.duration_since(revert.when.0).as_secs());
@@ -357,17 +357,17 @@ GitSync apps/shop
   repository  https://git.example.org/shop.git, main, /
   commit      111111111111 applied; 222222222222 attempted and not applied in full
   objects     9 managed, 8 healthy, 1 failed, 23 drifted
-  put back    2 times
+  reverted    2 times
   ready       False, ApplyFailed: 1 of 9 objects failed
   prevented   False, NotSupported: this API server is too old
   Failing:
     Service shop/api: Invalid: spec.ports: Required value
-  Drifted, and not put back, 3 of 23:
+  Drifted, and not reverted, 3 of 23:
     Service shop/web does not exist, for 4 min: spec.drift is Report
     ConfigMap shop/web: data.color, for 60 s, by kubectl-edit: it keeps being changed; next attempt in 30 s
       data.color: \"red\" → \"blue\"
     Secret shop/key, for 5 min: paused
-  Put back, newest first, 1 of 2:
+  Reverted, newest first, 1 of 2:
     5 min ago, 4 ms after kubectl-edit changed Deployment.apps shop/web: .spec.replicas
       .spec.replicas: 5 → 2
   Deleted and created anew, newest first, 1 of 11:
@@ -429,7 +429,7 @@ GitSync apps/shop
   repository  (GitRepository shop does not exist), main, /
   commit      none yet
   objects     0 managed, 0 healthy, 0 failed
-  put back    never
+  reverted    never
 ";
         assert_eq!(text, expected);
     }

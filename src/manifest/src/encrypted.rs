@@ -13,8 +13,8 @@ use crate::sops::MARKER;
 use mainstay_api::names::FLUX_DECRYPT;
 use mainstay_object::{Flaw, Object, Step, path_text, split_api_version};
 
-/// What is said of a document that SOPS has encrypted, where nothing says how to decrypt it.
-pub(super) const SOPS: &str = "it is encrypted with SOPS, and nothing says how to decrypt it";
+/// What is said of a document that SOPS has encrypted, where `spec.decryption` is not set.
+pub(super) const SOPS: &str = "it is encrypted with SOPS, and spec.decryption is not set";
 const SOPS_HINT: &str =
     "name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}}";
 const IN_CHART: &str = "it is encrypted with SOPS, which is not decrypted in charts";

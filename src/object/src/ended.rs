@@ -1,6 +1,6 @@
 //! Whether a live object has come to its end: a Job that finished, a Pod that ended.
 //!
-//! Deliberately absent: what follows from it. Whoever collects such an object takes nothing away that has to be put back.
+//! Deliberately absent: what follows from it. Whoever collects such an object takes nothing away that has to be reverted.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub fn ended(key: &Key, live: &Value) -> Option<Ended> {
             (false, false) => None,
         };
     }
-    // One that is to run always was evicted, or lost its node, and has to be put back.
+    // One that is to run always was evicted, or lost its node, and has to be reverted.
     let policy = live.pointer("/spec/restartPolicy").and_then(Value::as_str);
     let is_to_end = matches!(policy, Some("Never" | "OnFailure"));
     if !key.is("", "Pod") || !is_to_end || live.pointer("/metadata/deletionTimestamp").is_some() {

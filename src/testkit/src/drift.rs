@@ -49,7 +49,7 @@ pub async fn revert_of(world: &mut World, name: &str) -> (String, Vec<String>) {
 pub async fn fence(world: &World) {
     for _ in 0..2 {
         let edited = world.edit("v1", "configmaps", "fence", json!({"data": {"key": "changed"}}));
-        world.until("the fence is put back", |w| w.data("fence") == "1").await;
+        world.until("the fence is reverted", |w| w.data("fence") == "1").await;
         assert_ne!(version(&edited), version(&world.get("v1", "configmaps", "fence").unwrap()));
     }
 }

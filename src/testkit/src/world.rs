@@ -7,7 +7,7 @@
 //! world.start();
 //! world.ready("demo").await;
 //! world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
-//! world.until("put back", |w| w.data("a") == "1").await;
+//! world.until("reverted", |w| w.data("a") == "1").await;
 //! ```
 //!
 //! The cluster is embedded in this process, unless `MAINSTAY_TEST_KUBECONFIG` names another one. States are awaited: on

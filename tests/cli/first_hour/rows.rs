@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         &[
             "GitSync default/demo\n",
             "9 managed, 9 healthy, 0 failed",
-            "put back    2 times",
+            "reverted    2 times",
             "after kubectl changed Deployment.apps shop/web: spec.replicas",
             "deleted Service shop/api",
         ],

@@ -91,7 +91,7 @@ async fn where_istio_is_alone_its_proxies_check_tokens() {
     world.quiet().await;
     assert_eq!(world.requests(), before, "nothing is asked while nothing changes");
 
-    // What somebody does to them is put back, and they follow the pods.
+    // What somebody does to them is reverted, and they follow the pods.
     world.edit(POLICIES.0, POLICIES.1, &name(&policy), json!({"spec": {"action": "ALLOW"}}));
     world.until("it denies again", |w| w.all(POLICIES)[0]["spec"]["action"] == "DENY").await;
     world.delete(AUTHENTICATIONS.0, AUTHENTICATIONS.1, &name(&world.all(AUTHENTICATIONS)[0]));
@@ -150,7 +150,7 @@ async fn a_path_whose_policy_is_away_is_not_routed_until_it_is_back() {
     world.rule_is(SERVED.0, SERVED.1).await;
     assert_eq!((routed(&world), world.all(POLICIES).len()), (2, 1));
 
-    // Somebody deletes it again and again, so that it is put back later and later.
+    // Somebody deletes it again and again, so that it is reverted later and later.
     let mut was_held = false;
     for _ in 0..30 {
         world.until("it is there", |w| w.all(POLICIES).len() == 1).await;
@@ -161,7 +161,7 @@ async fn a_path_whose_policy_is_away_is_not_routed_until_it_is_back() {
             break;
         }
     }
-    assert!(was_held, "putting it back was never put off");
+    assert!(was_held, "reverting it was never put off");
     // Its status of before may still be there.
     world.until("it is back, and its path is routed", |w| w.all(POLICIES).len() == 1 && routed(w) == 2).await;
     world.rule_is(SERVED.0, SERVED.1).await;

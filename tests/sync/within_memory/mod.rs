@@ -1,7 +1,7 @@
 //! It begins last among the tests, by its name, so that those which measure time have the machine to themselves.
 //!
 //! The agent's memory, against whatever one namespace, its repositories or a client of its listeners can send it: it lives
-//! within what its container has, names the object that is the cause, and goes on putting back what others change
+//! within what its container has, names the object that is the cause, and goes on reverting what others change
 //! elsewhere.
 //!
 //! Where this machine lets us make no cgroup, the kernel does not judge: then the peak of the resident memory is compared
@@ -33,7 +33,7 @@ const HOSTILE: &str = "mainstay-tests-hostile";
 const NEIGHBOUR: &str = "mainstay-tests-neighbour";
 /// Objects of the neighbour: each is changed so seldom that no revert waits for its own backoff.
 const OBJECTS: usize = 240;
-/// Longest time until a change of the neighbour's is put back.
+/// Longest time until a change of the neighbour's is reverted.
 const PUT_BACK: Duration = Duration::from_secs(1);
 /// How many changes are judged, at least.
 const EDITS: usize = 10;
@@ -102,7 +102,7 @@ impl Envelope {
         }
     }
 
-    /// The neighbour changes an object, which is put back.
+    /// The neighbour changes an object, which is reverted.
     async fn edit(&mut self, during: &str) {
         let name = format!("calm-{}", self.next % OBJECTS);
         self.next += 1;
@@ -116,7 +116,7 @@ impl Envelope {
             self.agent.assert_alive(during);
             assert!(
                 begin.elapsed() < Duration::from_secs(30),
-                "{name} is not put back during: {during}\n{}",
+                "{name} is not reverted during: {during}\n{}",
                 self.agent.log()
             );
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -134,12 +134,12 @@ impl Envelope {
         let (peak, own) = (self.agent.peak_mib(), self.own);
         let place = if self.agent.is_limited() { "in a cgroup" } else { "NOT in a cgroup: none can be made here" };
         println!(
-            "{input}: peak {peak} MiB with the program as it is released, of its own {own} MiB were seen, {place}; changes elsewhere were put back \
+            "{input}: peak {peak} MiB with the program as it is released, of its own {own} MiB were seen, {place}; changes elsewhere were reverted \
              within {usual:?}, the slowest within {slowest:?}"
         );
         assert!(peak <= POD_MIB, "{input}: {peak} MiB");
         // The machine may be busy with other tests, too: one in ten is not judged.
-        assert!(usual < PUT_BACK, "{input}: changes elsewhere were put back after {usual:?} only");
+        assert!(usual < PUT_BACK, "{input}: changes elsewhere were reverted after {usual:?} only");
     }
 }
 

@@ -134,7 +134,7 @@ async fn reverts(world: &mut World, blow: Blow, what: &str, numbers: std::ops::R
     let wall = format!("p50 {}, p99 {}", duration(p50), duration(p99));
     world
         .stand
-        .row(mark, format!("{} {what}, one by one, each until it is put back", numbers.len()), wall, |_| {
+        .row(mark, format!("{} {what}, one by one, each until it is reverted", numbers.len()), wall, |_| {
             vec![
                 Target::new("p50 ≤ 5 ms", p50 <= Duration::from_millis(5)),
                 Target::new("p99 ≤ 50 ms", p99 <= Duration::from_millis(50)),
@@ -154,7 +154,7 @@ async fn protects_again(world: &mut World) -> Result<Row, Error> {
     let reached = world.observer.all(wanted, PATIENCE).await?;
     let wall = until_last(start, &reached);
     let targets = |_: &super::counters::Requests| vec![Target::new("≤ 1 s", wall <= Duration::from_secs(1))];
-    let situation = "restart after `kill -9`, until an edit is put back that was made meanwhile";
+    let situation = "restart after `kill -9`, until an edit is reverted that was made meanwhile";
     world.stand.row(mark, situation, duration(wall), targets).await
 }
 

@@ -1,4 +1,4 @@
-//! Many edits at once: how long until they are put back, beside plain applies by as many connections, and what becomes
+//! Many edits at once: how long until they are reverted, beside plain applies by as many connections, and what becomes
 //! of a single edit of another owner meanwhile.
 
 use std::{
@@ -72,7 +72,7 @@ pub(super) async fn burst(world: &mut World, first: usize) -> Result<Row, Error>
     );
     let targets = |_: &super::counters::Requests| vec![Target::new("≤ 1.5 × plain applies", slowest <= plain * 3 / 2)];
     let situation = format!(
-        "{count} edits at once by {IN_FLIGHT} connections, each until it is put back; medians of {BURSTS} storms"
+        "{count} edits at once by {IN_FLIGHT} connections, each until it is reverted; medians of {BURSTS} storms"
     );
     world.stand.row(mark, situation, measured, targets).await
 }

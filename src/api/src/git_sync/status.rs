@@ -58,7 +58,7 @@ pub struct GitSyncStatus {
     /// back.
     #[serde(default)]
     pub drifted_objects: i64,
-    /// Those objects, with what differs and why it was not put back; at most 20.
+    /// Those objects, with what differs and why it was not reverted; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drifted: Vec<Drifted>,
     /// The last 10 reverts, newest first.
@@ -178,7 +178,7 @@ pub struct Change {
     pub restored: String,
 }
 
-/// A managed object that differs from the repository and was not put back.
+/// A managed object that differs from the repository and was not reverted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Drifted {
@@ -195,15 +195,15 @@ pub struct Drifted {
     /// Time at which the agent first saw that the object differs.
     #[schemars(with = "TimeSchema")]
     pub since: Time,
-    /// Why it was not put back.
+    /// Why it was not reverted.
     pub reason: DriftReason,
-    /// Time at which it will be put back, or that will be tried again; absent if nothing will be done.
+    /// Time at which it will be reverted, or that will be tried again; absent if nothing will be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<TimeSchema>")]
     pub next_attempt: Option<Time>,
 }
 
-/// Why an object that differs from the repository was not put back.
+/// Why an object that differs from the repository was not reverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DriftReason {
     /// `spec.drift` is `Report`.
@@ -212,7 +212,7 @@ pub enum DriftReason {
     Paused,
     /// Another client keeps changing it, so its revert waits.
     Backoff,
-    /// It could not be put back.
+    /// It could not be reverted.
     RevertFailed,
     /// With it the repository could not be read: whoever repairs it is not reverted.
     Unread,

@@ -4,7 +4,7 @@
 //! was seen: an answer that is as what was verified confirms it, and a conflict says that something changed since. Only
 //! then is it read, and what is found counts as what a watch shows.
 //!
-//! Invariant: nothing is written. What is found is put back or reported by the drift loop, as its policy says.
+//! Invariant: nothing is written. What is found is reverted or reported by the drift loop, as its policy says.
 //! Invariant: a change that the watch shows meanwhile is no finding.
 //!
 //! Deliberately absent: which object is audited when (`managed::audit`, `drift`).

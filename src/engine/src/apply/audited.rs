@@ -10,7 +10,7 @@ use mainstay_object::Owner;
 pub(crate) enum Audited {
     /// It is as it is known.
     Confirmed,
-    /// It is not, and no watch had shown it. It is put back or reported now.
+    /// It is not, and no watch had shown it. It is reverted or reported now.
     Different,
     /// The server refuses the dry run, or answers it otherwise each time, for this cause.
     Refused {

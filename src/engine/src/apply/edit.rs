@@ -1,4 +1,4 @@
-//! What was changed in an object that was put back, or would be: the fields, their values, and who wrote them.
+//! What was changed in an object that was reverted, or would be: the fields, their values, and who wrote them.
 //!
 //! Invariant: values of Secrets, and of what has values of Secrets in it, are left out.
 
@@ -53,7 +53,7 @@ impl Edit {
         Self { fields: few(shown_fields(desired, fields)), changes, who }
     }
 
-    /// The message that the object was put back, so long after the edit.
+    /// The message that the object was reverted, so long after the edit.
     pub(super) fn reverted(&self, owner: &Owner, key: &Key, latency: Duration) -> Message {
         Message::Reverted {
             subject: owner.clone(),
@@ -71,7 +71,7 @@ impl Edit {
         Message::Contended { subject: owner.clone(), object: key.to_string(), fields, who }
     }
 
-    /// As it is remembered while it is not put back.
+    /// As it is remembered while it is not reverted.
     pub(super) fn differing(&self) -> Differing {
         Differing { fields: self.fields.clone(), changes: self.status_changes(), who: self.who.clone() }
     }
@@ -85,7 +85,7 @@ impl Edit {
         self.changes.iter().map(change).collect()
     }
 
-    /// As the status of a GitSync shows it, once the object is put back: so long after the edit, and when that was.
+    /// As the status of a GitSync shows it, once the object is reverted: so long after the edit, and when that was.
     pub(super) fn revert(&self, key: &Key, latency: Duration, when: Timestamp) -> Revert {
         Revert {
             object: key.to_string(),
@@ -116,7 +116,7 @@ pub(super) fn few(mut fields: Vec<String>) -> Vec<String> {
     fields
 }
 
-/// The fields that could not be put back: those that are not ours any more, or those that the server spoke of.
+/// The fields that could not be reverted: those that are not ours any more, or those that the server spoke of.
 pub(super) fn fields_not_put_back(desired: &Desired, live: Option<&Value>, error: &Error) -> Vec<String> {
     let mut fields = live.map(|live| collision::lost(&desired.body_over(live), live)).unwrap_or_default();
     if fields.is_empty() {

@@ -5,7 +5,7 @@
 //! - `put`: an apply for a commit or a Function, and many of them; `adopt`: what makes an object all ours; `prune`: deletions and releases;
 //!   `delete`: the one place where objects are deleted
 //! - `rerun`: what has come to its end is created anew; `replace`: what cannot be changed is
-//! - `revert`: an object is put back; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
+//! - `revert`: an object is reverted; `report`: or its drift is only reported; `waiting`: or waits; `edit`: what was
 //!   changed, by whom
 //! - `dry_run`: what an apply would do; `audit`: whether an object is as it is known, by that, and
 //!   `audited`: what became of it; `load`: what a request says about the server

@@ -199,7 +199,7 @@ impl Writer {
         self.store().summary(owner, clock)
     }
 
-    /// Objects that could not be put back, with the cause, once that has been tried again: what fails once only is over
+    /// Objects that could not be reverted, with the cause, once that has been tried again: what fails once only is over
     /// sooner than anybody can read of it.
     pub fn not_put_back(&self, owner: &Owner) -> Vec<(Key, String)> {
         let store = self.store();

@@ -54,7 +54,7 @@ impl Writer {
                         }
                         Edit::of(desired, Some(differences), None)
                     }
-                    // What collides with ours makes way where it is put back, and is told where it is not.
+                    // What collides with ours makes way where it is reverted, and is told where it is not.
                     Err(error) if error.is_invalid() => {
                         let fields = collision::lost(&body, live);
                         if fields.is_empty() {

@@ -1,6 +1,6 @@
-//! A revert: an object is put back, and what was changed, by whom and for how long is recorded.
+//! A revert: an object is reverted, and what was changed, by whom and for how long is recorded.
 //!
-//! Deliberately absent: the decision that an object must be put back; it was made when the object was seen, and is made
+//! Deliberately absent: the decision that an object must be reverted; it was made when the object was seen, and is made
 //! here only for objects that had to be read first.
 
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ use mainstay_object::{Key, Owner, printable};
 /// How long a revert that failed waits before it is tried again.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(120));
 
-/// Why an object was not put back.
+/// Why an object was not reverted.
 struct NotDone {
     error: Error,
     /// What to do about it, where a field differs that cannot be changed.
@@ -202,7 +202,7 @@ impl Writer {
         live.ok().flatten().is_some_and(|live| self.store().is_in_sync(owner, key, &live, self.now()))
     }
 
-    /// Whether an object that had to be read may and must be put back now.
+    /// Whether an object that had to be read may and must be reverted now.
     pub(super) fn must_put_back(&self, desired: &Desired, live: &Value) -> bool {
         let key = &desired.key;
         let verdict = self.store().judge(key, live, self.now());
@@ -290,7 +290,7 @@ impl Writer {
     }
 
     /// What is said of an object that vanished and whose document names owners none of which is there: the garbage
-    /// collector takes it away as often as it is put back. An owner that cannot be looked up counts as there.
+    /// collector takes it away as often as it is reverted. An owner that cannot be looked up counts as there.
     async fn dead_owner(&self, desired: &Desired) -> Option<String> {
         if self.store().get(&desired.key).is_some_and(|managed| managed.ended.is_some()) {
             return None;

@@ -66,7 +66,7 @@ pub(crate) struct TakeOver {
     pub(crate) entries: Value,
     /// What changes hands.
     pub(crate) taken: Fields,
-    /// From which entries, to put it back.
+    /// From which entries, to revert it.
     pub(crate) moved: Vec<Moved>,
     /// The former appliers.
     pub(crate) from: Vec<String>,

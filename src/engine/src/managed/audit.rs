@@ -56,7 +56,7 @@ impl Schedule {
     /// The time from which it goes on after the audits until `done`, where it is `now`: those that are late are made all the
     /// same and in their order, but whole intervals that were missed are not made up for.
     pub(crate) fn resume(self, done: Duration, now: Duration) -> Duration {
-        // A clock that was put back.
+        // A clock that was set back.
         let Some(late) = now.checked_sub(done) else {
             return if done.saturating_sub(now) > self.part() { now } else { done };
         };
@@ -111,7 +111,7 @@ impl Store {
         now.is_some_and(|now| now.known == audit.known && Arc::ptr_eq(&now.desired, &audit.desired))
     }
 
-    /// An apply would change an object as it is seen, although it is as it was applied: it is put back, or reported.
+    /// An apply would change an object as it is seen, although it is as it was applied: it is reverted, or reported.
     pub(crate) fn enqueue_audited(&mut self, key: &Key, live: Value, at: Instant) -> Next {
         let queued = self.objects.queued();
         let Some(mut managed) = self.objects.get_mut(key) else { return Next::Nothing };
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(schedule.resume(at, at + HOUR / 2), at, "late ones come in their order");
         assert_eq!(schedule.resume(at, at + HOUR * 2 + HOUR / 2), at + HOUR * 2);
         assert_eq!(schedule.resume(at, at.saturating_sub(Duration::from_secs(1))), at);
-        assert_eq!(schedule.resume(at, at.saturating_sub(HOUR)), at.saturating_sub(HOUR), "the clock was put back");
+        assert_eq!(schedule.resume(at, at.saturating_sub(HOUR)), at.saturating_sub(HOUR), "the clock was set back");
         assert_eq!(Schedule::every(Duration::ZERO), None);
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let audit = store.begin_audit(key).unwrap();
         let next = store.enqueue_audited(key, serde_json::json!({}), Instant::now());
         assert_eq!(next, Next::Queue);
-        assert!(store.begin_audit(key).is_none() && !store.is_as_audited(&audit), "it is being put back");
+        assert!(store.begin_audit(key).is_none() && !store.is_as_audited(&audit), "it is being reverted");
         let (store, desired) = applying();
         assert!(store.begin_audit(&desired.key).is_none(), "it is being applied");
     }

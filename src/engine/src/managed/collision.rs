@@ -23,7 +23,7 @@ use mainstay_api::names::{HANDOVER_MANAGER, MANAGER};
 /// one, and hardly anybody runs an image beside itself.
 const TELLING: [(&str, &str); 3] = [("ports", "name"), ("containers", "image"), ("initContainers", "image")];
 
-/// What was written this short a time ago was written by the edit that is put back.
+/// What was written this short a time ago was written by the edit that is reverted.
 const RECENT: SignedDuration = SignedDuration::from_secs(5);
 
 /// What collides with ours.

@@ -25,12 +25,12 @@ use mainstay_api::git_sync::{DriftReason, Drifted};
 use mainstay_object::{Digest, Key, Owner};
 
 impl Managed {
-    /// Whether its drift remains: it differs, and is not put back at once.
+    /// Whether its drift remains: it differs, and is not reverted at once.
     pub(crate) fn drift(&self) -> Option<&Drifted> {
         self.drift.as_ref().map(|drift| &drift.shown)
     }
 
-    /// Whether it is known not to exist, and is not put back at once.
+    /// Whether it is known not to exist, and is not reverted at once.
     pub(crate) fn remains_absent(&self) -> bool {
         self.drift().is_some_and(Drifted::is_absent)
     }
@@ -125,7 +125,7 @@ impl Managed {
                 }
             }
             Verdict::LeaveAlone(Reason::Unread) => self.remain_as(live, DriftReason::Unread, autoscaled, now),
-            // It is put back or reported at once, or somebody says here that it is not.
+            // It is reverted or reported at once, or somebody says here that it is not.
             Verdict::Revert | Verdict::LeaveAlone(Reason::Report) => {
                 if let Some(reason) = self.drift().map(|drift| drift.reason) {
                     self.remain_as(live, reason, autoscaled, now);
@@ -254,7 +254,7 @@ impl Store {
 }
 
 impl Managed {
-    /// What differs is put back then; what is only reported stays.
+    /// What differs is reverted then; what is only reported stays.
     fn expect_attempt(&mut self, at: Timestamp) {
         if let Some(drift) = &mut self.drift {
             drift.shown.next_attempt = (drift.shown.reason != DriftReason::Report).then_some(Time(at));

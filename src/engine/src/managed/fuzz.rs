@@ -56,13 +56,13 @@ fn places_of(keys: &[&Key], bytes: &[u8]) {
     assert_eq!(Places::decode(&content, keys), Ok(places));
 }
 
-/// What changed hands can be put back.
+/// What changed hands can be reverted.
 fn adopted(desired: &Desired, live: &Value) {
     let (entries, from) = (&live["metadata"]["managedFields"], Appliers::former(Arc::default()));
     for moment in [Moment::Before, Moment::After] {
         let Some(taken) = adoption::take_over(entries, desired, &desired.body(), &from, moment, NOW) else { continue };
         let back = adoption::put_back(&taken.entries, &taken, &[]);
-        assert!(back.is_some(), "what changed hands is put back");
+        assert!(back.is_some(), "what changed hands is reverted");
         let _ = adoption::without(live.clone(), &taken.taken, &Fields::new());
     }
     let _ = aliases::stale(&desired.key, &desired.body(), live);
@@ -75,7 +75,7 @@ fn compressed(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap_or_default()
 }
 
-/// An object as it was seen: what is as it was applied is not put back, and does not differ from itself.
+/// An object as it was seen: what is as it was applied is not reverted, and does not differ from itself.
 pub(crate) fn live_object(live: &Value) {
     let empty = empty_containers(live, live);
     assert_eq!(differences(live, live, &empty), [], "an object is what it is");
@@ -84,7 +84,7 @@ pub(crate) fn live_object(live: &Value) {
         LastApplied { uid: verdict::uid(live).into(), digest: ours, empty_containers: empty, ..LastApplied::default() };
     let now = NOW.parse().unwrap_or(Timestamp::UNIX_EPOCH);
     let verdict = decide(&verified, &Mark::Label("shop.web".into()), live, DriftPolicy::Revert, now);
-    assert!(ours.is_none() || verdict != Verdict::Revert, "what was not changed is not put back");
+    assert!(ours.is_none() || verdict != Verdict::Revert, "what was not changed is not reverted");
     let _ = AppliedConfiguration::of(live);
     let _ = (collision::known(live, live, NOW), collision::lost(live, live));
     let entries = &live["metadata"]["managedFields"];

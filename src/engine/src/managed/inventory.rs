@@ -44,7 +44,7 @@ pub struct Entry {
     pub digest: Option<Digest>,
     /// First half of the digest of the document that was applied.
     pub source: Option<[u8; 8]>,
-    /// How the object ended with that document: it is not put back when it is gone.
+    /// How the object ended with that document: it is not reverted when it is gone.
     pub ended: Option<Ended>,
 }
 

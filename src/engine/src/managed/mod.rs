@@ -18,7 +18,7 @@
 //! - `applied_configuration`: what stands in a live object of what was last applied to it
 //! - [`revert_backoff`]: how long a revert waits because somebody keeps changing the object
 //! - `audit`: which object is audited when
-//! - `remaining`: how an object differs that is not put back at once; `drifted`: which do, and what ends that; `lost_fields`:
+//! - `remaining`: how an object differs that is not reverted at once; `drifted`: which do, and what ends that; `lost_fields`:
 //!   what was taken from us in a live object
 //! - `summary`: what an owner's status says of its objects
 //! - [`inventory`]: the store of one GitSync, written down; `written` changes it together with the objects; [`places`]: where

@@ -131,7 +131,7 @@ pub(crate) struct FailedReverts {
     pub(crate) not_before: Option<Instant>,
 }
 
-/// An object that was put back lately.
+/// An object that was reverted lately.
 #[derive(Debug, Default)]
 pub(crate) struct Damping {
     /// How long the next revert waits.
@@ -152,7 +152,7 @@ pub(crate) struct Managed {
     pub(crate) health: Health,
     /// The object was last seen scaled to 0.
     pub(crate) is_at_zero: bool,
-    /// How the object ended with what was last applied to it: it is not put back when it is gone.
+    /// How the object ended with what was last applied to it: it is not reverted when it is gone.
     pub(crate) ended: Option<Ended>,
     /// An object, by its UID, that was seen at its end while a write was under way.
     pub(crate) ended_meanwhile: Option<(Box<str>, Ended)>,
@@ -165,7 +165,7 @@ pub(crate) struct Managed {
     pub(crate) damping: Option<Box<Damping>>,
     /// Digest of the drift that was reported and left.
     pub(crate) reported: Option<Option<Digest>>,
-    /// How it differs, where that is not put back at once.
+    /// How it differs, where that is not reverted at once.
     pub(crate) drift: Option<Box<RemainingDrift>>,
     /// It was read, and was not there.
     pub(crate) is_absent: bool,

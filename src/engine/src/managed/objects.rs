@@ -39,9 +39,9 @@ pub(crate) enum Topic {
     Paused,
     /// Somebody keeps changing it.
     Contended,
-    /// It differs, and is not put back at once.
+    /// It differs, and is not reverted at once.
     Drifted,
-    /// It does not exist, and is not put back at once.
+    /// It does not exist, and is not reverted at once.
     Absent,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Tally {
     pub(crate) applied: usize,
     /// Of them, how many are healthy.
     pub(crate) healthy: usize,
-    /// Objects that were put back lately.
+    /// Objects that were reverted lately.
     pub(crate) backing_off: usize,
     /// The objects of each topic, in the order of their keys.
     topics: [BTreeSet<Key>; TOPICS.len()],

@@ -1,4 +1,4 @@
-//! Remaining drift: how an object differs from what it must be while nobody has put it back, for status and metrics.
+//! Remaining drift: how an object differs from what it must be while nobody has reverted it, for status and metrics.
 //!
 //! The server says exactly what differs where it is asked what an apply would do; drift that is only reported is known
 //! that way. An object that waits or is paused is compared with its document without a request (`lost_fields`).

@@ -1,7 +1,7 @@
 //! What an owner's status says of its objects: counts, and the first few of each sort by name.
 //!
 //! Invariant: what is read under the store's lock does not grow with the number of objects, however many of them are
-//! unhealthy, failing, paused or were put back lately. Whoever reads a status holds up nobody's revert.
+//! unhealthy, failing, paused or were reverted lately. Whoever reads a status holds up nobody's revert.
 
 use std::collections::BTreeSet;
 
@@ -54,19 +54,19 @@ pub struct Summary {
     pub broken: Listed<(Key, String)>,
     /// Objects that are not healthy yet, with the reason.
     pub progressing: Listed<(Key, String)>,
-    /// Objects that differ, and are not put back at once.
+    /// Objects that differ, and are not reverted at once.
     pub drifted: Listed<Drifted>,
     /// Of them, those that do not exist.
     pub absent: Listed<Key>,
     /// Reverts that failed.
     pub failures: Listed<Failure>,
-    /// Objects that could not be put back again and again, with the fields and the cause.
+    /// Objects that could not be reverted again and again, with the fields and the cause.
     pub not_put_back: Listed<(Key, String)>,
     /// Objects under break glass.
     pub paused: Listed<(Key, PauseEnd)>,
     /// Objects that are fought over, with the fields and the other manager.
     pub contended: Listed<(Key, Vec<String>, String)>,
-    /// Objects that were put back lately: they have a revert backoff.
+    /// Objects that were reverted lately: they have a revert backoff.
     pub backing_off: usize,
     /// Kinds of these objects that cannot be watched, with the cause.
     pub unwatched: Vec<(String, String)>,

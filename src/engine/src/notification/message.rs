@@ -411,7 +411,7 @@ impl Message {
                     let who = if who == UNKNOWN { "somebody" } else { who };
                     format!("created again (deleted by {who}, {millis:.1} ms)")
                 } else {
-                    format!("put back {} (changed by {who}, {millis:.1} ms)", fields.join(", "))
+                    format!("reverted {} (changed by {who}, {millis:.1} ms)", fields.join(", "))
                 };
                 describe(Info, "Reverted", "Revert", change_key(fields, who), text)
             }
@@ -421,10 +421,10 @@ impl Message {
             }
             Self::DriftMissed { fields, who, .. } => {
                 let text = if fields == &[WHOLE_OBJECT] {
-                    "does not exist, which no watch has shown: found by the audit".to_owned()
+                    "is missing (found by an audit)".to_owned()
                 } else {
                     let fields = fields.join(", ");
-                    format!("differs in {fields} (changed by {who}), which no watch has shown: found by the audit")
+                    format!("differs in {fields} (changed by {who}; found by an audit)")
                 };
                 describe(Warning, "DriftMissed", "Audit", change_key(fields, who), text)
             }
@@ -437,7 +437,7 @@ impl Message {
                 describe(Warning, "Contended", "Revert", change_key(fields, who), text)
             }
             Self::NotPutBack { fields, cause, .. } => {
-                let text = format!("cannot put back {}: {cause}", fields.join(", "));
+                let text = format!("cannot revert {}: {cause}", fields.join(", "));
                 describe(Warning, "RevertFailed", "Revert", fields.join(","), text)
             }
             Self::TakenOver { from, fields, .. } => {
@@ -463,7 +463,7 @@ impl Message {
                 "MemoryExhausted",
                 "Read",
                 String::new(),
-                format!("nothing new is done about it: {why}"),
+                format!("reconciliation is paused: {why}"),
             ),
             Self::Pruned { why, .. } => {
                 let text = match why {
@@ -494,7 +494,7 @@ impl Message {
             }
             Self::LeftBehind { cluster, why, .. } => {
                 let text = format!(
-                    "the objects in cluster {cluster} stay as they are, with our label and without anybody who keeps them: {why}"
+                    "the objects in cluster {cluster} are orphaned: labelled by Mainstay, owned by no GitSync: {why}"
                 );
                 describe(Warning, "LeftBehind", "Reconcile", cluster.clone(), text)
             }
@@ -645,7 +645,7 @@ mod tests {
         let deleted = reverted(WHOLE_OBJECT, UNKNOWN, Vec::new());
         assert_eq!(deleted.to_string(), "a/b: Service shop/api: created again (deleted by somebody, 2.0 ms)");
         let change = Change { field: "spec.type".into(), found: "x".into(), restored: "y".into() };
-        let text = "a/b: Service shop/api: put back spec.type (changed by kubectl, 2.0 ms)\n    spec.type: x → y";
+        let text = "a/b: Service shop/api: reverted spec.type (changed by kubectl, 2.0 ms)\n    spec.type: x → y";
         assert_eq!(reverted("spec.type", "kubectl", vec![change]).to_string(), text);
     }
 

@@ -3,7 +3,7 @@
 //!
 //! A GitSync says what it wants ([`Prevention`]); one task for all of them ([`keep`]) has the two objects of each
 //! ([`policy`]) as they must be. What is there is known by a watch of our label, and what to do about it is decided by
-//! comparing the two ([`decide`]). So what was changed or deleted by hand is put back, and what a GitSync has left behind
+//! comparing the two ([`decide`]). So what was changed or deleted by hand is reverted, and what a GitSync has left behind
 //! that went while no agent ran is deleted by the next one.
 //!
 //! They stand beside the objects of the repository, and not among them: the agent writes them by its own rights also for
@@ -14,7 +14,7 @@
 //! Invariant: nothing is deleted of a GitSync of which it is not known what it wants.
 //! Invariant: what is as it must be costs no request, and a commit changes neither policy nor binding.
 //!
-//! Deliberately absent: putting back what was changed all the same; that is [`drift`](crate::drift).
+//! Deliberately absent: reverting what was changed all the same; that is [`drift`](crate::drift).
 
 mod decide;
 mod failures;

@@ -1,6 +1,6 @@
 //! The policy and the binding of one GitSync.
 //!
-//! The policy refuses what the drift loop would put back, and, of people, whatever else changes an object: an edit that
+//! The policy refuses what the drift loop would revert, and, of people, whatever else changes an object: an edit that
 //! changes nothing but what the agent, the cluster or a break glass may change passes. It reads of a live object that it is
 //! ours (our label and our entry in `managedFields`), as the drift loop does: a label alone is no proof, and whoever copies
 //! one must be able to delete the copy.
@@ -11,7 +11,7 @@
 //! Invariant: the same GitSync gives the same two objects, with every default of the API server written out.
 //!
 //! Deliberately absent: times. An expression cannot ask what time it is, so a break glass counts here until its annotation
-//! is gone, also after `mainstay.dev/until`; the agent puts back what is changed then.
+//! is gone, also after `mainstay.dev/until`; the agent reverts what is changed then.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How long an object that is put back again and again waits.
+//! How long an object that is reverted again and again waits.
 //!
 //! Deliberately absent: clocks; times come in.
 

@@ -20,7 +20,7 @@ const AT_ONCE: usize = 8;
 const IN_A_NAMESPACE: usize = 2;
 /// Wait after a copy could not be written.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// The longest wait before a copy is put back that somebody keeps changing.
+/// The longest wait before a copy is reverted that somebody keeps changing.
 const MOST: Duration = Duration::from_secs(300);
 /// How often the places are forgotten that nobody has changed for long.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);

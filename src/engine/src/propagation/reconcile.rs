@@ -262,7 +262,7 @@ impl Propagation {
             Ok(Some("deleted") | None) => self.queue.ended(&place),
             Ok(Some(_)) if self.queue.written(&place, clock) == Shift::Contended => {
                 let note = format!(
-                    "somebody keeps changing its copy in {}: it is put back less often from now on; its managedFields name \
+                    "somebody keeps changing its copy in {}: it is reverted less often from now on; its managedFields name \
                      who changes it",
                     place.0
                 );

@@ -133,7 +133,7 @@ pub async fn lead(registration: Registration, cluster: Cluster, stop: Cancellati
         readers: vec![None; count],
         listed: vec![false; count],
     };
-    // Failures in a row, and changes that were put back, with the time of the last one.
+    // Failures in a row, and changes that were reverted, with the time of the last one.
     let (mut failures, mut put_back, mut was_changed) = (0, (0, Instant::now()), false);
     loop {
         let wait = match leader.advance().await {

@@ -116,7 +116,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
             tries.push(format!("cd {}             # what you save there is applied at once", quoted(path)));
         }
         Some(path) if path.ends_with(local_directory::DEMONSTRATION) => tries.extend([
-            "kubectl -n shop edit deployment web               # put back at once".into(),
+            "kubectl -n shop edit deployment web               # reverted at once".into(),
             "kubectl -n shop delete service api                # created again".into(),
             format!("cd {}", quoted(path)),
             "sed -i 's/Welcome/Hello/' web/configmap.yaml && git commit -am 'say hello'".into(),
@@ -124,7 +124,7 @@ fn text(started: &Started, kubeconfig: &Path) -> String {
         Some(path) => tries.push(format!("cd {} && git commit                     # applied at once", quoted(path))),
         None => {}
     }
-    tries.push("mainstay status                                   # what was put back, and who changed it".into());
+    tries.push("mainstay status                                   # what was reverted, and who changed it".into());
     text + &next(&tries)
 }
 

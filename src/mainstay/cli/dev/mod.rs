@@ -177,7 +177,7 @@ pub(super) enum Error {
     Issuer(#[source] issue::Error),
     #[error("could not write the certificate of the gateway")]
     Authority(#[source] kubeconfig::Error),
-    #[error("{0} is reached from other machines, and nothing guards it")]
+    #[error("{0} listens beyond loopback without authentication")]
     Unguarded(SocketAddr),
     #[error("this machine gives no random bytes for a token")]
     NoToken,

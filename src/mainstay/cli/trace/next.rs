@@ -31,7 +31,7 @@ impl Next {
 /// What the agent does next. The first reason that applies decides, as it does in the agent.
 pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
     let Some(manager) = &trace.manager else {
-        return Next::new("Nothing", "nothing: no GitSync manages it, so nobody puts it back");
+        return Next::new("Nothing", "nothing: no GitSync manages it, so nobody reverts it");
     };
     let (key, live) = (trace.object(), trace.live.as_ref());
     let status = manager.sync.status.clone().unwrap_or_default();
@@ -120,7 +120,7 @@ fn fought_over(key: &Key, status: &GitSyncStatus) -> Option<Next> {
     let when = drifted.next_attempt.as_ref().map_or_else(|| "soon".to_owned(), |time| format!("at {}", time.0));
     let who = if drifted.who == UNKNOWN { "somebody" } else { &drifted.who };
     let fields = drifted.fields.join(", ");
-    Some(Next::new("Revert", format!("puts it back {when}, and not before: {who} keeps changing {fields}")))
+    Some(Next::new("Revert", format!("reverts it {when}, and not before: {who} keeps changing {fields}")))
 }
 
 fn absent(manager: &Manager, live: Option<&Value>) -> Option<Next> {
@@ -169,7 +169,7 @@ fn kept(key: &Key, manager: &Manager, status: &GitSyncStatus) -> Next {
                 ),
             ),
             None => {
-                Next::new("Revert", format!("keeps it at {commit}: changes of its fields are put back at once{later}"))
+                Next::new("Revert", format!("keeps it at {commit}: changes of its fields are reverted at once{later}"))
             }
         },
     }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_first_reason_decides() {
         let live = json!({ "metadata": { "name": "web" } });
-        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are put back at once");
+        check(json!({}), live.clone(), "keeps it at commit 11111111aa: changes of its fields are reverted at once");
         check(json!({}), Value::Null, "creates it");
         check(json!({ "spec": { "drift": "Report" } }), Value::Null, "reports that it is not there");
         check(json!({ "spec": { "drift": "Ignore" } }), live.clone(), "applies changes of its manifest");
@@ -233,7 +233,7 @@ mod tests {
             "object": "Deployment.apps shop/web", "fields": ["spec.replicas"], "who": "kubectl", "reason": "Backoff",
             "since": "2030-01-01T00:00:00Z", "nextAttempt": "2030-01-01T00:01:00Z",
         }]);
-        let expected = "puts it back at 2030-01-01T00:01:00Z, and not before: kubectl keeps changing spec.replicas";
+        let expected = "reverts it at 2030-01-01T00:01:00Z, and not before: kubectl keeps changing spec.replicas";
         check(json!({ "status": { "driftedObjects": 1, "drifted": fight } }), live.clone(), expected);
         let failure = |reason: &str| {
             let failure = json!({ "object": "Deployment.apps shop/web", "reason": reason, "message": "no" });

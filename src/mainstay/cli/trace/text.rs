@@ -56,7 +56,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for revert in status.last_reverts.iter().filter(|revert| revert.object == name) {
             let who = if revert.who == UNKNOWN { "somebody" } else { &revert.who };
             let since = ago(now.duration_since(revert.when.0).as_secs());
-            row("put back", &format!("{since} ago, after {who} changed {}", revert.fields.join(", ")));
+            row("reverted", &format!("{since} ago, after {who} changed {}", revert.fields.join(", ")));
         }
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());

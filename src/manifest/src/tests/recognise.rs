@@ -26,7 +26,7 @@ fn what_sops_encrypted_is_one_line_of_its_file() {
     assert_eq!(
         said("db.yaml", format!("# database\n{secret}{SOPS}---\n{secret}{SOPS}")),
         format!(
-            "db.yaml, document 1, line 2, column 1: it is encrypted with SOPS, and nothing says how to decrypt it {hint}"
+            "db.yaml, document 1, line 2, column 1: it is encrypted with SOPS, and spec.decryption is not set {hint}"
         )
     );
     for other in [

@@ -1,4 +1,4 @@
-//! What changes hands from whom, when, and what is left or put back.
+//! What changes hands from whom, when, and what is left or reverted.
 
 use super::*;
 use crate::managed::fixtures::desired_of;
