@@ -26,8 +26,8 @@ const OPENINGS: [&str; 9] = ["What", "Whoever", "Of", "By", "That", "Nothing", "
 /// Words of no other documentation, and how they read plainly. Compared in lower case, at the boundary of words.
 const WORDS: [(&str, &str); 8] = [
     ("whoever", "anyone who, or a role"),
-    ("reverted", "reverted"),
-    ("reverts", "reverts"),
+    ("put back", "reverted"),
+    ("puts back", "reverts"),
     ("is told", "receives"),
     ("are told", "receive"),
     ("nobody", "no user, no client"),

@@ -458,13 +458,9 @@ impl Message {
                 let text = format!("cannot be read, so nothing is done about it until it is changed: {cause}");
                 describe(Warning, "Unreadable", "Read", String::new(), text)
             }
-            Self::NotKept { why, .. } => describe(
-                Warning,
-                "MemoryExhausted",
-                "Read",
-                String::new(),
-                format!("reconciliation is paused: {why}"),
-            ),
+            Self::NotKept { why, .. } => {
+                describe(Warning, "MemoryExhausted", "Read", String::new(), format!("reconciliation is paused: {why}"))
+            }
             Self::Pruned { why, .. } => {
                 let text = match why {
                     WhyPruned::Left(commit) => format!("pruned: not in commit {}", short(commit)),
