@@ -61,7 +61,7 @@ impl Page {
         for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    page.links.push(dest_url.to_string())
+                    page.links.push(dest_url.to_string());
                 }
                 Event::Start(Tag::CodeBlock(_) | Tag::Table(_)) => quiet += 1,
                 Event::End(TagEnd::CodeBlock | TagEnd::Table) => quiet -= 1,

@@ -147,8 +147,8 @@ pub fn function() -> Presets<ResourcesPreset> {
 
 /// Resources of a build: the default is `normal`.
 ///
-/// A build for which no preset is named has the limits of `normal` and requests what a build was measured to use on average, which
-/// is below the smallest request that the seeds allow: so it requests that. Seven builds fit on two cores instead of two.
+/// A build for which no preset is named has the limits of `normal`. It requests the least that validation allows, so that seven
+/// builds fit on two cores instead of two.
 pub fn build() -> Presets<ResourcesPreset> {
     let of = ResourcesPreset::of;
     let presets = Presets::of(

@@ -104,7 +104,7 @@ async fn event_kind(cluster: &Cluster) -> Result<Arc<Kind>, Error> {
 /// Which of the Events are printed.
 #[derive(Debug, Default)]
 struct Wanted {
-    /// The object that they are about; `None` for any.
+    /// The object that they are about, in any namespace; `None` for any object.
     about: Option<Key>,
     /// In lower case; none for all.
     types: Vec<String>,
@@ -117,14 +117,13 @@ impl Wanted {
         let (called, name) = object_name::kind_and_name(about, None)
             .ok_or_else(|| Error::NotAnObject { kind: about.clone(), name: None })?;
         let kind = cluster.kind_called(called).await?.ok_or_else(|| Error::UnknownKind(called.to_owned()))?;
-        let namespace = arguments.connection.connection.namespace(cluster);
-        Ok(Self { about: Some(kind.key(Some(&namespace), name)), types })
+        Ok(Self { about: Some(kind.key(None, name)), types })
     }
 
     /// Fails if no GitSync of the selection manages the object.
     fn is_among(&self, subjects: &Subjects) -> Result<(), Error> {
         match &self.about {
-            Some(key) if !subjects.keys.contains(key) => {
+            Some(key) if !subjects.keys.iter().any(|subject| is_named(key, subject)) => {
                 Err(Error::NotManaged { what: key.to_string(), notes: Vec::new() })
             }
             _ => Ok(()),
@@ -132,9 +131,14 @@ impl Wanted {
     }
 
     fn takes(&self, event: &SeenEvent) -> bool {
-        self.about.as_ref().is_none_or(|key| *key == event.object)
+        self.about.as_ref().is_none_or(|key| is_named(key, &event.object))
             && (self.types.is_empty() || self.types.contains(&event.severity.to_lowercase()))
     }
+}
+
+/// Whether an object has the kind and the name that were asked for.
+fn is_named(asked: &Key, object: &Key) -> bool {
+    (&asked.group, &asked.kind, &asked.name) == (&object.group, &object.kind, &object.name)
 }
 
 /// What Events are asked for.

@@ -13,21 +13,23 @@ pub(super) fn short(id: &str) -> String {
     id.chars().take(ID).collect()
 }
 
-/// The text with every id in it cut.
+/// The text with every id in it cut, but those behind a `=`: they are values in a command to copy.
 pub(super) fn shortened(text: &str) -> String {
     let mut shortened = String::with_capacity(text.len());
     for word in text.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
         let end = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len();
         let (id, rest) = word.split_at(end);
-        shortened.push_str(if is_id(id) { &id[..ID] } else { id });
+        let is_cut = is_id(id) && !shortened.ends_with('=');
+        shortened.push_str(if is_cut { &id[..ID] } else { id });
         shortened.push_str(rest);
     }
     shortened
 }
 
-/// The text without a commit that is said elsewhere.
+/// The message `applied commit …` without a commit that is said elsewhere. Other messages need theirs.
 pub(super) fn without(text: &str, commit: &str) -> String {
-    text.replace(&format!(" commit {commit}"), "")
+    let rest = text.strip_prefix("applied commit ").and_then(|rest| rest.strip_prefix(commit));
+    rest.map_or_else(|| text.to_owned(), |rest| format!("applied{rest}"))
 }
 
 #[cfg(test)]
@@ -42,6 +44,10 @@ mod tests {
             assert_eq!(shortened(text), *text);
         }
         assert_eq!(without(&format!("applied commit {id}, but"), id), "applied, but");
+        let command = format!("kubectl annotate gitsync shop mainstay.dev/allow-prune={id}");
+        assert_eq!(shortened(&command), command, "a command to copy");
+        let missing = format!("baseDir: /apps is not a directory at commit {id}: there is no /apps");
+        assert_eq!(without(&missing, id), missing);
         assert_eq!(without("applied", id), "applied");
     }
 }

@@ -45,7 +45,13 @@ pub(super) async fn read(cluster: &Cluster, kind: &Arc<Kind>, namespace: &str, n
 /// nothing. Ids are cut.
 pub(super) fn rest(message: &str, status: &GitSyncStatus) -> Option<String> {
     let first = status.failures.iter().filter_map(|failure| message.find(&failure.object)).min();
-    let said = message[..first.unwrap_or(message.len())].trim_end_matches([' ', ':', ';']);
+    let said = match first.map(|first| &message[..first]) {
+        None => message,
+        Some(before) if before.trim_end().ends_with(':') => before,
+        // What is said of these objects alone is in their lines.
+        Some(before) => before.rfind(';').map_or("", |end| &before[..end]),
+    };
+    let said = said.trim_end_matches([' ', ':', ';']);
     let commit = status.applied_commit.as_deref();
     let said = ids::shortened(&commit.map_or_else(|| said.to_owned(), |commit| ids::without(said, commit)));
     (!said.is_empty() && said != "applied").then_some(said)
@@ -110,6 +116,8 @@ mod tests {
                 Some("1 of the objects failed"),
             ),
             ("Service shop/api: 0 of 3 replicas".to_owned(), None),
+            (format!("applied commit {commit}; waiting for Service shop/api: 0 of 3 replicas"), None),
+            (format!("applied commit {commit}; 2 objects are kept; waiting for Service shop/api"), Some("applied; 2 objects are kept")),
             (format!("commit {} waits", commit.replace('0', "9")), Some("commit 9123456789ab waits")),
         ] {
             assert_eq!(rest(&message, &status).as_deref(), expected, "{message}");
