@@ -117,7 +117,10 @@ mod tests {
             ),
             ("Service shop/api: 0 of 3 replicas".to_owned(), None),
             (format!("applied commit {commit}; waiting for Service shop/api: 0 of 3 replicas"), None),
-            (format!("applied commit {commit}; 2 objects are kept; waiting for Service shop/api"), Some("applied; 2 objects are kept")),
+            (
+                format!("applied commit {commit}; 2 objects are kept; waiting for Service shop/api"),
+                Some("applied; 2 objects are kept"),
+            ),
             (format!("commit {} waits", commit.replace('0', "9")), Some("commit 9123456789ab waits")),
         ] {
             assert_eq!(rest(&message, &status).as_deref(), expected, "{message}");
