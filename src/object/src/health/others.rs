@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::live::{Live, first};
+use super::live::{Condition, Live, first};
 use super::state::Health::{self, Failed, Healthy, Progressing};
 
 pub(super) fn claim(object: &Live<'_>) -> Health {
@@ -52,13 +52,18 @@ pub(super) fn autoscaler(object: &Live<'_>) -> Health {
     object.is("AbleToScale", "False").map_or(Healthy, |condition| Progressing(object.words(&condition)))
 }
 
-/// A Function is retried for ever, so it never fails for good.
+/// A Function is retried for ever, so it never fails for good. `Running` is True while an earlier version serves; its reason says
+/// then that the newest one is not ready.
 pub(super) fn function(object: &Live<'_>) -> Health {
     first(["ConfigurationReady", "BuildReady", "Running"].map(|kind| match object.condition(kind) {
-        Some(condition) if condition.value["status"] == "True" => Healthy,
+        Some(condition) if condition.value["status"] == "True" && !is_waiting(&condition) => Healthy,
         Some(condition) => Progressing(object.words(&condition)),
         None => Progressing(format!("{kind} is not known yet")),
     }))
+}
+
+fn is_waiting(condition: &Condition<'_>) -> bool {
+    matches!(condition.value["reason"].as_str(), Some("DeploymentWaiting" | "ServiceWaiting"))
 }
 
 /// An APIRule is retried for ever, too. Its codes are those of Kyma's controllers; with later versions, there is a state.

@@ -217,6 +217,11 @@ fn other_kinds_have_rules_of_their_own() {
         "healthy",
     );
     function(
+        "{status: {conditions: [{type: ConfigurationReady, status: 'True'}, {type: BuildReady, status: 'True'},
+          {type: Running, status: 'True', reason: DeploymentWaiting, message: 'x; the previous version serves'}]}}",
+        "progressing: Running is True: DeploymentWaiting: x; the previous version serves",
+    );
+    function(
         "{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: []}}",
         "progressing: its controller has not seen generation 2",
     );
