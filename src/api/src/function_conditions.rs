@@ -76,9 +76,9 @@ reasons! {
         JobFailed: "The build failed.", "Correct the error in the message. `kubectl annotate function NAME mainstay.dev/rebuild=$(date +%s)` builds again.";
         DeploymentCreated: "The Deployment is created.", "";
         DeploymentUpdated: "The Deployment is updated.", "";
-        DeploymentWaiting: "The Deployment is not ready yet.", "Wait. `kubectl describe pods` shows what the pods wait for.";
+        DeploymentWaiting: "The newest version is not ready yet; an earlier one may serve.", "Correct the error in the message, if it names one. Otherwise wait: `mainstay trace function/NAME` shows what the pods wait for.";
         DeploymentReady: "The Deployment is ready.", "";
-        DeploymentFailed: "Pods crash or cannot start. An earlier version keeps serving.", "Correct the error in the message. `kubectl logs -l serverless.kyma-project.io/function-name=NAME` shows more.";
+        DeploymentFailed: "Pods crash or cannot start. An earlier version keeps serving.", "Correct the error in the message. `kubectl logs -l serverless.kyma-project.io/function-name=NAME,serverless.kyma-project.io/resource=deployment --tail=-1` shows more.";
         MinReplicasNotAvailable: "Pods serve, but fewer than wanted.", "Check quotas, limits and the capacity of the nodes.";
         ServiceCreated: "The Service is created.", "";
         ServiceUpdated: "The Service is updated.", "";
@@ -88,7 +88,7 @@ reasons! {
         KnativeNotInstalled: "The Function asks for Knative, which the cluster does not have.", "Install Knative Serving, or remove the label `mainstay.dev/serving`.";
         HorizontalPodAutoscalerCreated: "The autoscaler is created.", "";
         HorizontalPodAutoscalerUpdated: "The autoscaler is updated.", "";
-        Pending: "The agent has not evaluated this condition for the new spec yet.", "Wait.";
+        Pending: "The agent has not evaluated this condition for the new spec yet.", "Wait, or correct what an earlier condition reports.";
         ApplyFailed: "The API server refuses an object of the Function, or cannot be reached.", "Correct the error in the message.";
         InternalError: "The agent met a defect of its own, and tries again.", "Report it with the line of code in the log: `mainstay logs`.";
     }
