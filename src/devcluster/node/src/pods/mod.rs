@@ -15,6 +15,7 @@
 //! Deliberately absent: namespaces, users and the other walls of a container. What runs here runs as whoever started
 //! the cluster. A resize changes the status only, and ephemeral containers are not run: there is no wall to look behind.
 
+mod claim;
 mod container;
 mod context;
 mod environment;

@@ -52,7 +52,12 @@ impl Slot {
         format!("node-{}", self.network)
     }
 
-    /// Whether a name is that of a node that is no more.
+    /// Whether this is the name of what belongs to a node.
+    pub(super) fn is_name(name: &str) -> bool {
+        name.strip_prefix("node-").is_some_and(|network| network.parse::<u8>().is_ok())
+    }
+
+    /// Whether no node has the networks of a name.
     pub(super) fn abandoned(name: &str) -> bool {
         let network = name.strip_prefix("node-").and_then(|network| network.parse().ok());
         network.is_some_and(|network| hold(network).is_some())

@@ -1,7 +1,7 @@
 //! The node's loop: the event log in, a task per pod out.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,7 @@ use tokio::task::JoinSet;
 use super::context::Context;
 use super::kubelet::Node;
 use super::proxy::Proxy;
-use super::slot::Slot;
-use super::{marks, pod, usage, watchdog};
+use super::{claim, marks, pod, usage, watchdog};
 use devcluster_apiserver::client::Client;
 use devcluster_apiserver::history::Event;
 use devcluster_apiserver::kubelet::NODE;
@@ -34,7 +33,7 @@ impl Node {
 /// Runs the node until the runtime ends.
 async fn run(server: Server, node: Arc<Node>) {
     let ctx = Context { client: Arc::new(Client::new(&server)), server, node };
-    clean(&ctx);
+    let _in_use = clean(&ctx);
     let mut subscription = ctx.server.subscribe();
     let mut pods =
         Pods { ctx: ctx.clone(), orders: HashMap::new(), objects: watch::Sender::new(0), tasks: JoinSet::new() };
@@ -61,13 +60,12 @@ async fn run(server: Server, node: Arc<Node>) {
     tokio::join!(monitor, follow);
 }
 
-/// Kills and removes what earlier nodes have left, and makes room for this one.
-fn clean(ctx: &Context) {
+/// Kills and removes what earlier nodes have left, and makes room for this one, which is in use as long as the result is held.
+fn clean(ctx: &Context) -> Option<File> {
     let own = ctx.node().directory();
     let all = ctx.node().options.directory.clone();
     for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path() == own || Slot::abandoned(&name) {
+        if entry.path() == own || claim::is_abandoned(&entry.path()) {
             watchdog::kill_leftovers(&entry.path().join("processes"));
             marks::kill_all(&entry.path());
             if let Err(error) = fs::remove_dir_all(entry.path()) {
@@ -78,9 +76,8 @@ fn clean(ctx: &Context) {
     let made = ["processes", "pods"].into_iter().try_for_each(|folder| fs::create_dir_all(own.join(folder)));
     // Secrets of pods are in there.
     let closed = made.and_then(|()| fs::set_permissions(&own, fs::Permissions::from_mode(0o700)));
-    if let Err(error) = closed {
-        tracing::error!(%error, path = %own.display(), "the node has no place for its pods");
-    }
+    let held = closed.and_then(|()| claim::hold(&own));
+    held.map_err(|error| tracing::error!(%error, path = %own.display(), "the node has no place for its pods")).ok()
 }
 
 struct Pods {
