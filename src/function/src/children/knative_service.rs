@@ -72,6 +72,10 @@ pub(crate) fn build(
             annotations[key] = value.as_str().into();
         }
     }
+    // Another value is a new Revision: pods read Secrets only once.
+    if let Some(digest) = &function.secrets_digest {
+        annotations[names::SECRETS_DIGEST] = digest.as_str().into();
+    }
     json!({
         "apiVersion": "serving.knative.dev/v1",
         "kind": "Service",

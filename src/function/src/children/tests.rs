@@ -7,7 +7,7 @@ use crate::{BaseImage, Builder, Credentials, ResolvedFunction, Settings, resolve
 use mainstay_api::{Function, FunctionSpec};
 
 use super::job::{Build, Origin};
-use super::{build_job, deployment, job, name};
+use super::{build_job, deployment, job, knative_service, name};
 use mainstay_api::function::EnvVar;
 
 fn function(name: &str, uid: &str) -> ResolvedFunction {
@@ -128,4 +128,21 @@ fn nodes_pull_the_image_of_a_build_with_the_login_that_it_needs() {
     assert_eq!(secrets(&kaniko), ["s", "harbor"]);
     // Its code does not read it.
     assert_eq!(Credentials::new(&with("harbor"), []).purpose("harbor"), Some("the image of the builder"));
+}
+
+#[test]
+fn another_secret_is_another_template_wherever_the_function_runs() {
+    let settings = Settings::default();
+    let mut function = function("hello", "u");
+    let templates = |function: &ResolvedFunction| {
+        let deployment = deployment::build(function, "hello-x", "image", "pull", &settings);
+        let knative = knative_service::build(function, "image", "pull", true, &settings);
+        [deployment, knative].map(|document| document["spec"]["template"]["metadata"]["annotations"].clone())
+    };
+    let before = templates(&function);
+    function.secrets_digest = Some("d1".to_owned());
+    for (before, after) in before.iter().zip(templates(&function)) {
+        assert!(before[mainstay_api::names::SECRETS_DIGEST].is_null());
+        assert_eq!(after[mainstay_api::names::SECRETS_DIGEST], "d1");
+    }
 }
