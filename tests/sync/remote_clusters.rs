@@ -313,7 +313,7 @@ async fn a_secret_that_leads_to_another_cluster_leaves_everything_in_the_first_o
     world.until("what left is gone there", |_| second.data("b") == "absent").await;
     assert_eq!([first.data("a"), first.data("b")], ["1", "1"], "nothing is deleted where it was left");
     let said = std::iter::from_fn(|| world.messages.try_recv().ok()).map(|message| message.to_string());
-    let said: Vec<_> = said.filter(|text| text.contains("stay as they are")).collect();
+    let said: Vec<_> = said.filter(|text| text.contains("are orphaned")).collect();
     assert!(said.len() == 1 && said[0].contains("its Secret leads to another cluster now"), "{said:?}");
 }
 
@@ -373,7 +373,7 @@ async fn goes_without(lose: impl FnOnce(&mut Other)) {
     world.delete(SYNCS.0, SYNCS.1, "goes");
     world.until("it is let go", |w| w.get(SYNCS.0, SYNCS.1, "goes").is_none()).await;
     assert_eq!(other.data("b"), "1");
-    let said = async { while !world.messages.recv().await.unwrap().to_string().contains("stay as they are") {} };
+    let said = async { while !world.messages.recv().await.unwrap().to_string().contains("are orphaned") {} };
     tokio::time::timeout(Duration::from_secs(60), said).await.expect("what becomes of the objects is said");
 }
 
