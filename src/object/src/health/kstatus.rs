@@ -1,4 +1,4 @@
-//! What kstatus itself says of a few hundred objects: `tests/kstatus` makes the fixture, and its README says how.
+//! What kstatus itself says of a few hundred objects: `tests/kstatus` makes the fixture, as `docs/develop/tests.md` says.
 
 use serde_json::Value;
 

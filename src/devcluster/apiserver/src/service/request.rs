@@ -4,7 +4,12 @@ use crate::{access::User, extension::Sent, route::Query, status::Status};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use http::{Method, header, request::Parts};
 use http_body_util::BodyExt as _;
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -18,6 +23,10 @@ const SMALL: usize = 64 << 10;
 const ROOM: usize = 12 << 20;
 /// Until there is room, and until a body is there.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of a refused body that are read all the same, and for how long.
+const DISCARDED: usize = 4 * MAX_BODY;
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// The room for bodies.
 #[derive(Clone, Debug)]
@@ -74,6 +83,7 @@ where
     let size = body.size_hint();
     let said = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
     if said(size.lower()) > MAX_BODY {
+        discard(pin!(body)).await;
         return Err(too_large());
     }
     let length = size.exact().map_or(MAX_BODY, said);
@@ -91,6 +101,24 @@ where
     Ok(Bytes::from_owner(Body { bytes, _room: held }))
 }
 
+/// Reads the rest of a refused body and forgets it, within bounds. A client that is still sending when the connection ends would
+/// not read the answer.
+async fn discard<B>(mut body: Pin<&mut B>)
+where
+    B: http_body::Body,
+{
+    let mut rest = DISCARDED;
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, bytes::Buf::remaining);
+            let Some(less) = rest.checked_sub(size) else { return };
+            rest = less;
+        }
+    };
+    // What is still to come after a moment is cut off.
+    let _ = timeout(MOMENT, reading).await;
+}
+
 /// A whole body, in memory of its own; `None` if it is too large.
 async fn whole<B>(body: B, length: usize) -> Result<Option<Vec<u8>>, Status>
 where
@@ -101,6 +129,7 @@ where
         let frame = frame.map_err(|_| Status::bad_request("the body of the request could not be read"))?;
         let Ok(data) = frame.into_data() else { continue };
         if data.remaining() > MAX_BODY - bytes.len() {
+            discard(body).await;
             return Ok(None);
         }
         bytes.put(data);
