@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn each_reason_has_a_meaning_and_each_failure_a_remedy() {
         for one in all() {
-            let is_sentence = |text: &str| text.starts_with(|c: char| c.is_uppercase() || c == '`') && text.ends_with('.');
+            let is_sentence =
+                |text: &str| text.starts_with(|c: char| c.is_uppercase() || c == '`') && text.ends_with('.');
             assert!(is_sentence(one.meaning), "{}: {}", one.reason, one.meaning);
             assert!(one.remedy.is_empty() || is_sentence(one.remedy), "{}: {}", one.reason, one.remedy);
             let is_failure = ["Failed", "Invalid", "NotFound", "Unavailable", "Conflict", "Exhausted"];

@@ -125,9 +125,9 @@ where
     B: http_body::Body,
 {
     let (mut body, mut bytes) = (pin!(body), Vec::with_capacity(length));
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Status::bad_request("the body of the request could not be read"))?;
-        let Ok(data) = frame.into_data() else { continue };
+    let unread = |_| Status::bad_request("the body of the request could not be read");
+    while let Some(frame) = body.frame().await.map(|frame| frame.map_err(unread)) {
+        let Ok(data) = frame?.into_data() else { continue };
         if data.remaining() > MAX_BODY - bytes.len() {
             discard(body).await;
             return Ok(None);
