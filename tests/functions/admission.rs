@@ -179,6 +179,9 @@ async fn defaults_are_no_drift_of_a_function_from_a_repository() {
         [CONFIG_MAPS, JOBS, DEPLOYMENTS, SERVICES]
             .map(|kind| w.child("hello", kind)["metadata"]["resourceVersion"].clone())
     };
+    // The image is rolled out before its Job is complete.
+    let is_complete = |w: &World| w.child("hello", JOBS)["status"]["completionTime"].is_string();
+    world.until_function("the Job is complete", is_complete).await;
     let as_built = children(&world);
     // The agent of the next release.
     world.stop().await;
