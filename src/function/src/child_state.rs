@@ -278,7 +278,7 @@ pub(crate) fn job(live: &Value) -> Job {
         causes: short(&annotation(live, BUILD_CAUSE).replace(',', ", ")),
         attempt: annotation(live, BUILD_ATTEMPT).parse().unwrap_or(1).clamp(1, MAX_ATTEMPTS),
         progress,
-        // A Job that is resumed starts anew.
+        // A Job that is resumed starts again.
         created: ["/status/startTime", "/metadata/creationTimestamp"]
             .into_iter()
             .filter_map(|path| text(live, path).parse().ok())

@@ -1,6 +1,6 @@
 //! Wakes Functions whose builds failed because the registry was full or refused the login, once it takes an upload.
 //!
-//! The registry tells nobody that its volume was enlarged or its login corrected. So a small upload is tried every few seconds, and
+//! A registry sends no event when its volume is enlarged or its login corrected. So a small upload is tried every few seconds, and
 //! cancelled.
 //!
 //! Invariant: a registry is asked only while a build waits for it, and only the registry that the operator has chosen: a Function's

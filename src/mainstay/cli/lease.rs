@@ -24,7 +24,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The one in the namespace `named`. If nobody leads there and it is the default namespace: the one in the kubeconfig's
+    /// The one in the namespace `named`. If no agent leads there and it is the default namespace: the one in the kubeconfig's
     /// namespace, where `mainstay dev` has it.
     pub(super) async fn find(cluster: &Cluster, named: &str) -> Result<Self, Error> {
         let own = cluster.default_namespace();

@@ -1,7 +1,7 @@
 //! Makes an object all ours: what former appliers own changes hands before its first apply, and what is left of it after one.
 //!
 //! Invariant: `managedFields` are rewritten only in the version of the object that was read.
-//! Invariant: what the server refuses to remove is reverted to whose it was, and the rest is applied.
+//! Invariant: fields that the server refuses to remove return to their former field manager, and the rest is applied.
 //! Invariant: an object in which nothing is left costs a look at the answer to its apply, and no request.
 //!
 //! Deliberately absent: what changes hands (`adoption`, `aliases`).

@@ -46,7 +46,7 @@ pub(super) fn report(job: &Job, suspension: &Suspension, now: Timestamp, decisio
     decision.requeue_within(Duration::try_from(until.duration_since(now)).unwrap_or_default());
 }
 
-/// Resumes a build, which begins anew.
+/// Resumes a build, which starts again.
 pub(super) fn resume(job: &Job, decision: &mut Decision) {
     decision.steps.push(Step::Suspend { identity: job.identity.clone(), suspension: None });
     let message = format!("Job {} is still in progress; it was suspended", job.identity.name);

@@ -17,7 +17,7 @@ use mainstay_object::printable;
 /// Nodes that are named for each version.
 const SHOWN: usize = 3;
 
-/// What is said of nodes with an old containerd, if the registry of the installation is there. Who may not list nodes is told nothing.
+/// What is said of nodes with an old containerd, if the registry of the installation is there. Without the right to list nodes, there are no findings.
 pub(super) async fn finding(cluster: &Cluster, namespace: &str) -> Result<Option<Finding>, Error> {
     let deployments = Kind::fixed("apps/v1", "Deployment", "deployments", Scope::Namespaced);
     if cluster.get_metadata(&deployments, Some(namespace), INTERNAL_REGISTRY).await?.is_none() {

@@ -1,4 +1,4 @@
-//! What the agent is told of the choices: its arguments and its environment.
+//! Arguments and environment of the agent, from the choices.
 
 use clap::builder::Resettable;
 use serde_json::{Value, json};

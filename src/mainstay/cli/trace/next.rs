@@ -31,7 +31,7 @@ impl Next {
 /// What the agent does next. The first reason that applies decides, as it does in the agent.
 pub(super) fn next(trace: &Trace, now: Timestamp) -> Next {
     let Some(manager) = &trace.manager else {
-        return Next::new("Nothing", "nothing: no GitSync manages it, so nobody reverts it");
+        return Next::new("Nothing", "nothing: no GitSync manages it");
     };
     let (key, live) = (trace.object(), trace.live.as_ref());
     let status = manager.sync.status.clone().unwrap_or_default();

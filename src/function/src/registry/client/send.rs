@@ -231,7 +231,7 @@ fn tls_error<'e>(mut cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e
     cause.downcast_ref()
 }
 
-/// Whether nobody listened, or the connection broke; not a name that does not exist, or a certificate that is not trusted.
+/// Whether the connection was refused or broke; not a name that does not exist, or a certificate that is not trusted.
 fn is_outage(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.any(|cause| {
