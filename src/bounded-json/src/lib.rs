@@ -49,7 +49,7 @@ pub enum Unreadable {
 }
 
 impl Bounds {
-    /// Returns bounds with the depth [`DEPTH`].
+    /// Returns bounds with the depth `DEPTH`.
     #[must_use]
     pub const fn new(bytes: usize, values: usize) -> Self {
         Self { bytes, values, depth: DEPTH }

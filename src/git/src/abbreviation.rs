@@ -85,7 +85,7 @@ impl Resolutions {
     }
 
     /// Returns why the abbreviation does not resolve, if the remote's tips have not changed since. A history that was
-    /// too large stays so for [`TOO_LARGE_FOR`].
+    /// too large stays so for `TOO_LARGE_FOR`.
     pub(super) fn fault(&self, abbreviation: &Abbreviation, tips: Tips, now: Instant) -> Option<Arc<Fault>> {
         match self.0.get(abbreviation)? {
             (Resolution::Unknown(_, fault), at) if matches!(**fault, Fault::HistoryTooLarge { .. }) => {

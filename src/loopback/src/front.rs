@@ -57,7 +57,7 @@ struct Shared {
 }
 
 impl Front {
-    /// Relays the connections of a listener. A request waits up to [`PATIENCE`] until a server listens on the socket.
+    /// Relays the connections of a listener. A request waits up to 10 s until a server listens on the socket.
     pub fn waiting(listener: Listener, socket: PathBuf) -> Self {
         web::begin();
         let shared = Arc::new(Shared { socket, is_known: Box::new(|_| false) });

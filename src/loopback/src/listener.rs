@@ -21,7 +21,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Returns [`Reach::SameUser`] for a loopback address. Other addresses are bound to be reached by others.
+    /// Returns `SameUser` for a loopback address. Other addresses are bound to be reached by others.
     pub fn of(address: SocketAddr) -> Self {
         if address.ip().is_loopback() { Self::SameUser } else { Self::Anyone }
     }

@@ -1,7 +1,7 @@
 //! Connects to one of a host's addresses, directly or through a proxy. The attempts start one after the other and
 //! overlap.
 //!
-//! Invariant: an address that never answers costs [`HEAD_START`], not the deadline.
+//! Invariant: an address that never answers costs `HEAD_START`, not the deadline.
 
 use std::io;
 use std::net::SocketAddr;
