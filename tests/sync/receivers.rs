@@ -279,7 +279,7 @@ async fn an_agent_that_does_not_lead_requests_redelivery() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_of_a_token_is_shown() {
+async fn no_part_of_a_token_is_shown() {
     logs::keep();
     let (mut world, server, url) = followed().await;
     let body = push(&server.url(NAME), MAIN);
