@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mirror_goes_first_for_anybody() {
+    fn directories_that_are_no_mirror_are_evicted_first() {
         let mut all = budget(100, &[("o.git", "other", 20), ("x.git", "", 20)]);
         all.set_size(Path::new("half.git/1"), 30);
         all.set_size(Path::new("d.unread/1"), 30);

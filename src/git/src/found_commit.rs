@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_concerns_whoever_may_be_led_to_it() {
+    fn a_commit_concerns_consumers_whose_reference_may_lead_to_it() {
         let check = |asked: &str, refs: &[(&str, u8)], followed: &str, expected: bool| {
             let found = update(&mut KnownCommits::default(), &[asked], refs);
             let concerns = found[0].concerns(&Reference::parse(followed).unwrap());

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_given_up_takes_no_time_of_others() {
+    fn an_abandoned_lookup_takes_no_time_of_others() {
         let mut lookups = Begun::new();
         lookups.wait("gone", 500);
         lookups.waiting.clear();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_nobody_uses_are_forgotten() {
+    fn unused_hosts_are_forgotten() {
         let hosts = Hosts::default();
         for number in 0..1000 {
             host(&hosts, &format!("https://h{number}.example/x"));

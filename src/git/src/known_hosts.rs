@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_list_revokes_is_refused() {
+    fn a_key_revoked_by_another_list_is_refused() {
         let keys = HostKeys::read(&format!("h {ED}"), "h");
         let other = HostKeys::read(&format!("@revoked * {ED}\nh {OTHER}"), "h");
         let keys = keys.without_revoked_in(other);

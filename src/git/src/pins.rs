@@ -118,7 +118,7 @@ mod tests {
     const URL: &str = "git@git.example.com:shop.git";
 
     #[test]
-    fn pins_only_a_host_of_which_nothing_is_pinned() {
+    fn pins_only_a_host_without_a_pin() {
         let now = Timestamp::UNIX_EPOCH;
         let host = "git.example.com";
         let made = pin(&repository(URL, "PinAtFirstUse", None), &first_use(host, "a"), now).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_go_with_the_host_and_the_port_and_when_nobody_asks_for_them_any_more() {
+    fn pins_go_with_the_host_and_the_port_and_with_their_last_consumer() {
         let host = "git.example.com";
         let made = pin(&repository(URL, "PinAtFirstUse", None), &first_use(host, "a"), Timestamp::UNIX_EPOCH).unwrap();
         let left = |url: &str, policy: &str| {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_from_before_a_push_serves_nobody_and_one_from_after_it_everybody() {
+    fn only_an_answer_from_after_a_push_serves_consumers() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut poll = Poll::default();

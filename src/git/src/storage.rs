@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_looked_for_or_read_is_not_renamed() {
+    fn a_mirror_that_is_resolved_or_read_is_not_renamed() {
         let directory = tempfile::tempdir().unwrap();
         let (mirror, storage) = (directory.path().join("a.git"), Storage::new(u64::MAX));
         let generation = mirror.join("1");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_does_not_count_and_may_be_removed_twice() {
+    fn a_removed_mirror_does_not_count_and_may_be_removed_twice() {
         let directory = tempfile::tempdir().unwrap();
         let (mirror, storage) = (directory.path().join("a.git"), Storage::new(u64::MAX));
         let generation = mirror.join("1");

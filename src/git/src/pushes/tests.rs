@@ -158,7 +158,7 @@ fn a_login_that_fails_keeps_its_backoff() {
 }
 
 #[test]
-fn a_proxy_of_somebodys_own_wakes_nobody_else() {
+fn a_push_through_a_private_proxy_wakes_no_other_consumer() {
     let mut bench = Bench::new();
     let own = remote(URL, "one");
     let mut proxied = own.clone();
@@ -192,7 +192,7 @@ fn commits_in_a_row_wake_others_once_a_second_and_the_last_one_counts() {
 }
 
 #[test]
-fn a_repository_that_nobody_follows_is_woken_by_commits_and_no_push() {
+fn a_repository_without_followers_is_woken_by_commits_and_no_push() {
     let mut bench = Bench::new();
     let (one, two) = (remote(URL, "one"), remote(URL, "two"));
     let repository = Consumer::new(ConsumerKind::GitRepository, "shop", "repo");
