@@ -303,7 +303,7 @@ impl Task {
         Ok(of_repositories.and_registered(registered))
     }
 
-    /// Adds the Secrets that their own type or labels mark as credentials.
+    /// Adds the named Secrets that their own metadata marks as credentials.
     async fn all_credentials(
         &mut self,
         function: &Function,
