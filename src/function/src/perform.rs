@@ -1,8 +1,8 @@
 //! Performs a decision: writes and deletes children, and collects the condition updates.
 //!
-//! Invariant: an object under a child's name that the Function does not control is left as it is, even if it was
-//! created after the observation.
-//! Invariant: a refused write ends the reconcile and is reported in a condition.
+//! Invariant: an object with a child's name that the Function does not control is not changed, even if it was created
+//! after the observation.
+//! Invariant: a refused write ends the reconcile, and a condition reports it.
 
 mod knative;
 
@@ -33,14 +33,14 @@ use mainstay_object::{Key, Owner};
 /// How often the Events of a Job without a pod are read.
 const EVENTS_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Reasons of Events that report the end of a Job. They do not explain why it has no pod: the pod was deleted because
-/// of the end, and its own problem is still the cause.
+/// Reasons of Events that report the end of a Job. The end deletes the pod, so these Events do not explain why the pod
+/// is missing.
 const ENDS: [&str; 2] = ["DeadlineExceeded", "BackoffLimitExceeded"];
 
-/// When a suspension that met a conflict is decided again.
+/// Delay after a suspension that met a conflict.
 const SUSPEND_AGAIN: Duration = Duration::from_secs(1);
 
-/// The owner of the Service of a Knative Service.
+/// The kind of the owner of a Knative Service's Service.
 const ROUTE: &str = "Route ";
 
 /// The result of performing a decision.
@@ -48,15 +48,15 @@ const ROUTE: &str = "Route ";
 pub(super) struct Outcome {
     /// The condition updates.
     pub(super) reconciled: Reconciled,
-    /// Whether it ended early because a write was refused, now or before.
+    /// Whether it ended early because of a write that was refused now or before.
     pub(super) is_cut: bool,
     /// The refused write, the cause, and the condition update.
     refused: Option<(Write, RefusalCause, Option<ConditionUpdate>)>,
     /// Whether a Job was created.
     pub(super) started: bool,
-    /// Children under break glass, which are written when that ends.
+    /// Paused children. They are written after the pause.
     paused: Vec<Key>,
-    /// An object that has the name of a child and belongs to another owner.
+    /// An object of another owner with the name of a child.
     name_conflict: Option<(Arc<Kind>, Key)>,
     changed: Vec<Type>,
     /// When to reconcile again because a step was not complete.

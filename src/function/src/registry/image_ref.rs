@@ -188,7 +188,7 @@ fn is_tag(tag: &str) -> bool {
     first && tag.len() <= MAX_TAG && tag.bytes().all(inside)
 }
 
-/// Parts of `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`, joined by slashes.
+/// Whether a name matches `PART(/PART)*`, where `PART` is `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`.
 pub(super) fn is_repository(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_REPOSITORY && name.split('/').all(is_part)
 }
