@@ -78,7 +78,7 @@ impl Performer<'_> {
                 written => drop(written?),
             }
         }
-        // Whoever owns it now, the Function does not.
+        // The Function does not own it any more.
         self.context.cache.disown(ChildKind::Service, &live);
         Ok(())
     }

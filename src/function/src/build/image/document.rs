@@ -64,7 +64,7 @@ fn history(base: &Value, below: usize, ours: usize) -> Option<Value> {
     Some(Value::Array(lines))
 }
 
-/// The manifest.
+/// Returns the manifest.
 pub(in crate::build) fn manifest(config: &Bytes, layers: &[&LayerOf]) -> Bytes {
     let layers: Vec<&Descriptor> = layers.iter().map(|layer| &layer.descriptor).collect();
     let config = json!({"mediaType": CONFIG, "digest": Digest::of(config), "size": config.len()});
