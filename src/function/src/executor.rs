@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flag_of_an_operators_is_refused() {
+    fn a_flag_that_operators_may_not_set_is_refused() {
         let long = format!("--{}", "a".repeat(1100));
         for arg in ["", "-d", "bake", "--", "---x", "--a b", "--a=\nb", "--a=\u{202e}", "=", "$(X)", &long] {
             assert!(flaw(arg).unwrap().contains("is not one of the executor's flags"), "{arg}");

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_service_is_told_by_its_controller() {
+    fn the_controller_reference_names_the_owner_of_a_service() {
         let version = "serving.knative.dev/v1";
         assert_eq!(holder(&owned("serverless.kyma-project.io/v1alpha1", "Function", "1"), "1"), Holder::Function);
         assert_eq!(holder(&owned(version, "Route", "route"), "1"), Holder::Route("route"));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_to_a_route_leads_nowhere_of_ours() {
+    fn a_service_of_a_route_is_not_ours() {
         let patch = given_service(&owned("v1", "Function", "1"), &route()).unwrap();
         assert_eq!(patch["spec"], json!({"selector": null}));
         let owner = &patch["metadata"]["ownerReferences"];
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_has_nothing_of_knatives_left() {
+    fn a_service_that_is_taken_over_has_no_field_of_knative_left() {
         let service = json!({"metadata": {
             "labels": {"serving.knative.dev/route": "hello", "networking.knative.dev/visibility": "cluster-local", "team": "a"},
             "annotations": {"serving.knative.dev/creator": "x", "other": "y"},

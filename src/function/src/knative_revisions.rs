@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_route_names_stays() {
+    fn revisions_that_a_route_names_stay() {
         let plain = |kind: &str| object(kind, json!({}), &json!({}));
         let pinned =
             json!({"traffic": [{"revisionName": "hello-00002", "percent": 0, "tag": "old"}, {"latestRevision": true}]});
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_decided_while_anything_is_not_as_it_is_wanted() {
+    fn revisions_are_judged_only_once_all_is_as_desired() {
         let plain = |kind: &str| object(kind, json!({}), &json!({}));
         let failed =
             json!({"conditions": [{"type": "Ready", "status": "False"}], "latestCreatedRevisionName": "hello-00005"});

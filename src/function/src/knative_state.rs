@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_start_passes_is_no_cause() {
+    fn a_state_of_every_start_is_no_failure() {
         for reason in NORMAL {
             assert_eq!(said(2, [("Unknown", reason, "m"); 3], ""), Word::Waiting(None), "{reason}");
         }

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_in_another_namespace_or_of_another_kind_of_function_is_nobodys() {
+    fn a_child_in_another_namespace_or_of_another_kind_of_function_has_no_owner() {
         let (cache, version) = (Cache::new(1), "serverless.kyma-project.io/v1alpha1");
         cache.upsert(ChildKind::Job, &job("theirs", version));
         cache.upsert(ChildKind::Job, &job("ours", "example.org/v1"));

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_build_no_longer_has_is_removed() {
+    fn fields_that_a_build_no_longer_has_are_removed() {
         let built = |dependencies: &str, requested: &str| {
             let inputs = Inputs { source: "s".into(), requested: requested.into(), ..Inputs::default() };
             let built = Built { dependencies: dependencies.into(), inputs, ..Built::default() };

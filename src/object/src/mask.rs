@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_what_changed_is_seen() {
+    fn a_masked_secret_shows_only_that_a_value_changed() {
         let secret = |data: Value| {
             json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": {"name": "s", "labels": {"a": "b"}},
                 "data": data})
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn of_others_known_values_and_what_kubectl_keeps_are_not_seen() {
+    fn other_objects_hide_known_values_and_the_annotation_of_kubectl() {
         let of = |a: Value| json!({"metadata": {"annotations": {LAST_APPLIED: a}}, "spec": {"list": [{"a": a}, 1]}});
         let (before, after) = check(false, of(json!("x-hunter2-y")), of(json!("plain")));
         assert_eq!(before["spec"]["list"], json!([{"a": BEFORE}, 1]));

@@ -75,7 +75,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_unprintable_is_left(text: String) {
+        fn unprintable_characters_are_removed(text: String) {
             prop_assert!(!printable(&text).contains(is_unprintable));
         }
     }

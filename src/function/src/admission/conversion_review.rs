@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told() {
+    fn unknown_versions_are_reported() {
         let function = json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function"});
         let many = json!([
             json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "spec": vec![0; OBJECT.values]})

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_in_the_place_of_a_copy_is_told_how_to_take_it_over() {
+    fn a_secret_in_the_place_of_a_copy_says_how_to_take_it_over() {
         let explained = |name: &str| {
             let secret = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "shop"}})).unwrap();
             explain_copy(&secret, &Settings::default())

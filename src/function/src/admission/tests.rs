@@ -338,7 +338,7 @@ fn any_function() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_admitted_is_accepted_and_the_reverse(object in any_function()) {
+    fn admission_and_the_controller_accept_the_same(object in any_function()) {
         let judged = validate::function(&read(&object), None, None, &settings());
         match resolved(&object) {
             Ok(_) => prop_assert_eq!(judged, Verdict::Allowed),
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_admitted_in_one_version_is_admitted_in_the_other(object in any_function()) {
+    fn both_versions_admit_the_same(object in any_function()) {
         let mut other = object.clone();
         convert(&mut other, Version::V1alpha2);
         convert(&mut other, Version::V1alpha1);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_stays_so_while_its_binding_is_worked_at() {
+    fn a_usage_stays_in_use_while_its_binding_is_processed() {
         let used = usage(json!({
             "metadata": {"ownerReferences": [{"uid": "b"}]}, "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         }));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_agents_is_left_alone() {
+    fn usages_of_others_are_left_alone() {
         let ready = binding(json!({}));
         let of = |change: Value, facts: Facts| decided(&usage(change), Some(&ready), facts);
         assert_eq!(of(json!({"spec": {"usedBy": {"kind": "deployment"}}}), NOBODY), Decision::LeftAlone);

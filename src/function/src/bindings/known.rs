@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_list_that_comes_wakes_who_gets_something_and_nobody_else() {
+    fn the_last_list_wakes_only_functions_that_get_a_binding() {
         let mut known = listed(&[usage("a", "f")]);
         assert_eq!(woken(&mut known), ["f"]);
         assert_eq!(ask(&mut known, "f"), ["a"]);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_list_lacks_is_gone_once_that_is_complete() {
+    fn objects_absent_from_a_later_list_are_gone_once_it_is_complete() {
         let mut known = listed(&[usage("a", "f"), usage("b", "f")]);
         assert_eq!(ask(&mut known, "f"), ["a", "b"]);
         known.take_woken();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_has_too_many_of_is_given_once_there_is_room() {
+    fn a_surplus_binding_is_injected_once_there_is_room() {
         let all: Vec<Value> = (0..=MAX_USAGES).map(|at| usage(&format!("u{at:02}"), "f")).collect();
         let (mut known, last) = (listed(&all), name(&format!("u{MAX_USAGES}")));
         assert_eq!(ask(&mut known, "f").len(), MAX_USAGES);

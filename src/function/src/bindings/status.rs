@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_true_has_neither_a_reason_nor_a_message() {
+    fn a_true_condition_has_no_reason_and_no_message() {
         let usage = Usage::of(&json!({}));
         let expected = json!({"conditions": [{
             "type": "Ready", "status": "True", "lastUpdateTime": "2026-01-01T00:01:00Z", "lastTransitionTime": "2026-01-01T00:01:00Z",

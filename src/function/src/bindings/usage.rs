@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_type_is_as_if_it_were_not_there() {
+    fn a_field_of_another_type_counts_as_absent() {
         let odd =
             Usage::of(&json!({"metadata": 1, "spec": {"usedBy": [], "parameters": "x"}, "status": {"conditions": 7}}));
         assert_eq!((odd.user, odd.said), (String::new(), None));

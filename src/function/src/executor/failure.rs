@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_from_the_words_of_the_executor() {
+    fn a_failure_is_recognised_by_the_words_of_the_executor() {
         use FailureReason::{BaseImage, InstallFailed, Internal, Registry, RegistryAuthorization, TooLarge};
         let refused = "error checking push permissions -- make sure you entered the correct tag name, and that you are authenticated \
                        correctly, and try again: checking push permission for \"h.io/a:1\": POST https://h.io/v2/a/blobs/uploads/: \

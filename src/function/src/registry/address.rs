@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_separator_in_its_first_part_is_no_functions() {
+    fn a_repository_without_a_separator_belongs_to_no_function() {
         for (repository, expected) in [
             ("team-fn", Some("team")),
             ("team-a-fn", Some("team")),

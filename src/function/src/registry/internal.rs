@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_the_password() {
+    fn errors_are_reported_without_the_password() {
         let problem = |secret: &Value| InternalRegistry::read(secret).unwrap_err().to_string();
         let half = problem(&asking(&[("password", "hunter2")]));
         assert!(half.contains("store both") && !half.contains("hunter2"), "{half}");

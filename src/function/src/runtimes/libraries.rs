@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_who_fetches_it() {
+    fn a_missing_library_is_reported_with_the_command_that_fetches_it() {
         let room = tempfile::tempdir().unwrap();
         let error = find(Language::NodeJs, room.path()).unwrap_err().to_string();
         assert!(

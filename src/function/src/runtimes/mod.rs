@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_is_told_where_dependencies_are_and_what_was_asked_for() {
+    fn the_pod_gets_the_path_of_dependencies_and_the_requested_runtime() {
         let env = |name| -> Vec<_> {
             find(name).unwrap().pod_env().iter().map(|(name, value)| format!("{name}={value}")).collect()
         };

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reaches_the_credentials_of_a_machine() {
+    fn credential_services_of_machines_are_unreachable() {
         for text in [
             "169.254.169.254",
             "168.63.129.16",

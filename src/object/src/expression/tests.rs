@@ -136,7 +136,7 @@ fn without_an_answer_the_place_and_the_reason_are_given_and_no_value() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_its_place() {
+fn an_invalid_expression_is_refused_with_its_position() {
     for (source, expected) in [
         ("", "line 1, column 1: the expression is empty"),
         ("status.", "line 1, column 8: expected the name of a field after `.`"),
@@ -201,7 +201,7 @@ fn no_text_is_too_deep_or_too_long_for_the_stack() {
 }
 
 #[test]
-fn whatever_explodes_ends_after_so_many_steps() {
+fn exploding_expressions_end_after_a_fixed_number_of_steps() {
     let list: Vec<_> = (0..1000).collect();
     let object = json!({"l": list, "s": "a".repeat(50_000), "o": {"l": list}});
     for source in [

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_has_no_result_and_says_nothing_of_why() {
+    fn a_panic_has_no_result_and_does_not_say_why() {
         assert_eq!(caught_now(|| 1), Ok(1));
         let panicked = caught_now(|| panic!("a secret"));
         assert_eq!(panicked, Err(Panicked));

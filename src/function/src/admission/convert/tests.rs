@@ -68,7 +68,7 @@ secretMounts: [{secretName: s, mountPath: /s}]",
 }
 
 #[test]
-fn a_repository_is_named_or_told() {
+fn a_repository_is_named_or_described() {
     check(
         "{type: git, source: repo, reference: main, baseDir: /}",
         "source: {gitRepository: {name: repo, reference: main, baseDir: /}}",
@@ -84,7 +84,7 @@ baseDir: /",
 }
 
 #[test]
-fn what_has_no_effect_stays_in_the_annotation() {
+fn fields_without_effect_stay_in_the_annotation() {
     let older = json!({"apiVersion": "serverless.kyma-project.io/v1alpha1", "kind": "Function", "metadata": {"name": "f"},
         "spec": {"type": "inline", "source": "code", "reference": "main", "baseDir": "/", "gitRepository": {"url": "u"}}});
     let newer = into(&older, Version::V1alpha2);
@@ -151,7 +151,7 @@ fn a_spec_that_is_no_object_stays_for_the_schema_to_refuse() {
 }
 
 #[test]
-fn what_a_schema_is_to_refuse_is_not_lost_in_a_panic() {
+fn values_that_the_schema_refuses_are_converted_without_a_panic() {
     for spec in [
         json!(null),
         json!(5),

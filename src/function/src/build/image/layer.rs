@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_layer() {
+    fn an_empty_layer_is_no_layer() {
         let root = tempfile::tempdir().unwrap();
         assert!(of_folder(root.path(), "k", Bounds::default()).unwrap().is_none());
         assert!(of_folder(&root.path().join("missing"), "k", Bounds::default()).unwrap().is_none());

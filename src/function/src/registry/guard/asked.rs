@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_two_readings_has_none() {
+    fn an_ambiguous_path_names_no_repository() {
         for path in [
             "",
             "/v1/",

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_functions_is_read_by_all_and_written_by_none() {
+    fn repositories_of_no_function_are_readable_and_not_writable() {
         for name in ["base/node", "base/shop-fn", "node22"] {
             check(&team(), TLS, &format!("GET /v2/{name}/manifests/1"), "passed");
             check(&team(), TLS, &format!("PUT /v2/{name}/manifests/1"), "403");

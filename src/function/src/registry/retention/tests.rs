@@ -216,7 +216,7 @@ fn any_repository() -> impl Strategy<Value = Repository> {
 
 proptest! {
     #[test]
-    fn nothing_in_use_held_young_foreign_or_newest_ever_goes_and_a_second_sweep_finds_nothing(
+    fn keeps_images_in_use_held_young_foreign_or_newest_and_a_second_sweep_removes_none(
         repositories in prop::collection::vec(any_repository(), 0..6),
         in_use in prop::collection::vec(0u64..12, 0..4), held in prop::collection::vec(0u64..12, 0..4),
         lives in any::<bool>(), late in -20i64..20,

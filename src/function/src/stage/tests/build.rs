@@ -445,7 +445,7 @@ fn another_base_image_of_the_runtime_is_built_at_the_time_of_the_schedule_and_th
 }
 
 #[test]
-fn what_a_user_changes_does_not_wait_for_the_schedule() {
+fn changes_by_a_user_do_not_wait_for_the_schedule() {
     for change in [json!({"source": "2"}), json!({"runtimeImageOverride": format!("a/b@{DIGEST}")})] {
         let mut case = on_an_older_base();
         let mut spec = serde_json::to_value(&case.function.spec).unwrap();
@@ -460,7 +460,7 @@ fn what_a_user_changes_does_not_wait_for_the_schedule() {
 }
 
 #[test]
-fn what_a_tag_names_is_found_out_again_at_each_time_of_the_schedule() {
+fn a_tag_is_resolved_again_at_each_time_of_the_schedule() {
     let mut case = on_an_older_base();
     case.function.spec.runtime_image_override = Some("a/b:1".to_owned());
     let first = case.tag();
@@ -537,7 +537,7 @@ fn the_digest_that_kaniko_leaves_is_recorded_and_the_image_outlives_the_builder(
 }
 
 #[test]
-fn what_a_package_writes_is_no_report_of_kaniko() {
+fn output_of_a_package_is_no_report_of_kaniko() {
     for report in ["sha256:0", "latest", &json!({"digest": DIGEST}).to_string(), ""] {
         let mut case = Case::new().with_kaniko();
         case.job_of_kaniko("j", "h.io/kaniko:1", ended("Complete", "CompletionsReached"));
