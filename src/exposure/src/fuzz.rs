@@ -56,7 +56,7 @@ fn leads_where_it_may(resolved: &Resolved, child: &Child) {
             let upstream = spec["upstream"]["url"].as_str().and_then(|url| Url::parse(url).ok());
             let is_plain = |url: &Url| url.path() == "/" && url.query().is_none() && url.username().is_empty();
             let is_right = |url: &Url| url.host_str().is_some_and(is_own) && is_plain(url);
-            // A label that looks like an encoded one of another alphabet is not a valid host in a URL.
+            // A host with an invalid `xn--` label does not parse as a URL.
             assert!(upstream.is_none_or(|url| is_right(&url)), "the upstream is a Service of its own");
             for one in spec["authenticators"].as_array().into_iter().flatten() {
                 let keys = one["config"]["jwks_urls"].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -1,4 +1,4 @@
-//! Builds the Gateway API's `HTTPRoute`s of an APIRule. Its number depends on paths and methods.
+//! Builds the Gateway API's `HTTPRoute`s of an APIRule. Their number depends on paths and methods.
 
 use serde_json::{Value, json};
 

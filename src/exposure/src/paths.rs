@@ -91,7 +91,7 @@ mod tests {
         check("/.pen", "/open", true);
         check("(", "/open", true);
         check("/a)|(/b", "/open", true);
-        // Flags and line breaks do not hide a match.
+        // Flags do not hide a match.
         check("(?i)/CLOSED", "/closed", true);
         check("(?x)/c l", "/cl", true);
     }
