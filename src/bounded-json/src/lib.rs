@@ -57,7 +57,8 @@ impl Bounds {
 
     /// Parses a text as `T`.
     ///
-    /// # Errors If the text is out of bounds, or is not JSON of this type.
+    /// # Errors
+    /// If the text is out of bounds, or is not JSON of this type.
     pub fn read<'t, T: Deserialize<'t>>(self, text: &'t [u8]) -> Result<T, Unreadable> {
         self.check(text)?;
         serde_json::from_slice(text).map_err(Unreadable::Malformed)
@@ -65,7 +66,8 @@ impl Bounds {
 
     /// Checks the bounds of a text without parsing it.
     ///
-    /// # Errors If the text is out of bounds.
+    /// # Errors
+    /// If the text is out of bounds.
     pub fn check(self, text: &[u8]) -> Result<(), Unreadable> {
         if text.len() > self.bytes {
             return Err(Unreadable::TooLong(self.bytes));

@@ -87,7 +87,8 @@ impl GithubApp {
     /// App, so it is sent only to GitHub's own API or to the API in the Secret, never to a host that only the
     /// repository's address names.
     ///
-    /// # Errors If the repository is not on `github.com` and the Secret names no API.
+    /// # Errors
+    /// If the repository is not on `github.com` and the Secret names no API.
     pub(super) fn api(&self, repository: &Url) -> Result<Url, AccessFault> {
         match &self.base {
             Some(base) => Ok(base.clone()),

@@ -48,7 +48,8 @@ pub(super) fn remove_unfinished(directory: &Path) -> io::Result<()> {
 
 /// Returns how the packs are damaged; `None` if they are intact.
 ///
-/// # Errors If the process lacks a resource for reading them. This says nothing about the packs.
+/// # Errors
+/// If the process lacks a resource for reading them. This says nothing about the packs.
 pub(super) fn damage(directory: &Path, packs: &BTreeSet<String>) -> io::Result<Option<String>> {
     for name in packs {
         let pack = directory.join(name).with_extension(PACK);

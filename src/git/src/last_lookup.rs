@@ -23,7 +23,8 @@ pub struct LastLookup {
 impl LastLookup {
     /// Returns the resolved HEAD.
     ///
-    /// # Errors Why HEAD did not resolve.
+    /// # Errors
+    /// Why HEAD did not resolve.
     pub fn head(&self, remote: &Remote) -> Result<&ResolvedRef, Error> {
         self.head.as_ref().map_err(|cause| Error::LookupHead { url: remote.url.clone(), cause: Arc::clone(cause) })
     }

@@ -200,7 +200,8 @@ impl Generation {
 
     /// Opens the generation in this directory; `None` if it never became complete.
     ///
-    /// # Errors The damage.
+    /// # Errors
+    /// The damage.
     fn find(path: PathBuf, storage: &Storage) -> Result<Option<Self>, String> {
         let text = match fs::read_to_string(path.join(HELD)) {
             Ok(text) => text,

@@ -25,7 +25,8 @@ fn host_to_pin(repository: &GitRepository) -> Option<String> {
 
 /// Returns the status with this key pinned; `Ok(None)` if it is already pinned.
 ///
-/// # Errors Why it must not be pinned.
+/// # Errors
+/// Why it must not be pinned.
 pub fn pin(
     repository: &GitRepository,
     first_use: &FirstUse,

@@ -211,7 +211,8 @@ impl BaseDir {
 
     /// Parses a path. `.` and empty parts are dropped.
     ///
-    /// # Errors If the path contains `..`, or is malformed.
+    /// # Errors
+    /// If the path contains `..`, or is malformed.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let malformed = |why| Error::parse("base directory", Fault::Malformed { why });
         if text.len() > 4096 || text.contains('\0') {

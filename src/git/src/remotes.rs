@@ -184,7 +184,8 @@ impl Source {
     /// Returns `None` if the built-in ones apply, or if the repository is not on an SSH server. Waits at most 10 s
     /// until they are known.
     ///
-    /// # Errors Why they are not known.
+    /// # Errors
+    /// Why they are not known.
     pub async fn host_keys_of(&self, url: &RemoteUrl, given: &Credentials) -> Result<Option<Vec<String>>, String> {
         let Some(address) = url.ssh() else { return Ok(None) };
         let mut keys = self.host_keys();

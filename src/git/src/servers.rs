@@ -15,7 +15,8 @@ const CONFINED: &str = "the host is not found, or has an address of the cluster,
 impl Source {
     /// Resolves another server than a Git server, and returns the addresses that this namespace may connect to.
     ///
-    /// # Errors A sentence about the host, if it is not found or has only forbidden addresses.
+    /// # Errors
+    /// A sentence about the host, if it is not found or has only forbidden addresses.
     pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         let names = self.inner.names.within(self.egress(&self.tenant));
         let found = async {

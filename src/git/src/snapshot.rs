@@ -430,8 +430,9 @@ impl Snapshot {
 
     /// Returns a file's content, or the target of a link. Blocks.
     ///
-    /// # Errors If it is larger than [`Limits::file_bytes`], or the mirror is damaged. The next fetch replaces a
-    /// damaged mirror.
+    /// # Errors
+    /// If it is larger than [`Limits::file_bytes`], or the mirror is damaged. The next fetch replaces a damaged
+    /// mirror.
     pub fn read(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
         let (mut holder, mut path) = (self, entry.path.as_str());
         while let Some((_, submodule, rest)) = holder.submodule_at(path) {
@@ -451,7 +452,8 @@ impl Snapshot {
 
     /// Reads a file, with exclusive access if it is large. Call it on a thread of [`Snapshot::blocking`].
     ///
-    /// # Errors As for [`Snapshot::read`].
+    /// # Errors
+    /// As for [`Snapshot::read`].
     pub fn read_alone(&self, entry: &Entry) -> Result<Content, Error> {
         let alone = if entry.size > LARGE_FILE { self.inner.permits.large.acquire_here() } else { Ok(None) };
         let alone = alone.map_err(|cause| self.unread(entry.path.clone(), cause))?;

@@ -26,7 +26,8 @@ const INODE: usize = HEADER + 68;
 
 /// Returns the user of the socket at `local` that is connected to `remote`; `None` if no process holds such a socket.
 ///
-/// # Errors If the kernel does not support this protocol, or denies it to this process.
+/// # Errors
+/// If the kernel does not support this protocol, or denies it to this process.
 pub(crate) fn user(local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;
     send(&socket, &request(local, remote), SendFlags::empty())?;

@@ -39,14 +39,16 @@ pub struct Listener {
 impl Listener {
     /// Binds a port; port 0 selects a free one. Needs a Tokio runtime.
     ///
-    /// # Errors If the address cannot be bound.
+    /// # Errors
+    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr, reach: Reach) -> io::Result<Self> {
         Reserved::bind(address, reach)?.listen()
     }
 
     /// Returns the bound address.
     ///
-    /// # Errors If the system does not return it.
+    /// # Errors
+    /// If the system does not return it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
@@ -58,7 +60,8 @@ impl Listener {
 
     /// Returns the next allowed connection.
     ///
-    /// # Errors If the system cannot accept, for example because no file descriptor is free.
+    /// # Errors
+    /// If the system cannot accept, for example because no file descriptor is free.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
             let (stream, client) = self.inner.accept().await?;
@@ -102,7 +105,8 @@ pub struct Reserved {
 impl Reserved {
     /// Binds a port; port 0 selects a free one.
     ///
-    /// # Errors If the address cannot be bound.
+    /// # Errors
+    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr, reach: Reach) -> io::Result<Self> {
         let inner = std::net::TcpListener::bind(address)?;
         inner.set_nonblocking(true)?;
@@ -111,14 +115,16 @@ impl Reserved {
 
     /// Returns the bound address.
     ///
-    /// # Errors If the system does not return it.
+    /// # Errors
+    /// If the system does not return it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.local_addr()
     }
 
     /// Accepts connections while the returned listener lives. Needs a Tokio runtime.
     ///
-    /// # Errors If no file descriptor is free.
+    /// # Errors
+    /// If no file descriptor is free.
     pub fn listen(&self) -> io::Result<Listener> {
         let inner = TcpListener::from_std(self.inner.try_clone()?)?;
         Ok(Listener { inner, reach: self.reach, is_reported: AtomicBool::new(false) })

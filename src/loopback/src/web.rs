@@ -71,7 +71,8 @@ pub fn is_in_cluster(host: &str) -> bool {
 
 /// Checks a request. Hosts other than this machine are allowed if `is_known` accepts them.
 ///
-/// # Errors The reason for the refusal.
+/// # Errors
+/// The reason for the refusal.
 pub fn judge(method: &Method, uri: &Uri, headers: &HeaderMap, is_known: impl Fn(&str) -> bool) -> Result<(), Refusal> {
     if SECRET.get().is_some_and(|secret| headers.get(MARK) == Some(secret)) {
         return Ok(());
@@ -86,7 +87,8 @@ pub fn judge(method: &Method, uri: &Uri, headers: &HeaderMap, is_known: impl Fn(
 
 /// Checks whether the page that sent a request may send it to this host.
 ///
-/// # Errors The reason for the refusal.
+/// # Errors
+/// The reason for the refusal.
 pub fn judge_page(method: &Method, host: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     if let Some(origin) = headers.get(ORIGIN) {
         let origin = String::from_utf8_lossy(origin.as_bytes()).into_owned();
