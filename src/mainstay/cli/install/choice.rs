@@ -57,7 +57,7 @@ pub(super) struct OfFunctions {
 }
 
 impl Choice {
-    /// Returns the chosen components; `None`: the default ones.
+    /// Returns the chosen components; `None`: the default ones, and any that the user adds separately.
     pub(super) fn components(
         &self,
         named: &[Component],
