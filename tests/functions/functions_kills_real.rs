@@ -1,4 +1,4 @@
-//! An agent is killed again and again while real builds run: nothing is built twice, nothing stays behind, and in the
+//! An agent is killed repeatedly while real builds run. No image is built twice, no object is left behind, and in the
 //! end every Function answers.
 
 use serde_json::json;
@@ -9,13 +9,13 @@ use mainstay_testkit::{
     world::World,
 };
 
-/// How often the agent is killed.
+/// Number of kills.
 const KILLS: u64 = 5;
-/// The Functions, and where their code is.
+/// The Functions by the location of their code.
 const INLINE: [&str; 2] = ["hopper", "adder"];
 const IN_GIT: [&str; 2] = ["packed", "wheeled"];
 
-/// The code of a Function, which answers its name and a version.
+/// Returns the code of a Function, which answers its name and a version.
 fn code(name: &str, version: u64) -> String {
     match name {
         "hopper" => format!("module.exports = {{ main: () => 'hopper {version}' }}"),

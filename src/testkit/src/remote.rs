@@ -238,13 +238,13 @@ impl Remote {
         self
     }
 
-    /// A lightweight tag on the current branch's commit.
+    /// Adds a lightweight tag on the current commit.
     pub fn tag(&mut self, name: &str) -> &mut Self {
         self.repository.reference(&format!("refs/tags/{name}"), self.tip().unwrap(), true, "tag").unwrap();
         self
     }
 
-    /// An annotated tag on the current branch's commit.
+    /// Adds an annotated tag on the current commit.
     pub fn annotated_tag(&mut self, name: &str) -> &mut Self {
         let target = self.repository.find_object(self.tip().unwrap(), Some(ObjectType::Commit)).unwrap();
         self.repository.tag(name, &target, &person(0), "annotated", true).unwrap();
@@ -252,13 +252,13 @@ impl Remote {
         self
     }
 
-    /// A lightweight tag on a file instead of a commit.
+    /// Adds a lightweight tag on a file instead of a commit.
     pub fn tag_file(&mut self, name: &str, path: &str) -> &mut Self {
         self.repository.reference(&format!("refs/tags/{name}"), self.files[path].1, true, "tag").unwrap();
         self
     }
 
-    /// A pack of the files that the next commit would hold.
+    /// Returns a pack of the files for the next commit.
     pub fn pack(&self) -> Vec<u8> {
         let mut builder = self.repository.packbuilder().unwrap();
         for (_, id) in self.files.values() {
@@ -269,7 +269,7 @@ impl Remote {
         pack.to_vec()
     }
 
-    /// A pack of the newest commit and its files, all in the root, without the file at `path`.
+    /// Returns a pack of the newest commit and its files, all in the root, without the file at `path`.
     pub fn pack_without(&self, path: &str) -> Vec<u8> {
         let commit = self.repository.find_commit(self.tip().unwrap()).unwrap();
         let files = self.files.iter().filter(|(name, _)| *name != path).map(|(_, (_, id))| *id);
@@ -288,19 +288,19 @@ impl Remote {
         self
     }
 
-    /// Commits what no client would: the next commit's files, and beside them in the root one more entry of this name,
-    /// written without any check. Returns the commit's id.
+    /// Commits the next commit's files and one more entry of this name in the root, without any check. No client would
+    /// write such a commit. Returns the commit ID.
     pub fn forged(&mut self, name: impl AsRef<[u8]>) -> String {
         self.forged_as("100644", name)
     }
 
-    /// The same with an entry of this mode.
+    /// Commits a forged entry with this mode.
     pub fn forged_as(&mut self, mode: &str, name: impl AsRef<[u8]>) -> String {
         let forged = self.repository.blob(b"forged").unwrap();
         self.forged_of(&[(mode, name.as_ref(), forged)])
     }
 
-    /// The same with entries of these modes, names, and ids, in this order.
+    /// Commits forged entries with these modes, names and IDs, in this order.
     pub fn forged_of(&mut self, entries: &[(&str, &[u8], Oid)]) -> String {
         let honest = self.commit("honest");
         let tree = self.repository.find_commit(Oid::from_str(&honest).unwrap()).unwrap().tree_id();
@@ -315,7 +315,7 @@ impl Remote {
         self.repository.odb().unwrap().write(ObjectType::Tree, &tree_items(entries)).unwrap()
     }
 
-    /// Writes a file.
+    /// Writes a file and returns its ID.
     pub fn blob(&self, content: &[u8]) -> Oid {
         self.repository.blob(content).unwrap()
     }
@@ -327,7 +327,7 @@ impl Remote {
         self.stored(&format!("tree {tree}\n{parent}author {person}\ncommitter {person}\n\nforged\n"))
     }
 
-    /// Writes a file of an object that is not what its id says.
+    /// Writes an object file whose content does not match its ID.
     pub fn lie(&self, id: Oid, kind: &str, content: &[u8]) {
         let id = id.to_string();
         let path = self.path().join("objects").join(&id[..2]).join(&id[2..]);
@@ -338,7 +338,7 @@ impl Remote {
         std::fs::write(path, packed.finish().unwrap()).unwrap();
     }
 
-    /// A pack of these objects.
+    /// Returns a pack of these objects.
     pub fn pack_of(&self, ids: &[Oid]) -> Vec<u8> {
         let mut builder = self.repository.packbuilder().unwrap();
         for id in ids {
@@ -349,12 +349,13 @@ impl Remote {
         pack.to_vec()
     }
 
-    /// Points a reference to an object, whatever was there.
+    /// Points a reference to an object, whatever it pointed to.
     pub fn refer(&self, name: &str, id: Oid) {
         self.repository.reference(name, id, true, "refer").unwrap();
     }
 
-    /// A commit and an object of a kind whose ids begin with the same seven digits; nothing refers to them yet.
+    /// Returns a commit and an object of a kind whose IDs have the same first seven digits. No reference points to them
+    /// yet.
     pub fn twins(&self, kind: ObjectType) -> (Oid, Oid) {
         let parent = self.repository.find_commit(self.tip().unwrap()).unwrap();
         let person = "Somebody <somebody@example.org> 1700000000 +0000";
@@ -406,13 +407,13 @@ impl Remote {
     }
 }
 
-/// Commits are told apart by their times, so that equal files make different commits.
-/// The items of a tree as Git stores them.
+/// Returns the entries of a tree as Git stores them.
 fn tree_items(entries: &[(&str, &[u8], Oid)]) -> Vec<u8> {
     let item = |(mode, name, id): &(&str, &[u8], Oid)| [mode.as_bytes(), b" ", *name, b"\0", id.as_bytes()].concat();
     entries.iter().flat_map(item).collect()
 }
 
+/// Returns a signature. Different times give commits with equal files different IDs.
 fn person(seconds: i64) -> Signature<'static> {
     Signature::new("Somebody", "somebody@example.org", &Time::new(1_700_000_000 + seconds, 0)).unwrap()
 }
