@@ -608,7 +608,7 @@ pub fn free_address() -> SocketAddr {
     }
 }
 
-/// A GitSync document of the GitRepository `repo`, whose objects go with it.
+/// Returns a GitSync document for the GitRepository `repo`. Its objects are deleted with it.
 pub fn git_sync(name: &str, base_dir: &str) -> String {
     json!({
         "apiVersion": "mainstay.dev/v1alpha1", "kind": "GitSync",
