@@ -199,7 +199,7 @@ async fn objects_of_a_namespace_itself_are_never_written_to_and_never_deleted() 
     assert_eq!(world.address_in(c, NAME), MINE);
     let after = [(A, NAME), (B, NAME), (B, "forged")].map(|(at, name)| world.secret_in(at, name).unwrap());
     assert_eq!(after, before);
-    // A renamed or deleted object makes way for a copy.
+    // A namespace whose own Secret is deleted gets a copy.
     world.base(NAME, "x");
     world.until("copied anew", |w| w.address_in(other, NAME) == X).await;
     world.delete_in(A, NAME);

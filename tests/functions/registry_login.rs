@@ -465,7 +465,7 @@ async fn a_default_secret_of_somebody_else_stays_as_it_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_changes_of_the_default_secret_are_reverted_ever_less_often() {
     let mut world = World::new().await;
-    // Without a copy in this namespace, only the default Secret is written.
+    // Copies follow every change of the default Secret, so this namespace gets none.
     world.functions.excluded_namespaces.push("default".to_owned());
     world.ask_for_login("127.0.0.1:32137");
     world.start();
