@@ -52,7 +52,7 @@ pub struct Build<'a> {
     pub repository: &'a str,
     /// Secret with the registry's credentials.
     pub registry_secret: &'a str,
-    /// Whether the registry is accessed over HTTPS or HTTP.
+    /// How the registry is accessed.
     pub transport: Transport,
     /// The source.
     pub from: Origin<'a>,
