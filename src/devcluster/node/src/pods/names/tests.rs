@@ -9,7 +9,7 @@ use super::*;
 /// Body of the Service's response.
 const BODY: &str = "it is b";
 
-/// A node with the Service `b` in two namespaces, bound to other ports than declared, and an unreachable Service.
+/// A node with the Service `b` in two namespaces, bound to other ports than declared.
 struct Room {
     directory: tempfile::TempDir,
     names: Names,
