@@ -1,4 +1,4 @@
-//! Cells of everything that is no workload.
+//! Cells of all kinds except workloads.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ pub(super) fn endpoints(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![shortened(&pairs, 3).into(), created(object, now)]
 }
 
-/// The first `limit` of a list, and how many more there are.
+/// Joins the first `limit` items of a list, and counts the rest.
 fn shortened(list: &[String], limit: usize) -> String {
     if list.len() > limit {
         format!("{} + {} more...", list[..limit].join(","), list.len() - limit)
@@ -106,7 +106,7 @@ pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Events, in the words of either version.
+/// Events of either version.
 pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let either = |a: &str, b: &str| if object[a].is_null() { object[b].clone() } else { object[a].clone() };
     let about = either("involvedObject", "regarding");
@@ -312,12 +312,12 @@ pub(super) fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Roles, CRDs and others with only a creation time.
+/// Roles, CRDs and other kinds with only a creation time.
 pub(super) fn created_at(object: &Value) -> Vec<Value> {
     vec![object["metadata"]["creationTimestamp"].clone()]
 }
 
-/// Objects with only an age.
+/// Kinds with only an age.
 pub(super) fn age_only(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![created(object, now)]
 }
@@ -379,7 +379,7 @@ pub(super) fn revision(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name.into(), object["revision"].clone(), created(object, now)]
 }
 
-/// HorizontalPodAutoscalers of version 2.
+/// HorizontalPodAutoscalers of `autoscaling/v2`.
 pub(super) fn autoscaler(object: &Value, now: Timestamp) -> Vec<Value> {
     let reference = &object["spec"]["scaleTargetRef"];
     let current = &object["status"]["currentMetrics"];
