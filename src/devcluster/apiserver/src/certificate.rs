@@ -38,7 +38,6 @@ impl Certificate {
         &self.acceptor
     }
 
-    /// Returns the certificate as PEM.
     pub(crate) fn pem(&self) -> &str {
         &self.pem
     }

@@ -14,22 +14,18 @@ fn len(value: &Value) -> usize {
     value.as_array().map_or_else(|| value.as_object().map_or(0, serde_json::Map::len), Vec::len)
 }
 
-/// ConfigMaps.
 pub(super) fn config_map(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![(len(&object["data"]) + len(&object["binaryData"])).into(), created(object, now)]
 }
 
-/// Secrets.
 pub(super) fn secret(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![object["type"].clone(), len(&object["data"]).into(), created(object, now)]
 }
 
-/// Namespaces.
 pub(super) fn namespace(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![str_at(object, "/status/phase").into(), created(object, now)]
 }
 
-/// Services.
 pub(super) fn service(object: &Value, now: Timestamp) -> Vec<Value> {
     let kind = str_at(object, "/spec/type");
     let ports: Vec<String> = object["spec"]["ports"]
@@ -64,7 +60,6 @@ pub(super) fn service(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Endpoints.
 pub(super) fn endpoints(object: &Value, now: Timestamp) -> Vec<Value> {
     let mut pairs = Vec::new();
     for subset in object["subsets"].as_array().into_iter().flatten() {
@@ -88,7 +83,6 @@ fn shortened(list: &[String], limit: usize) -> String {
     }
 }
 
-/// EndpointSlices.
 pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
     let ports: Vec<String> = object["ports"].as_array().into_iter().flatten().map(|p| scalar(&p["port"])).collect();
     let addresses: Vec<String> = object["endpoints"]
@@ -144,7 +138,6 @@ pub(super) fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Nodes.
 pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
     let ready = object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
     let mut status = match ready.map(|c| c["status"] == "True") {
@@ -322,7 +315,6 @@ pub(super) fn age_only(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![created(object, now)]
 }
 
-/// Leases.
 pub(super) fn lease(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![str_at(object, "/spec/holderIdentity").into(), created(object, now)]
 }
@@ -353,7 +345,6 @@ pub(super) fn quota(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![requests.join(", ").into(), limits.join(", ").into(), created(object, now)]
 }
 
-/// PodTemplates.
 pub(super) fn pod_template(object: &Value) -> Vec<Value> {
     let containers = object.pointer("/template/spec/containers").unwrap_or(&Value::Null);
     vec![

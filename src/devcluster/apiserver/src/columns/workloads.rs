@@ -27,7 +27,6 @@ fn containers(template: &Value) -> (String, String) {
     (join("name"), join("image"))
 }
 
-/// Deployments.
 pub(super) fn deployment(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     vec![
@@ -60,7 +59,6 @@ pub(super) fn replica_set(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// StatefulSets.
 pub(super) fn stateful_set(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     vec![
@@ -71,7 +69,6 @@ pub(super) fn stateful_set(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// DaemonSets.
 pub(super) fn daemon_set(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     vec![
@@ -88,7 +85,6 @@ pub(super) fn daemon_set(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Jobs.
 pub(super) fn job(object: &Value, now: Timestamp) -> Vec<Value> {
     let (names, images) = containers(&object["spec"]["template"]);
     let succeeded = count(object, "/status/succeeded");
@@ -128,7 +124,6 @@ fn job_status(object: &Value) -> &'static str {
     }
 }
 
-/// CronJobs.
 pub(super) fn cron_job(object: &Value, now: Timestamp) -> Vec<Value> {
     let template = &object["spec"]["jobTemplate"]["spec"];
     let (names, images) = containers(&template["template"]);
@@ -147,7 +142,6 @@ pub(super) fn cron_job(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Pods.
 pub(super) fn pod(object: &Value, now: Timestamp) -> Vec<Value> {
     let total = object["spec"]["containers"].as_array().map_or(0, Vec::len);
     let state = PodState::of(object);

@@ -4,7 +4,6 @@ use super::labels::{Level, Standard, Version};
 use super::pod::{Finding, Pod};
 use super::{baseline, restricted};
 
-/// Checks a pod.
 type Check = fn(&Pod<'_>) -> Option<Finding>;
 
 /// A check of a level. Each form applies from a minor version until the next form does.

@@ -27,7 +27,6 @@ pub fn validate(schema: &Schema, value: &Value, old: Option<&Value>) -> Vec<Caus
     validate_at(schema.view(), value, old, "")
 }
 
-/// Validates a value at a path.
 pub(super) fn validate_at(view: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     visit(view, value, old, path, &mut causes);

@@ -138,7 +138,6 @@ fn follow(
     })
 }
 
-/// Returns the log of a simulated container.
 fn simulated(
     server: &Server,
     target: &Target,
@@ -187,7 +186,6 @@ fn has_begun(pod: &Value, container: &str) -> bool {
     states(pod, container).any(|state| state["running"].is_object() || state["terminated"].is_object())
 }
 
-/// Returns whether a container is running.
 pub(super) fn is_running(pod: &Value, container: &str) -> bool {
     states(pod, container).any(|state| state["running"].is_object())
 }

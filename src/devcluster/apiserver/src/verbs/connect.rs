@@ -5,7 +5,6 @@
 use crate::route::Query;
 use serde_json::{Map, Value, json};
 
-/// Returns the options of a connection to this subresource.
 pub(crate) fn options(subresource: &str, query: &Query) -> Value {
     let mut options = Map::new();
     let kind = match subresource {

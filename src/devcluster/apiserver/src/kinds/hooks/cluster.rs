@@ -114,7 +114,6 @@ pub(super) fn default_budget_status(object: &mut Object) {
     }
 }
 
-/// Validates a PriorityClass.
 pub(super) fn validate_priority_class(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let name = text(object, &["metadata", "name"]);
     let value = object["value"].as_i64().unwrap_or(0);
@@ -138,7 +137,6 @@ pub(super) fn validate_priority_class(object: &Value, old: Option<&Value>, cause
     }
 }
 
-/// Validates a Lease.
 pub(super) fn validate_lease(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     if spec["leaseDurationSeconds"].as_i64().is_some_and(|n| n <= 0) {

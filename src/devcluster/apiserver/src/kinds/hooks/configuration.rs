@@ -50,7 +50,6 @@ pub(super) fn check_base64(object: &Value, fields: &[&str]) -> Result<(), String
     Ok(())
 }
 
-/// Validates a ConfigMap.
 pub(super) fn validate_config_map(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let size = keys("data", object, causes) + keys("binaryData", object, causes);
     for key in object["data"].as_object().into_iter().flat_map(|m| m.keys()) {
@@ -65,7 +64,6 @@ pub(super) fn validate_config_map(object: &Value, old: Option<&Value>, causes: &
     frozen(object, old, &["data", "binaryData"], causes);
 }
 
-/// Validates a Secret.
 pub(super) fn validate_secret(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if keys("data", object, causes) / 4 * 3 > DATA_LIMIT {
         causes.push(too_long("data"));

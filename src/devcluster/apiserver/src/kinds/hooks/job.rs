@@ -13,7 +13,6 @@ const UID_LABELS: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller
 /// The label with a Job's name on its pods, and its deprecated name.
 const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
 
-/// Sets the defaults of a Job.
 pub(super) fn default_job(job: &mut Object) {
     let Some(spec) = job.object("spec") else { return };
     pod::default_template(spec);
@@ -100,7 +99,6 @@ pub(super) fn prepare_update(old: &Value, job: &mut Object) {
     }
 }
 
-/// Validates a Job.
 pub(super) fn validate_job(job: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &job["spec"];
     generated_selector(job, causes);
@@ -194,7 +192,6 @@ fn generated_selector(job: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Validates a CronJob.
 pub(super) fn validate_cron_job(cron: &Value, causes: &mut Vec<Cause>) {
     let name = text(cron, &["metadata", "name"]);
     if name.len() > 52 {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::fill::{Fill, Object, at, items};
 use super::quantity;
 
-/// Sets the defaults of the pod template in a spec.
 pub(super) fn default_template(spec: &mut Object) {
     let Some(template) = spec.object("template") else { return };
     template.value("metadata", json!({}));

@@ -29,7 +29,6 @@ pub(super) fn validate_template(template: &Value, path: &str, restarts: Restarts
     }
 }
 
-/// Validates a new Pod.
 pub(super) fn validate_new(pod: &Value, causes: &mut Vec<Cause>) {
     validate_spec(&pod["spec"], "spec", Restarts::Any, causes);
     if !items(pod, &["spec", "ephemeralContainers"]).is_empty() {

@@ -110,7 +110,6 @@ fn judge(validation: &Value, field: &str, composition: &Composition, causes: &mu
     one_of(&validation["reason"], &format!("{field}.reason"), &reasons, causes);
 }
 
-/// Validates a binding.
 pub(super) fn validate_binding(object: &Value, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     let policy = text(spec, &["policyName"]);

@@ -7,7 +7,6 @@ use super::fill::{Fill, Object, at, items, text};
 use super::rules;
 use crate::status::Cause;
 
-/// Sets the defaults of a Service.
 pub(super) fn default_service(service: &mut Object) {
     if let Some(status) = service.inner("status") {
         status.value("loadBalancer", json!({}));
@@ -191,7 +190,6 @@ fn allocate(service: &mut Value, held: &Held, allocator: &mut dyn Allocator) -> 
     causes
 }
 
-/// Validates a Service.
 pub(super) fn validate_service(service: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &service["spec"];
     let kind = kind_of(service);
@@ -205,7 +203,6 @@ pub(super) fn validate_service(service: &Value, old: Option<&Value>, causes: &mu
     }
 }
 
-/// Sets the defaults of Endpoints.
 pub(super) fn default_endpoints(endpoints: &mut Object) {
     for subset in endpoints.each("subsets") {
         subset.each("ports").for_each(|port| port.text("protocol", "TCP"));

@@ -23,7 +23,6 @@ pub(super) fn default_claim(claim: &mut Object) {
     }
 }
 
-/// Sets the defaults of a volume.
 pub(super) fn default_volume(volume: &mut Object) {
     let Some(spec) = volume.object("spec") else { return };
     spec.text("persistentVolumeReclaimPolicy", "Retain");
@@ -37,7 +36,6 @@ pub(super) fn default_volume(volume: &mut Object) {
     }
 }
 
-/// Sets the defaults of a StorageClass.
 pub(super) fn default_class(class: &mut Object) {
     class.text("reclaimPolicy", "Delete");
     class.text("volumeBindingMode", "Immediate");
@@ -61,7 +59,6 @@ pub(super) fn prepare_create(kind: &str, object: &mut Object) {
     }
 }
 
-/// Validates a claim.
 pub(super) fn validate_claim(claim: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &claim["spec"];
     if items(spec, &["accessModes"]).is_empty() {
@@ -102,7 +99,6 @@ pub(super) fn validate_claim(claim: &Value, old: Option<&Value>, causes: &mut Ve
     }
 }
 
-/// Validates a volume.
 pub(super) fn validate_volume(volume: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &volume["spec"];
     if items(spec, &["accessModes"]).is_empty() {
@@ -135,7 +131,6 @@ pub(super) fn validate_volume(volume: &Value, old: Option<&Value>, causes: &mut 
     }
 }
 
-/// Validates a StorageClass.
 pub(super) fn validate_class(class: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if text(class, &["provisioner"]).is_empty() {
         causes.push(Cause::required("provisioner", ""));

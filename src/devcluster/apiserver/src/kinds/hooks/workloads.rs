@@ -8,7 +8,6 @@ use super::pod_rules::{self, Restarts};
 use super::{rules, storage};
 use crate::status::Cause;
 
-/// Sets the defaults of a workload.
 pub(super) fn default(kind: &str, object: &mut Object) {
     let Some(spec) = object.object("spec") else { return };
     pod::default_template(spec);
@@ -132,7 +131,6 @@ pub(super) fn prepare_update(kind: &str, old: &Value, object: &mut Object) {
     }
 }
 
-/// Validates a workload.
 pub(super) fn validate(kind: &str, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let spec = &object["spec"];
     if kind == "ReplicationController" {

@@ -31,7 +31,6 @@ fn yaml(text: &str) -> Value {
     serde_yaml::from_str(text).unwrap()
 }
 
-/// Returns a ConfigMap with this data.
 fn config_map(data: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {data}\n")
 }

@@ -27,7 +27,6 @@ fn show(causes: &[Cause]) -> String {
     causes.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the findings for a spec.
 fn findings(schema: &Schema, spec: &str) -> String {
     let object =
         serde_json::json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": yaml(spec)});

@@ -60,7 +60,6 @@ impl Output {
         self.frames.send(out).await.map_err(|_| Gone)
     }
 
-    /// Writes bytes.
     pub(super) async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
         for piece in bytes.chunks(LONGEST_DATA) {
             self.send(Out::Frame(frame::data(self.stream, false, piece))).await?;
