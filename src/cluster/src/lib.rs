@@ -22,6 +22,7 @@
 //! Deliberately absent: any feature (GitSync, Function), any cache of objects, retries, and rate limits.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod absent;
 mod answer_limits;
 mod apply;
 pub mod body;

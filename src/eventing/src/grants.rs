@@ -1,5 +1,5 @@
 //! Who may receive events of another namespace: a subscriber receives those that were published for its own namespace, and others by
-//! the operator's word.
+//! the operator's word. Who may publish for another namespace is granted in the same form.
 //!
 //! Events of Kyma's endpoints, such as `/publish`, name no namespace. They are events of the namespace of the eventing component.
 
@@ -15,7 +15,8 @@ const ANY: &str = "*";
 /// The publishers' namespace of a request that names none.
 pub(super) const SHARED: &str = EVENTING_NAMESPACE;
 
-/// Subscribers of a namespace may receive the events of another one: `SUBSCRIBERS=PUBLISHERS`, each a namespace or `*`.
+/// Subscribers of a namespace may receive the events of another one, or ServiceAccounts of a namespace publish for another one:
+/// `WHO=WHOSE`, each a namespace or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     subscribers: Namespaces,
@@ -24,7 +25,7 @@ pub struct Grant {
 
 /// Why a text is no grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write SUBSCRIBERS=PUBLISHERS, each the name of a namespace or *, such as team={SHARED}")]
+#[error("write WHO=WHOSE, each the name of a namespace or *, such as team={SHARED}")]
 pub struct InvalidGrant;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 //! Invariant: events lead to Services of the namespace of whoever subscribes, and nowhere else.
 //! Invariant: a subscriber receives events of other namespaces by the operator's word only (`grants`), and its namespace has a share of
 //! the journal (`shares`).
+//! Invariant: who publishes for a namespace has the token of a ServiceAccount of it, unless the operator permits more (`publishers`).
 //! Invariant: an object whose status another controller writes is left to it.
 //!
 //! Deliberately absent: order; several processes for one journal; and sources of events other than HTTP.
@@ -29,6 +30,8 @@ mod journal;
 mod json;
 mod legacy;
 mod not_an_event;
+#[expect(clippy::disallowed_methods, reason = "it asks the API server, with a deadline")]
+mod publishers;
 mod request;
 mod resolver;
 mod retry;
@@ -50,6 +53,7 @@ pub use control::{ReplayError, replay};
 pub use dead_letters::{DeadLetter, dead_letters};
 pub use grants::{Grant, InvalidGrant};
 pub use journal::OpenError;
+pub use publishers::PublisherAuth;
 pub use run::{DEFINITIONS, Error, Settings, run};
 pub use send::Resolve;
 pub use subscriber::SubscriberId;

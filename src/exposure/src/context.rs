@@ -107,7 +107,8 @@ impl Context {
 
     /// Which of these Services of a namespace are no targets. The APIRule is woken when one of them changes.
     pub(super) fn no_targets(&self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
-        self.change(|known| known.no_targets(owner, services))
+        let may_be_written = self.settings.has_written_endpoints(owner.resource().namespace());
+        self.change(|known| known.no_targets(owner, services, may_be_written))
     }
 
     /// Whether a namespace has Services.
@@ -183,6 +184,11 @@ impl Context {
     /// A Service is there, or not.
     pub(super) fn set_service(&self, live: &Value, is_there: bool) {
         self.change(|known| known.set_service(live, is_there));
+    }
+
+    /// An EndpointSlice that somebody wrote is there, or not.
+    pub(super) fn set_written(&self, live: &Value, is_there: bool) {
+        self.change(|known| known.set_written(live, is_there));
     }
 
     /// A namespace is there, or not.

@@ -3,7 +3,7 @@
 //! Invariant: nothing is decided before everything is known that is needed: what was listed once stays known while it is listed again.
 //! Invariant: an APIRule is woken by what may change what becomes of it, and by nothing else.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use super::child::{ChildKind, Place};
 use super::host_conflict::Hosts;
 use super::index::{Affected, Index};
 use super::listed::{Lacking, Listed, Name, Watched};
-use super::no_target::{NoTarget, NoTargets, leads_to_pods};
+use super::no_target::{NoTarget, NoTargets, has_selector, leads_to_pods, service_of};
 use super::seen::Seen;
 use super::served::{Means, Served};
 use super::workload::have_proxies;
@@ -36,6 +36,7 @@ pub(super) enum Facts {
 struct Service {
     version: Box<str>,
     leads_to_pods: bool,
+    has_selector: bool,
 }
 
 /// What is known.
@@ -45,6 +46,8 @@ pub(super) struct Known {
     served: HashMap<ChildKind, Option<Served>>,
     index: Index,
     services: HashMap<Name, Service>,
+    /// The EndpointSlices that somebody wrote, and the Service of each.
+    written: BTreeMap<Name, String>,
     /// The namespaces whose pods get Istio's proxy.
     proxied: HashSet<String>,
     listed: Listed,
@@ -88,18 +91,29 @@ impl Known {
         self.index.of_rule(owner, uid)
     }
 
-    /// Which of these Services of a namespace are no targets. The APIRule is woken when one of them changes.
-    pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
+    /// Which of these Services of a namespace are no targets, where their endpoints may be written by somebody and where they may
+    /// not. The APIRule is woken when one of them changes.
+    pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>, may_be_written: bool) -> NoTargets {
         let namespace = owner.resource().namespace();
         let why = |name: &String| match self.services.get(&(namespace.to_owned(), name.clone())) {
             None => Some(NoTarget::NotFound),
-            Some(service) => (!service.leads_to_pods).then_some(NoTarget::Type),
+            Some(service) if !service.leads_to_pods => Some(NoTarget::Type),
+            Some(_) if may_be_written => None,
+            Some(service) if !service.has_selector => Some(NoTarget::NoSelector),
+            Some(_) => self.written_of(namespace, name).map(NoTarget::Written),
         };
         let found = services.iter().filter_map(|name| Some((name.clone(), why(name)?))).collect();
         if let Some(named) = self.rules.get_mut(owner) {
             *named = services;
         }
         found
+    }
+
+    /// The first EndpointSlice of a Service that somebody wrote.
+    fn written_of(&self, namespace: &str, service: &str) -> Option<String> {
+        let of_namespace = self.written.range((namespace.to_owned(), String::new())..);
+        let mut slices = of_namespace.take_while(|((of, _), _)| of == namespace);
+        slices.find(|(_, of)| *of == service).map(|((_, name), _)| name.clone())
     }
 
     /// Whether a namespace has Services.
@@ -170,6 +184,7 @@ impl Known {
     pub(super) fn begin(&mut self, watched: Watched) {
         let known = match watched {
             Watched::Services => self.services.keys().cloned().collect(),
+            Watched::Written => self.written.keys().cloned().collect(),
             Watched::Namespaces => self.proxied.iter().map(|name| (String::new(), name.clone())).collect(),
             Watched::Children(kind) => {
                 self.index.of_kind(kind).map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
@@ -184,6 +199,7 @@ impl Known {
         for (namespace, name) in self.listed.again.end(&watched) {
             match watched {
                 Watched::Services => self.put_service((namespace, name), None),
+                Watched::Written => self.put_written((namespace, name), None),
                 Watched::Namespaces => self.set_proxied(&name, false),
                 Watched::Children(kind) => {
                     let affected = self.index.remove(&(kind, namespace, name));
@@ -237,8 +253,20 @@ impl Known {
     pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
         self.listed.again.came(&Watched::Services, &name);
-        let service = || Service { version: resource_version(live).into(), leads_to_pods: leads_to_pods(live) };
+        let service = || Service {
+            version: resource_version(live).into(),
+            leads_to_pods: leads_to_pods(live),
+            has_selector: has_selector(live),
+        };
         self.put_service(name, is_there.then(service));
+    }
+
+    /// An EndpointSlice that somebody wrote is there, or not.
+    pub(super) fn set_written(&mut self, live: &Value, is_there: bool) {
+        let name = name_of(live);
+        self.listed.again.came(&Watched::Written, &name);
+        let service = service_of(live).filter(|_| is_there).map(str::to_owned);
+        self.put_written(name, service);
     }
 
     /// A namespace is there, or not.
@@ -277,12 +305,28 @@ impl Known {
             None => self.services.remove(&name).is_some(),
         };
         if is_new {
-            let named = self
-                .rules
-                .iter()
-                .filter(|(owner, services)| owner.resource().namespace() == name.0 && services.contains(&name.1));
-            self.woken.extend(named.map(|(owner, _)| owner.clone()));
+            self.wake_named(&name.0, &name.1);
         }
+    }
+
+    fn put_written(&mut self, name: Name, service: Option<String>) {
+        let namespace = name.0.clone();
+        let old = match service.clone() {
+            Some(service) => self.written.insert(name, service),
+            None => self.written.remove(&name),
+        };
+        if old != service {
+            [old, service].into_iter().flatten().for_each(|service| self.wake_named(&namespace, &service));
+        }
+    }
+
+    /// The APIRules that name a Service are to look at it.
+    fn wake_named(&mut self, namespace: &str, service: &str) {
+        let is_named = |owner: &Owner, services: &BTreeSet<String>| {
+            owner.resource().namespace() == namespace && services.contains(service)
+        };
+        let named = self.rules.iter().filter(|(owner, services)| is_named(owner, services));
+        self.woken.extend(named.map(|(owner, _)| owner.clone()));
     }
 
     fn set_proxied(&mut self, namespace: &str, is_proxied: bool) {

@@ -1,7 +1,8 @@
 //! Services that an APIRule names and that are no target of a route.
 //!
-//! Invariant: a Service is a target only if its type is one that leads to pods of its namespace; another type, or one that cannot be
-//! read, is not.
+//! Invariant: a Service is a target only if its type is one that leads to pods of its namespace and its endpoints follow from its
+//! selector. Another type, one that cannot be read, a Service without a selector, and one with an EndpointSlice that somebody wrote
+//! are not: they lead wherever their author says. The operator permits the last two by namespace.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +12,39 @@ use serde_json::Value;
 const TYPES: [&str; 3] = ["ClusterIP", "NodePort", "LoadBalancer"];
 
 /// The reason why a Service is no target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoTarget {
     /// It does not exist.
     NotFound,
     /// Its type is `ExternalName`, which leads to any host, or is not known.
     Type,
+    /// It has no selector.
+    NoSelector,
+    /// It has this EndpointSlice, which does not follow from its selector.
+    Written(String),
 }
 
 /// The Services that are no targets, by name.
 pub(super) type NoTargets = BTreeMap<String, NoTarget>;
+
+/// The label of an EndpointSlice that names its Service.
+const SERVICE: &str = "kubernetes.io/service-name";
+
+/// The label of an EndpointSlice that names its author.
+pub(super) const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// The controller of the cluster, whose EndpointSlices follow from selectors.
+pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+
+/// The Service of an EndpointSlice.
+pub(super) fn service_of(slice: &Value) -> Option<&str> {
+    slice["metadata"]["labels"][SERVICE].as_str()
+}
+
+/// Whether a Service has a selector.
+pub(super) fn has_selector(service: &Value) -> bool {
+    service["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty())
+}
 
 /// Whether a Service leads to pods.
 pub(super) fn leads_to_pods(service: &Value) -> bool {

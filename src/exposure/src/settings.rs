@@ -17,6 +17,8 @@ pub struct Settings {
     pub allowed_gateways: Vec<GatewayRef>,
     /// Issuers inside of the cluster that may be asked for keys and about tokens.
     pub allowed_issuers: Vec<IssuerOrigin>,
+    /// Namespaces in which a Service needs no selector; `*` is any.
+    pub written_endpoints: Vec<String>,
 }
 
 impl Settings {
@@ -39,6 +41,11 @@ impl Settings {
             return Ok(host);
         }
         Err("Host is not whitelisted: the operator of the agent permits domains with --allow-domain".to_owned())
+    }
+
+    /// Whether Services of a namespace may have endpoints that somebody wrote.
+    pub(super) fn has_written_endpoints(&self, namespace: &str) -> bool {
+        self.written_endpoints.iter().any(|one| one == "*" || one == namespace)
     }
 
     /// The gateway; otherwise, the reason why it may not be used.

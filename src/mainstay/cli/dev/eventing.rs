@@ -95,6 +95,7 @@ impl Events {
             listener: self.listener,
             resolve: Some(Arc::new(resolve)),
             // One person has all namespaces.
+            publishers: mainstay_eventing::PublisherAuth::Anyone,
             grants: vec![mainstay_eventing::Grant::ALL],
             written_endpoints: vec!["*".to_owned()],
             instance: "mainstay-dev".to_owned(),
