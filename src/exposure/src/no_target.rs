@@ -1,42 +1,41 @@
-//! Services that an APIRule names and that are no target of a route.
+//! Services in an APIRule that are not valid targets of a route.
 //!
-//! Invariant: a Service is a target only if its type is one that leads to pods of its namespace and its endpoints follow from its
-//! selector. Another type, one that cannot be read, a Service without a selector, and one with an EndpointSlice that somebody wrote
-//! are not: they lead wherever their author says. The operator permits the last two by namespace.
+//! Invariant: a Service is a valid target only if its type leads to pods of its namespace, and its endpoints follow from
+//! its selector. Endpoints that a user wrote can lead to any address; the operator allows them by namespace.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The types of Services that lead to pods.
+/// Types of Services that lead to pods.
 const TYPES: [&str; 3] = ["ClusterIP", "NodePort", "LoadBalancer"];
 
-/// The reason why a Service is no target.
+/// Why a Service is not a valid target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoTarget {
     /// It does not exist.
     NotFound,
-    /// Its type is `ExternalName`, which leads to any host, or is not known.
+    /// Its type is `ExternalName`, which can lead to any host, or is unknown.
     Type,
     /// It has no selector.
     NoSelector,
-    /// It has this EndpointSlice, which does not follow from its selector.
+    /// It has this EndpointSlice, which a user wrote.
     Written(String),
 }
 
-/// The Services that are no targets, by name.
+/// The Services that are not valid targets, by name.
 pub(super) type NoTargets = BTreeMap<String, NoTarget>;
 
-/// The label of an EndpointSlice that names its Service.
+/// Label of an EndpointSlice that names its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// The label of an EndpointSlice that names its author.
+/// Label of an EndpointSlice that names its author.
 pub(super) const WRITTEN_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// The controller of the cluster, whose EndpointSlices follow from selectors.
+/// The cluster's controller, whose EndpointSlices follow from selectors.
 pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 
-/// The Service of an EndpointSlice.
+/// Returns the Service of an EndpointSlice.
 pub(super) fn service_of(slice: &Value) -> Option<&str> {
     slice["metadata"]["labels"][SERVICE].as_str()
 }

@@ -1,6 +1,6 @@
-//! `mainstay logs`: the log of the agent, or its lines about one object.
+//! `mainstay logs`: prints the agent's log, or its lines about one object.
 //!
-//! Deliberately absent: the logs of what GitSyncs manage, which `kubectl logs` prints.
+//! Not here: the logs of managed objects, which `kubectl logs` prints.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -43,7 +43,7 @@ pub(super) struct Arguments {
     connection: Connection,
 }
 
-/// The container of the agent in its pod.
+/// The agent's container in its pod.
 const CONTAINER: &str = "mainstay";
 
 pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
@@ -63,7 +63,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
         ..LogOptions::default()
     };
     let mut logs: Vec<_> = pods.into_iter().map(|pod| Log::new(pod, about.clone())).collect();
-    // Of one object the last lines are counted here.
+    // For one object, the last lines are counted after filtering.
     let tail = arguments.tail.filter(|_| options.tail.is_none());
     let stop = stop::on_signal()?;
     let open = async |pod: &str, follow: bool| {
@@ -77,7 +77,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 
 type Lines = BoxStream<'static, Result<String, Error>>;
 
-/// Prints the lines of all pods, or the last of them, and those that are written later where that is asked for.
+/// Prints the lines of all pods, or the last of them. With `follow`, prints new lines, too.
 async fn print(
     logs: &mut [Log],
     tail: Option<usize>,
@@ -86,7 +86,7 @@ async fn print(
     mut print: impl FnMut(&str) -> Result<ControlFlow<()>, Error>,
 ) -> Result<(), Error> {
     if let Some(most) = tail {
-        // Only the end of a log shows which of its lines are the last ones. What follows is read from there on.
+        // The last lines are known at the end of the log. New lines are read from there.
         let mut last = VecDeque::new();
         for log in &mut *logs {
             let mut lines = open(&log.pod, false).await?;
@@ -130,7 +130,7 @@ async fn print(
 struct Log {
     pod: String,
     filter: Filter,
-    /// Lines that were read.
+    /// Number of lines that were read.
     read: usize,
 }
 
@@ -140,7 +140,7 @@ impl Log {
     }
 }
 
-/// The object that lines are about.
+/// Returns the object to filter by.
 async fn about(arguments: &Arguments, cluster: &Cluster) -> Result<Option<Key>, Error> {
     let namespace = arguments.connection.namespace(cluster);
     Ok(match chosen(&arguments.words)? {
@@ -153,7 +153,7 @@ async fn about(arguments: &Arguments, cluster: &Cluster) -> Result<Option<Key>, 
     })
 }
 
-/// The pods of the agent.
+/// Returns the pods of the agent.
 async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> {
     let pods = cluster.kind("v1", "Pod").await?.ok_or_else(|| Error::UnknownKind("Pod".to_owned()))?;
     let selection = Selection::labelled("app.kubernetes.io/name", names::LEASE).within(namespace);
@@ -163,11 +163,11 @@ async fn pods(cluster: &Cluster, namespace: &str) -> Result<Vec<String>, Error> 
     Ok(names.collect())
 }
 
-/// Which lines are shown.
+/// Selects the lines to print.
 #[derive(Default)]
 struct Filter {
     about: Option<Key>,
-    /// Whether the last line was shown: lines that are indented belong to it.
+    /// Whether the last line was printed. Indented lines belong to it.
     is_shown: bool,
 }
 
@@ -181,7 +181,7 @@ impl Filter {
     }
 }
 
-/// Whether a line names the object: by its kind, or in a field of its own.
+/// Returns whether a line names the object, by its kind or in a separate field.
 fn is_about(line: &str, key: &Key) -> bool {
     let place = key.namespace.as_deref().map_or_else(|| key.name.to_string(), |place| format!("{place}/{}", key.name));
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_');
