@@ -166,7 +166,15 @@ async fn a_count_that_leaves_the_manifest_stays_for_an_autoscaler_that_comes_lat
         world.synced(json!({"baseDir": "app", "wait": false})).await;
         let mut changes = world.server.changes("apps/v1", "deployments");
         world.remote.file("app/web.yaml", deployment("web", "nginx:2", 4).replace("  replicas: 4\n", ""));
-        world.commit("demo", "the count leaves").await;
+        if whose == "a person" {
+            // An agent that starts does not know what the last one applied.
+            world.kill().await;
+            world.remote.commit("the count leaves");
+            world.start();
+            world.ready("demo").await;
+        } else {
+            world.commit("demo", "the count leaves").await;
+        }
         let mut hpa = autoscaler("web");
         hpa["spec"]["minReplicas"] = 3.into();
         brings(&mut world, hpa.to_string()).await;

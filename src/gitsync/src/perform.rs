@@ -359,7 +359,7 @@ fn left_in(known: &Appliers, desired: &Arc<Desired>, applied: &Applied) -> Optio
 /// What became of the objects that left.
 struct Left {
     /// Those that are kept, with the reason.
-    held: Vec<String>,
+    held: HeldBack,
     /// Deletions that are under way.
     pruning: usize,
     /// What another GitSync has come to want since the plan was made.

@@ -41,7 +41,7 @@ impl Store {
     pub(crate) fn may_lose_count(&self, key: &Key) -> bool {
         self.objects.get(key).is_none_or(|managed| {
             managed.is_at_zero
-                || managed.applied.is_outdated()
+                || managed.may_differ_from_desired()
                 || managed.desired.sets_replicas(&managed.desired.body())
         })
     }

@@ -107,7 +107,7 @@ impl Store {
     /// Whether a field that the server keeps others in step with may leave an object with this apply.
     pub(crate) fn may_leave_aliases(&self, key: &Key, body: &Value) -> bool {
         self.objects.get(key).is_none_or(|managed| {
-            managed.applied.is_outdated() || aliases::may_leave(key, &managed.desired.body(), body)
+            managed.may_differ_from_desired() || aliases::may_leave(key, &managed.desired.body(), body)
         })
     }
 
