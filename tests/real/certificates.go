@@ -18,10 +18,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubeletClient is the name under which the API server comes to the kubelet; nobody else is let in.
+// kubeletClient is the API server's user name at the kubelet, which refuses all other clients.
 const kubeletClient = "kube-apiserver-kubelet-client"
 
-// frontProxy is the name under which the API server comes to aggregated API servers.
+// frontProxy is the API server's user name at aggregated API servers.
 const frontProxy = "front-proxy-client"
 
 // files are the paths of certificates and keys.
@@ -44,7 +44,7 @@ type issuer struct {
 	key         *ecdsa.PrivateKey
 }
 
-// writeFiles makes all certificates and keys.
+// writeFiles creates all certificates and keys.
 func writeFiles(dir string, site site) (files, error) {
 	w := writer{dir: filepath.Join(dir, "pki")}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
@@ -173,7 +173,7 @@ func (w *writer) pair(file string) (string, string) {
 	return w.pem(file+".pub", "PUBLIC KEY", der), keyPath
 }
 
-// writeKubeconfig writes a kubeconfig that holds all that a client needs.
+// writeKubeconfig writes a self-contained kubeconfig.
 func writeKubeconfig(path, server, authority, certificate, key string) error {
 	read := func(path string) []byte {
 		content, err := os.ReadFile(path)

@@ -23,7 +23,7 @@ var (
 	serviceAddress = net.IPv4(10, 96, 0, 1)
 )
 
-// startComponents starts all that comes after etcd and answers with the path of the kubeconfig once it is ready.
+// startComponents starts all components except etcd, waits until they are ready, and returns the path of the kubeconfig.
 func startComponents(ctx context.Context, tasks *tasks, dir string, site site, files files, etcd *embed.Etcd) (string, error) {
 	listener, err := net.Listen("tcp", site.address)
 	if err != nil {
@@ -76,7 +76,7 @@ func startComponents(ctx context.Context, tasks *tasks, dir string, site site, f
 	})
 }
 
-// adminClient may do everything, as fast as it likes.
+// adminClient returns a client with all permissions and no rate limit.
 func adminClient(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -87,7 +87,7 @@ func adminClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(rest.AddUserAgent(config, "mainstay-real-cluster"))
 }
 
-// until waits until something is so.
+// until waits until isSo succeeds.
 func until(ctx context.Context, tasks *tasks, what string, isSo func(context.Context) error) error {
 	var last error
 	for {
@@ -104,7 +104,7 @@ func until(ctx context.Context, tasks *tasks, what string, isSo func(context.Con
 	}
 }
 
-// parse sets the options of a component as its command line does.
+// parse sets the options of a component from command line arguments.
 func parse(sets cliflag.NamedFlagSets, arguments []string) error {
 	all := pflag.NewFlagSet("options", pflag.ContinueOnError)
 	for _, set := range sets.FlagSets {

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// startEtcd starts a store that listens on a socket in the directory and does not wait for the disk.
+// startEtcd starts etcd on a socket in the directory, without waiting for the disk.
 func startEtcd(dir string) (*embed.Etcd, error) {
 	socket := func(name string) []url.URL {
 		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}

@@ -13,13 +13,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// nodeName is the name of the one node.
+// nodeName is the name of the only node.
 const nodeName = "node"
 
-// heartbeat is the time between two renewals of the node's Lease; the node is lost after 50 s without one.
+// heartbeat is the interval at which the node's Lease is renewed. Without renewals, the node is lost after 50 s.
 const heartbeat = 10 * time.Second
 
-// startNode registers the node and plays its kubelet.
+// startNode registers the node and starts its simulated kubelet.
 func startNode(ctx context.Context, tasks *tasks, client kubernetes.Interface, files files) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(loopback.String(), "0"))
 	if err != nil {
@@ -40,7 +40,7 @@ func startNode(ctx context.Context, tasks *tasks, client kubernetes.Interface, f
 	return nil
 }
 
-// register makes a node that is ready, whose kubelet is at a port.
+// register creates a ready node whose kubelet listens on a port.
 func register(ctx context.Context, client kubernetes.Interface, port int) error {
 	labels := map[string]string{
 		v1.LabelHostname: nodeName, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
@@ -87,7 +87,7 @@ func register(ctx context.Context, client kubernetes.Interface, port int) error 
 	return err
 }
 
-// beat renews the node's Lease until the end.
+// beat renews the node's Lease until the context ends.
 func beat(ctx context.Context, client kubernetes.Interface) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()

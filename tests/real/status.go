@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// outcomeAnnotation says on a pod how it fares.
+// outcomeAnnotation sets the outcome of a pod.
 const outcomeAnnotation = "devcluster.dev/outcome"
 
-// killedCode is what a container ends with whose pod is deleted: 128 and SIGTERM.
+// killedCode is the exit code of a container whose pod is deleted: 128 + SIGTERM.
 const killedCode = 143
 
 type outcomeKind int
@@ -34,7 +34,7 @@ const (
 	ended
 )
 
-// outcome is how a pod fares.
+// outcome is the outcome of a pod.
 type outcome struct {
 	kind outcomeKind
 	// init says of a busy pod that an init container runs.
@@ -43,7 +43,7 @@ type outcome struct {
 	told told
 }
 
-// outcomeOf is what a pod itself says.
+// outcomeOf returns the outcome in a pod's annotation.
 func outcomeOf(pod *v1.Pod) outcome {
 	wanted := pod.Annotations[outcomeAnnotation]
 	switch wanted {
@@ -73,7 +73,7 @@ func outcomeOf(pod *v1.Pod) outcome {
 	return outcome{kind: fine}
 }
 
-// statusOf is what the kubelet says of a pod.
+// statusOf returns the status of a pod for an outcome.
 func statusOf(pod *v1.Pod, o outcome, now metav1.Time) v1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	if status.StartTime == nil {
@@ -153,7 +153,7 @@ func unreadyNames(statuses []v1.ContainerStatus) []string {
 	return names
 }
 
-// containers are the statuses of the containers, or of the init containers.
+// containers returns the statuses of the containers, or of the init containers.
 func containers(pod *v1.Pod, o outcome, init, restarts bool, start, now metav1.Time) []v1.ContainerStatus {
 	list := pod.Spec.Containers
 	if init {
@@ -231,7 +231,7 @@ func containerStatus(pod *v1.Pod, container v1.Container, o outcome, init, resta
 	return status
 }
 
-// killed is the status of a pod whose containers were ended because it is deleted.
+// killed returns the status of a pod whose containers ended because of its deletion.
 func killed(pod *v1.Pod, now metav1.Time) v1.PodStatus {
 	status := *pod.Status.DeepCopy()
 	end := func(statuses []v1.ContainerStatus) {
@@ -262,7 +262,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// address is in the range of the pods, and the same for the life of the pod.
+// address returns the address of a pod. It is in the pod range and stays the same for the life of the pod.
 func address(pod *v1.Pod) string {
 	sum := sha256.Sum256([]byte(pod.UID))
 	return fmt.Sprintf("10.244.%d.%d", sum[0], min(max(sum[1], 2), 254))

@@ -22,17 +22,17 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// streaming.go is the kubelet's server, for which the API server alone has a certificate.
+// streaming.go contains the kubelet's server. Only the API server has a client certificate for it.
 //
-//   - logs: the log of the entry for the container (see outcomes.go), else one line that names it
+//   - logs: the log in the container's entry (see outcomes.go), else one line that names the container
 //   - exec: the command runs as a process of this machine and this user, in an empty directory
-//   - attach: the standard input comes back as the standard output
+//   - attach: echoes standard input to standard output
 //   - port-forward: a port leads to the same port of this machine's loopback address, if a container declares it
 
-// idle is how long a stream may be silent.
+// idle is the maximum idle time of a stream.
 const idle = time.Hour
 
-// serve answers on a listener until the end.
+// serve serves on a listener until the context ends.
 func (k *kubelet) serve(ctx context.Context, listener net.Listener, files files) error {
 	certificate, err := tls.LoadX509KeyPair(files.kubelet, files.kubeletKey)
 	if err != nil {
@@ -76,7 +76,7 @@ func onlyAPIServer(inner http.Handler) http.Handler {
 	})
 }
 
-// pod is what a request is about; it is answered when there is no such pod.
+// pod returns the pod of a request. If there is none, it answers the request and returns nil.
 func (k *kubelet) pod(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	pod, err := k.pods.Pods(r.PathValue("namespace")).Get(r.PathValue("pod"))
 	if err != nil {
@@ -86,7 +86,7 @@ func (k *kubelet) pod(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	return pod
 }
 
-// container is the container that a request is about; it is answered when there is none.
+// container returns pod and container of a request. If there is none, it answers the request.
 func (k *kubelet) container(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.Container) {
 	pod := k.pod(w, r)
 	if pod == nil {
@@ -187,7 +187,7 @@ func (k *kubelet) attach(w http.ResponseWriter, r *http.Request) {
 		remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 }
 
-// commands runs what is asked for as a process of this machine.
+// commands runs requested commands as processes of this machine.
 type commands struct{}
 
 func (commands) ExecInContainer(ctx context.Context, _, _, _ string, command []string, in io.Reader, out, err io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
@@ -251,7 +251,7 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 		remotecommand.DefaultStreamCreationTimeout, portforward.SupportedProtocols)
 }
 
-// forwarder leads to loopback.
+// forwarder forwards ports to loopback.
 type forwarder struct{ pod *v1.Pod }
 
 func (f forwarder) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {

@@ -1,5 +1,5 @@
-// Applies manifests as the kustomize-controller of Flux does, with Flux's own code, so that tests meet the field managers, labels
-// and annotations that it leaves.
+// Command flux applies manifests like Flux's kustomize-controller, with Flux's own code. Tests then see its field managers, labels
+// and annotations.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Group of Flux's Kustomizations; the owner labels begin with it.
+// group is the API group of Flux's Kustomizations, and the prefix of its owner labels.
 const group = "kustomize.toolkit.fluxcd.io"
 
 func main() {

@@ -1,13 +1,13 @@
-// Command mainstay-real-knative runs Knative Serving beside a control plane of tests, as processes of this machine:
+// Command mainstay-real-knative runs Knative Serving beside a test control plane, as processes of this machine:
 //
 //	mainstay-real-knative --kubeconfig FILE --webhook-port PORT --logs DIR
 //
-// Its webhook, controller and autoscaler are the project's own, and are found beside this program. Their definitions and
-// configuration must be in the cluster. It ends, and they do, when its standard input ends.
+// It starts Knative's own webhook, controller and autoscaler from its own directory. Their definitions and configuration must be
+// in the cluster. All processes end when standard input ends.
 //
-// What programs an ingress is scripted: each Ingress is ready at once, for whoever is in the mesh.
+// The ingress controller is simulated: each Ingress is ready at once, for clients in the mesh.
 //
-// Deliberately absent: the activator and queue-proxy. Nothing is behind any address, so no request is held or counted.
+// Not here: the activator and queue-proxy. No address leads to a program, so no request is held or counted.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	clientset "knative.dev/networking/pkg/client/clientset/versioned"
 )
 
-// The processes. The autoscaler listens on 8080, whatever it is told.
+// processes are the started programs. The autoscaler always listens on 8080.
 var processes = []string{"webhook", "controller", "autoscaler"}
 
 func main() {
@@ -93,7 +93,7 @@ func run() error {
 	return err
 }
 
-// awaitPort waits until an address can be listened on: the autoscaler goes on without it, and does nothing.
+// awaitPort waits until an address is free. Without its port, the autoscaler would run on and do nothing.
 func awaitPort(address string) error {
 	for tries := 0; ; tries++ {
 		listener, err := net.Listen("tcp", address)
@@ -125,7 +125,7 @@ func environment(name, kubeconfig string, port, at int) []string {
 	return all
 }
 
-// programIngresses says of every Ingress that it is programmed, until the context ends.
+// programIngresses marks every Ingress as programmed, until the context ends.
 func programIngresses(ctx context.Context, client *clientset.Clientset) {
 	for ctx.Err() == nil {
 		if err := watchIngresses(ctx, client); err != nil && ctx.Err() == nil {

@@ -1,5 +1,5 @@
-// Command image writes a container image of directories, for `ctr images import` and `skopeo copy oci-archive:FILE`, and prints
-// the digest of its manifest. The same directories make the same image.
+// Command image builds a container image from directories, for `ctr images import` and `skopeo copy oci-archive:FILE`, and prints
+// the digest of its manifest. Equal directories give equal images.
 //
 //	image --out FILE --name NAME [--config JSON] DIRECTORY…
 //
@@ -119,7 +119,7 @@ func entry(archive *tar.Writer, name string, content []byte) error {
 	return err
 }
 
-// layer packs a directory, and answers with the digest of what is packed, too.
+// layer packs a directory, and also returns the digest of the uncompressed content.
 func layer(directory string) ([]byte, string, error) {
 	var packed bytes.Buffer
 	compressed, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed)

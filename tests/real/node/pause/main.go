@@ -1,4 +1,4 @@
-// Command pause is what the sandbox of a pod runs: it waits until it is told to end.
+// Command pause is the process of a pod's sandbox: it waits for a signal to end.
 package main
 
 import (
