@@ -1,24 +1,17 @@
 // Command mainstay-real-cluster starts a real Kubernetes control plane on loopback for tests.
 //
-//	mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes
-//
-// NAME=ADDRESS,…]
+//	mainstay-real-cluster start --dir DIR [--until-stdin-closes] [--address HOST:PORT --volumes DIR --nodes NAME=ADDRESS,…]
 //
 // etcd, kube-apiserver, kube-controller-manager and kube-scheduler run as libraries in this process, with the usual
-// options:
-// RBAC and Node authorization, the default admission plugins, ServiceAccount tokens, aggregation. DIR contains
-// certificates,
-// keys, data and logs. When the API server, the controllers and the node are ready, it prints "ready DIR/kubeconfig",
-// the
-// kubeconfig of a member of system:masters. It ends on SIGTERM, SIGINT, or with --until-stdin-closes at the end of its
-// standard input, and leaves no process behind. The data does not survive a crash, because etcd does not wait for the
-// disk.
+// options: RBAC and Node authorization, the default admission plugins, ServiceAccount tokens, aggregation. DIR
+// contains certificates, keys, data and logs. When the API server, the controllers and the node are ready, it prints
+// "ready DIR/kubeconfig", the kubeconfig of a member of system:masters. It ends on SIGTERM, SIGINT, or with
+// --until-stdin-closes at the end of its standard input, and leaves no process behind. The data does not survive a
+// crash, because etcd does not wait for the disk.
 //
 // There is one node, "node", without containers; kubelet.go simulates its kubelet. A pod with restartPolicy Always is
-// Running
-// and Ready at once. The containers of other pods exit with 0 after 100 ms. A deleted pod is removed at once,
-// regardless of
-// its grace period. Other outcomes are configured
+// Running and Ready at once. The containers of other pods exit with 0 after 100 ms. A deleted pod is removed at once,
+// regardless of its grace period. Other outcomes are configured
 //
 //   - by the pod's annotation devcluster.dev/outcome: never-ready, image-pull-backoff, crash-loop, exit:CODE, or
 //     pending (the scheduler finds no node); images of a registry "….invalid" cannot be pulled;

@@ -22,8 +22,7 @@ const outcomesLabel = "devcluster.dev/outcomes"
 // The most specific entry wins: one with a namespace before one without, then one with a container before one without.
 // An entry that is written or changed while a pod runs takes effect. A removed one stays in effect for running pods.
 // Init containers that exit with 0 do so at once; the first that fails ends the pod. Otherwise the pod ends with the
-// last
-// of its containers with an entry.
+// last of its containers with an entry.
 type entry struct {
 	// Namespace of the pods; empty for all.
 	Namespace string `json:"namespace"`

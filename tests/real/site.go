@@ -50,8 +50,7 @@ func (s site) addresses() []net.IP {
 }
 
 // advertised returns the address in the Endpoints of the API server's Service. The API refuses loopback addresses, so
-// those
-// are replaced by an address that is reserved for examples.
+// those are replaced by an address that is reserved for examples.
 func (s site) advertised(listener net.Listener) string {
 	if ip := listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
 		return ip.String()

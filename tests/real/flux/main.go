@@ -1,6 +1,5 @@
 // Applies manifests with Flux's own code like its kustomize-controller, so that tests meet its field managers, labels
-// and
-// annotations.
+// and annotations.
 package main
 
 import (

@@ -1,6 +1,5 @@
 // Command image writes a container image of directories, for `ctr images import` and `skopeo copy oci-archive:FILE`,
-// and
-// prints the digest of its manifest. The output is deterministic.
+// and prints the digest of its manifest. The output is deterministic.
 //
 //	image --out FILE --name NAME [--config JSON] DIRECTORY…
 //
