@@ -23,7 +23,7 @@ func startControllers(tasks *tasks, kubeconfig string, files files) error {
 		"--root-ca-file=" + files.authority,
 		"--cluster-signing-cert-file=" + files.authority,
 		"--cluster-signing-key-file=" + files.authorityKey,
-		// Tests wait for what the controllers do.
+		// Tests wait for the controllers.
 		"--kube-api-qps=500",
 		"--kube-api-burst=1000",
 		"--horizontal-pod-autoscaler-sync-period=1s",

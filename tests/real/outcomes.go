@@ -13,33 +13,34 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// outcomesLabel marks the ConfigMaps in kube-system with outcomes of containers. Each value of their data is an entry.
+// outcomesLabel selects the ConfigMaps of kube-system that configure outcomes. Each value of their data is an entry.
 const outcomesLabel = "devcluster.dev/outcomes"
 
-// An entry is the outcome of an image's containers, in the format of POST /devcluster/simulate of the embedded cluster.
+// An entry configures how the containers of an image end, in the format of POST /devcluster/simulate of the embedded
+// cluster.
 //
-// The more specific entry wins: one with a namespace before one without, then one with a container before one without.
-// An entry written or changed while a pod runs applies to it. A removed entry stays in effect for running pods. Init
-// containers that end with 0 do so at once; the first that fails ends the pod. Otherwise the pod ends with the last of
-// its containers that have an entry.
+// The most specific entry wins: one with a namespace before one without, then one with a container before one without.
+// An entry that is written or changed while a pod runs takes effect. A removed one stays in effect for running pods.
+// Init containers that exit with 0 do so at once; the first that fails ends the pod. Otherwise the pod ends with the
+// last of its containers with an entry.
 type entry struct {
-	// Namespace of the pods; empty: every namespace.
+	// Namespace of the pods; empty for all.
 	Namespace string `json:"namespace"`
 	// Image of the containers.
 	Image string `json:"image"`
-	// Container is a name; empty: every container of the image.
+	// Container name; empty for all containers of the image.
 	Container string `json:"container"`
-	// ExitCode is the exit code of the container.
+	// ExitCode is the container's exit code.
 	ExitCode int32 `json:"exitCode"`
-	// TerminationMessage is its termination message; {digest} becomes sha256: and the SHA-256 of its args, joined by NUL.
+	// TerminationMessage is the container's message; {digest} becomes sha256: and the SHA-256 of its args, joined by NUL.
 	TerminationMessage string `json:"terminationMessage"`
-	// AfterMillis is the time from the start of the pod on the node to its end, regardless of when the entry is written.
+	// AfterMillis is the time of the exit since the pod's start on the node, independent of when the entry is written.
 	AfterMillis int64 `json:"afterMillis"`
 	// Log is the output of `kubectl logs`.
 	Log *string `json:"log"`
 }
 
-// place identifies the containers of an entry.
+// place is the key of an entry.
 type place struct{ namespace, image, container string }
 
 // table holds the entries of all ConfigMaps.
@@ -49,7 +50,7 @@ type table struct {
 	entries map[place]entry
 }
 
-// set replaces the entries of a ConfigMap; nil if it is gone.
+// set replaces the entries of a ConfigMap; nil removes them.
 func (t *table) set(name string, data map[string]string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -98,16 +99,16 @@ type end struct {
 	after     time.Duration
 }
 
-// told is the outcome of a pod.
+// told is the configured outcome of a pod.
 type told struct {
 	ends []end
-	// after is the time from the pod's start to its end.
+	// after is the time of the pod's end since its start.
 	after time.Duration
-	// initFails is whether an init container fails, so that the other containers never start.
+	// initFails tells whether an init container fails, so that the others never start.
 	initFails bool
 }
 
-// toldOf returns the outcome of a pod from the table.
+// toldOf returns the configured outcome of a pod.
 func (t *table) toldOf(pod *v1.Pod) (told, bool) {
 	var found told
 	var last time.Duration
@@ -137,7 +138,7 @@ func (t *table) toldOf(pod *v1.Pod) (told, bool) {
 	return found, len(found.ends) > 0
 }
 
-// fails returns whether a container ends with an exit code other than 0.
+// fails tells whether a container exits with a code other than 0.
 func (t told) fails() bool {
 	for _, end := range t.ends {
 		if end.code != 0 {
@@ -147,7 +148,7 @@ func (t told) fails() bool {
 	return false
 }
 
-// fate returns the outcome of a container after the pod has ended; false if it was never started.
+// fate returns the outcome of a container in a finished pod; false if it never started.
 func (t told) fate(name string, init bool) (end, bool) {
 	if t.initFails && !init {
 		return end{}, false

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// site holds the addresses and directories of the cluster.
+// site describes the location of the cluster.
 type site struct {
-	// address is the address that the API server listens on.
+	// address is the listen address of the API server.
 	address string
 	// volumes is the directory of volumes on the nodes.
 	volumes string
-	// nodes have real kubelets; if empty, there is one simulated node.
+	// nodes have real kubelets. Without any, there is a simulated node.
 	nodes []node
 }
 
@@ -22,7 +22,7 @@ type node struct {
 	address net.IP
 }
 
-// parseSite parses the command line options.
+// parseSite parses the options of the command line.
 func parseSite(address, volumes, nodes string) (site, error) {
 	s := site{address: address, volumes: volumes}
 	host, _, err := net.SplitHostPort(address)
@@ -49,8 +49,8 @@ func (s site) addresses() []net.IP {
 	return []net.IP{net.ParseIP(host)}
 }
 
-// advertised returns the address in the Endpoints of the API server's Service. The API refuses loopback addresses, so an unused
-// address reserved for examples replaces them.
+// advertised returns the address in the Endpoints of the API server's Service. The API refuses loopback addresses, so
+// those are replaced by an address that is reserved for examples.
 func (s site) advertised(listener net.Listener) string {
 	if ip := listener.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
 		return ip.String()
@@ -58,7 +58,7 @@ func (s site) advertised(listener net.Listener) string {
 	return "192.0.2.1"
 }
 
-// writeKubeconfigs writes the kubeconfigs of kubelets and kube-proxy.
+// writeKubeconfigs writes the kubeconfigs of kubelets and kube-proxies.
 func (s site) writeKubeconfigs(dir, server string, files files) error {
 	names := []string{"kube-proxy"}
 	for _, node := range s.nodes {

@@ -22,17 +22,17 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// streaming.go contains the kubelet's server. Only the API server has a client certificate for it.
+// streaming.go is the kubelet's server. Only the API server has a client certificate for it.
 //
-//   - logs: the log in the container's entry (see outcomes.go), else one line that names the container
+//   - logs: the log of the container's entry (see outcomes.go), or else one line with its name
 //   - exec: the command runs as a process of this machine and this user, in an empty directory
-//   - attach: echoes standard input to standard output
-//   - port-forward: a port leads to the same port of this machine's loopback address, if a container declares it
+//   - attach: the standard input is echoed to the standard output
+//   - port-forward: a port forwards to the same port of this machine's loopback address, if a container declares it
 
-// idle is the maximum idle time of a stream.
+// idle is the maximum silence of a stream.
 const idle = time.Hour
 
-// serve serves on a listener until the context ends.
+// serve serves a listener until the context ends.
 func (k *kubelet) serve(ctx context.Context, listener net.Listener, files files) error {
 	certificate, err := tls.LoadX509KeyPair(files.kubelet, files.kubeletKey)
 	if err != nil {
@@ -76,7 +76,7 @@ func onlyAPIServer(inner http.Handler) http.Handler {
 	})
 }
 
-// pod returns the pod of a request. If there is none, it answers the request and returns nil.
+// pod returns the pod of a request, or answers that it does not exist.
 func (k *kubelet) pod(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	pod, err := k.pods.Pods(r.PathValue("namespace")).Get(r.PathValue("pod"))
 	if err != nil {
@@ -86,7 +86,7 @@ func (k *kubelet) pod(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	return pod
 }
 
-// container returns pod and container of a request. If there is none, it answers the request.
+// container returns the container of a request, or answers that it does not exist.
 func (k *kubelet) container(w http.ResponseWriter, r *http.Request) (*v1.Pod, *v1.Container) {
 	pod := k.pod(w, r)
 	if pod == nil {
@@ -139,7 +139,7 @@ func (k *kubelet) logs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// untilEnded waits until a container has ended.
+// untilEnded waits until a container has finished.
 func (k *kubelet) untilEnded(ctx context.Context, pod *v1.Pod, container string) {
 	for {
 		now, err := k.pods.Pods(pod.Namespace).Get(pod.Name)
@@ -187,7 +187,7 @@ func (k *kubelet) attach(w http.ResponseWriter, r *http.Request) {
 		remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 }
 
-// commands runs requested commands as processes of this machine.
+// commands runs commands as processes of this machine.
 type commands struct{}
 
 func (commands) ExecInContainer(ctx context.Context, _, _, _ string, command []string, in io.Reader, out, err io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
@@ -210,7 +210,7 @@ func (commands) ExecInContainer(ctx context.Context, _, _, _ string, command []s
 		process.Stderr = err
 	}
 	if in != nil {
-		// Not process.Stdin: the process's end must not wait for that of the input.
+		// Not process.Stdin: the end of the process must not wait for the end of the input.
 		stdin, failed := process.StdinPipe()
 		if failed != nil {
 			return failed
@@ -251,7 +251,7 @@ func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {
 		remotecommand.DefaultStreamCreationTimeout, portforward.SupportedProtocols)
 }
 
-// forwarder forwards ports to loopback.
+// forwarder connects to loopback.
 type forwarder struct{ pod *v1.Pod }
 
 func (f forwarder) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {

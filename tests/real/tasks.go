@@ -39,7 +39,7 @@ func orEnded(err error) error {
 	return err
 }
 
-// wait waits until all components have ended, for at most the given time.
+// wait waits until all components have ended, up to a deadline.
 func (t *tasks) wait(atMost time.Duration) {
 	ended := make(chan struct{})
 	go func() {

@@ -142,8 +142,7 @@ fn check_circles(crates: &[&str], known: &[(&str, &[usize])]) {
 }
 
 /// Items are `pub` only for other crates, so that the compiler finds dead code. Types are exempt, because signatures
-/// need
-/// them.
+/// need them.
 #[test]
 fn public_functions_and_constants_have_a_user_in_another_crate() {
     let words = |root: &str| -> BTreeSet<String> {
@@ -283,8 +282,7 @@ fn listeners_read_what_others_send_within_bounds() {
 }
 
 /// `cluster::secrets` reads the Secrets that objects refer to, and checks their purpose. The other files read Secrets
-/// of the
-/// agent, their metadata, or Secrets named on the command line.
+/// of the agent, their metadata, or Secrets named on the command line.
 #[test]
 fn secrets_that_objects_name_are_read_in_one_place() {
     let reads = |path: &PathBuf| production(path).contains(r#""Secret", "secrets", Scope"#);

@@ -1,4 +1,4 @@
-// Command flux applies manifests like Flux's kustomize-controller, with Flux's own code. Tests then see its field managers, labels
+// Applies manifests with Flux's own code like its kustomize-controller, so that tests meet its field managers, labels
 // and annotations.
 package main
 
@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// group is the API group of Flux's Kustomizations, and the prefix of its owner labels.
+// Group of Flux's Kustomizations, and prefix of the owner labels.
 const group = "kustomize.toolkit.fluxcd.io"
 
 func main() {
@@ -63,7 +63,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// What the inventory of a Kustomization lists.
+	// The inventory of a Kustomization.
 	for _, change := range changes.Entries {
 		fmt.Println(change.ObjMetadata.String())
 	}

@@ -1,13 +1,13 @@
-// Command mainstay-real-knative runs Knative Serving beside a test control plane, as processes of this machine:
+// Command mainstay-real-knative runs Knative Serving beside a control plane of tests, as processes of this machine:
 //
 //	mainstay-real-knative --kubeconfig FILE --webhook-port PORT --logs DIR
 //
-// It starts Knative's own webhook, controller and autoscaler from its own directory. Their definitions and configuration must be
-// in the cluster. All processes end when standard input ends.
+// The webhook, controller and autoscaler are the project's own; their binaries are beside this program. Their CRDs and
+// configuration must be in the cluster. All processes end when the standard input of this program closes.
 //
-// The ingress controller is simulated: each Ingress is ready at once, for clients in the mesh.
+// Ingresses are simulated: each is ready at once for clients in the mesh.
 //
-// Not here: the activator and queue-proxy. No address leads to a program, so no request is held or counted.
+// Not here: the activator and queue-proxy. Addresses have no backend, so no request is held or counted.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	clientset "knative.dev/networking/pkg/client/clientset/versioned"
 )
 
-// processes are the started programs. The autoscaler always listens on 8080.
+// The processes. The autoscaler always listens on 8080.
 var processes = []string{"webhook", "controller", "autoscaler"}
 
 func main() {
@@ -93,7 +93,7 @@ func run() error {
 	return err
 }
 
-// awaitPort waits until an address is free. Without its port, the autoscaler would run on and do nothing.
+// awaitPort waits until an address is free. Without it the autoscaler would continue, but do nothing.
 func awaitPort(address string) error {
 	for tries := 0; ; tries++ {
 		listener, err := net.Listen("tcp", address)
@@ -112,7 +112,7 @@ func environment(name, kubeconfig string, port, at int) []string {
 		"KUBECONFIG=" + kubeconfig,
 		"SYSTEM_NAMESPACE=knative-serving",
 		"POD_NAME=" + name,
-		// In no EndpointSlice may be an address of loopback.
+		// EndpointSlices must not contain loopback addresses.
 		"POD_IP=192.0.2.2",
 		"CONFIG_LOGGING_NAME=config-logging",
 		"CONFIG_OBSERVABILITY_NAME=config-observability",
@@ -125,7 +125,7 @@ func environment(name, kubeconfig string, port, at int) []string {
 	return all
 }
 
-// programIngresses marks every Ingress as programmed, until the context ends.
+// programIngresses marks every Ingress as programmed until the context ends.
 func programIngresses(ctx context.Context, client *clientset.Clientset) {
 	for ctx.Err() == nil {
 		if err := watchIngresses(ctx, client); err != nil && ctx.Err() == nil {
@@ -169,6 +169,6 @@ func program(ctx context.Context, client *clientset.Clientset, seen *v1alpha1.In
 	mesh := []v1alpha1.LoadBalancerIngressStatus{{MeshOnly: true}}
 	ingress.Status.MarkLoadBalancerReady(mesh, mesh)
 	ingress.Status.ObservedGeneration = ingress.Generation
-	// Another state follows a conflict.
+	// A conflict is followed by another event.
 	_, _ = client.NetworkingV1alpha1().Ingresses(ingress.Namespace).UpdateStatus(ctx, ingress, metav1.UpdateOptions{})
 }

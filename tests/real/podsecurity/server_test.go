@@ -1,4 +1,4 @@
-// Package podsecurity tests the Pod Security of an API server with the tests of its own module.
+// Package podsecurity runs the API server tests of the Pod Security module.
 package podsecurity
 
 import (

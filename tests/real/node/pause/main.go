@@ -1,4 +1,4 @@
-// Command pause is the process of a pod's sandbox: it waits for a signal to end.
+// Command pause is the program of a pod's sandbox. It waits until it is terminated.
 package main
 
 import (

@@ -86,8 +86,7 @@ async function start() {
     });
   };
   // Proxies may still route requests here after SIGTERM. They are answered, each on its last connection. A second
-  // signal
-  // stops the server at once.
+  // signal stops the server at once.
   const retire = (delay) => {
     const again = calls.draining;
     calls.retire();

@@ -2,8 +2,7 @@
 
 /**
  * Resolves names of Services in the programs of pods: `b`, `b.shop`, `b.shop.svc` and `b.shop.svc.cluster.local`
- * resolve
- * to the Service's loopback address. Connections use the port that is bound for a Service's port.
+ * resolve to the Service's loopback address. Connections use the port that is bound for a Service's port.
  *
  * Other names are resolved as usual. Names below `svc` are never sent to DNS.
  *

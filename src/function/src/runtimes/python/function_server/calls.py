@@ -39,12 +39,10 @@ class Calls:
     """The calls in progress.
 
     `answer(call, bytes, more)` sends a response or a part of it. It returns true if everything was sent and more
-    follows.
-    `stop(code)` is called when the process must end.
+    follows. `stop(code)` is called when the process must end.
 
     Invariant: only the code that removes a call from `_open` answers it. A streamed call returns for each part.
-    Between
-    two parts it waits for its client in the loop, without a thread.
+    Between two parts it waits for its client in the loop, without a thread.
     """
 
     def __init__(self, settings, function, metrics, answer, stop):

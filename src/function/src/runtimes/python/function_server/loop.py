@@ -1,8 +1,7 @@
 """The loop that owns all sockets. Functions run in threads, so they cannot block probes.
 
 A connection belongs to the loop except while its call runs. The thread of the call sends the response and then
-returns
-the connection.
+returns the connection.
 """
 
 import collections
@@ -206,8 +205,7 @@ class Loop:
         """Returns the connection to close for a new one if all are in use, or `None` if none may be closed.
 
         It is an idle one, else a stalled one, else the one that is slow for the longest time. A client with many
-        slow
-        connections therefore cannot exclude others.
+        slow connections therefore cannot exclude others.
         """
         worst = None
         for conn in self._connections:
