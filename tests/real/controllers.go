@@ -7,7 +7,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 )
 
-// startControllers starts kube-controller-manager with its usual controllers, each under its own ServiceAccount.
+// startControllers starts kube-controller-manager with its usual controllers, each with its own ServiceAccount.
 func startControllers(tasks *tasks, kubeconfig string, files files) error {
 	opts, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
