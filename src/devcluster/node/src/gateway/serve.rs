@@ -86,7 +86,7 @@ impl Gateway {
         Self::start_with(server, address, None, &[]).await
     }
 
-    /// Like [`Self::start`], with an issuer. The gateway serves its endpoints, and authenticators without an issuer use
+    /// Like `start`, with an issuer. The gateway serves its endpoints, and authenticators without an issuer use
     /// it. Other issuers are requested at public addresses, and at the internal URLs in `inside`, such as
     /// `http://dex.auth.svc:5556`.
     ///
