@@ -1,116 +1,48 @@
-//! Namespaces that an agent without rights in the whole cluster is limited to, and that do not exist.
-//!
-//! The Roles of the agent are deleted with their namespace, so the server refuses lists there. Until the namespace exists again with
-//! its Roles, a list of it counts as empty, and the lists of the other namespaces go on.
-//!
-//! Invariant: a refusal in a namespace that exists is a failure, unless the namespace was absent and has not been read since.
+//! The namespaces to which an agent is limited and that do not exist.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::Mutex;
 
-use super::connect::Cluster;
-use super::error::Error;
-use super::kind::{Kind, Scope};
-use super::selection::Selection;
-use super::watch::WatchEvent;
-
-/// The absent namespaces, and whether the log says that one exists again without rights.
+/// The absent namespaces, and whether one was found to exist again without rights.
 #[derive(Default)]
 pub(super) struct AbsentNamespaces(Mutex<BTreeMap<String, bool>>);
 
-impl Cluster {
-    /// Whether a refused list or watch of a namespace counts as empty.
-    pub(super) async fn counts_as_empty(&self, namespace: &str, error: &Error) -> bool {
-        if !error.is_forbidden() {
-            return false;
-        }
-        let kind = Kind::fixed("v1", "Namespace", "namespaces", Scope::Cluster);
-        let found = self.get(&kind, None, namespace).await;
-        let mut absent = self.0.absent.0.lock();
-        match found {
-            Ok(Some(live)) if live.pointer("/metadata/deletionTimestamp").is_none() => {
-                let Some(is_reported) = absent.get_mut(namespace) else { return false };
-                if !std::mem::replace(is_reported, true) {
-                    tracing::warn!(
-                        namespace,
-                        "the namespace exists again, and the agent has no rights in it; apply the output of `mainstay install` again"
-                    );
-                }
-                true
-            }
-            Ok(_) => {
-                if absent.insert(namespace.to_owned(), false).is_none() {
-                    tracing::warn!(
-                        namespace,
-                        "the namespace of --namespaces does not exist; the agent goes on with the others"
-                    );
-                }
-                true
-            }
-            Err(_) => absent.contains_key(namespace),
-        }
+impl AbsentNamespaces {
+    /// Records an absent namespace. Returns whether it is new.
+    pub(super) fn insert(&self, namespace: &str) -> bool {
+        self.0.lock().insert(namespace.to_owned(), false).is_none()
     }
 
-    fn is_read_again(&self, namespace: &str) {
-        if self.0.absent.0.lock().remove(namespace).is_some() {
-            tracing::info!(namespace, "the namespace is read again");
-        }
+    /// Records that a namespace exists again. Returns whether that is new; `None` if it was not absent.
+    pub(super) fn exists_again(&self, namespace: &str) -> Option<bool> {
+        let mut absent = self.0.lock();
+        let is_known = absent.get_mut(namespace)?;
+        Some(!std::mem::replace(is_known, true))
     }
 
-    /// Watches one of the namespaces that the agent is limited to.
-    pub(super) fn watch_in(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
-        let Some(namespace) = selection.namespace().map(str::to_owned) else { return self.watch_one(kind, selection) };
-        let (cluster, kind) = (self.clone(), Arc::clone(kind));
-        let open = move |cluster: &Self| cluster.watch_one(&kind, selection.clone());
-        let events = open(&cluster);
-        let lenient =
-            Lenient { cluster, namespace, open, events, queue: VecDeque::new(), is_blank: false, is_empty: false };
-        stream::unfold(lenient, |mut lenient| async move { Some((lenient.next().await?, lenient)) }).boxed()
+    pub(super) fn contains(&self, namespace: &str) -> bool {
+        self.0.lock().contains_key(namespace)
+    }
+
+    /// Forgets a namespace. Returns whether it was absent.
+    pub(super) fn remove(&self, namespace: &str) -> bool {
+        self.0.lock().remove(namespace).is_some()
     }
 }
 
-/// A watch that counts as empty while its namespace is absent.
-struct Lenient<F> {
-    cluster: Cluster,
-    namespace: String,
-    open: F,
-    events: BoxStream<'static, WatchEvent>,
-    queue: VecDeque<WatchEvent>,
-    /// A list has begun, and no object of it has come.
-    is_blank: bool,
-    /// It counts as empty now.
-    is_empty: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<F: Fn(&Cluster) -> BoxStream<'static, WatchEvent>> Lenient<F> {
-    async fn next(&mut self) -> Option<WatchEvent> {
-        loop {
-            if let Some(event) = self.queue.pop_front() {
-                return Some(event);
-            }
-            match self.events.next().await? {
-                WatchEvent::Failed(error) if self.cluster.counts_as_empty(&self.namespace, &error).await => {
-                    if !std::mem::replace(&mut self.is_empty, true) {
-                        self.events = (self.open)(&self.cluster);
-                        let begin = (!self.is_blank).then_some(WatchEvent::Begin);
-                        self.queue.extend(begin.into_iter().chain([WatchEvent::Synced(String::new())]));
-                    }
-                }
-                WatchEvent::Failed(error) => return Some(WatchEvent::Failed(error)),
-                WatchEvent::Begin if self.is_empty => {}
-                event => {
-                    self.is_blank = matches!(event, WatchEvent::Begin);
-                    if !std::mem::take(&mut self.is_empty) {
-                        return Some(event);
-                    }
-                    self.cluster.is_read_again(&self.namespace);
-                    self.queue.push_back(event);
-                    return Some(WatchEvent::Begin);
-                }
-            }
-        }
+    #[test]
+    fn an_absent_namespace_is_news_once_each_time() {
+        let absent = AbsentNamespaces::default();
+        assert_eq!(absent.exists_again("a"), None, "it was never absent");
+        assert_eq!([absent.insert("a"), absent.insert("a")], [true, false]);
+        assert_eq!([absent.exists_again("a"), absent.exists_again("a")], [Some(true), Some(false)]);
+        assert!(!absent.insert("a"), "it is deleted once more before it was read");
+        assert_eq!(absent.exists_again("a"), Some(true));
+        assert_eq!([absent.remove("a"), absent.remove("a"), absent.contains("a")], [true, false, false]);
     }
 }

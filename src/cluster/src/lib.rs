@@ -46,6 +46,7 @@ pub mod fuzz;
 mod kind;
 mod kubeconfig;
 mod lease;
+mod limited;
 pub mod listener;
 pub mod liveness;
 mod object;

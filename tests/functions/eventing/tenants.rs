@@ -10,7 +10,9 @@ impl Events {
         let mut events = Self::stopped().await;
         events.arguments = arguments.iter().map(|one| (*one).to_owned()).collect();
         events.sink.start().await;
-        events.world.create("v1", "namespaces", "", json!({"metadata": {"name": OTHER}}));
+        // Another cluster has the namespace of the last world.
+        let namespace = json!({"metadata": {"name": OTHER}});
+        let _ = events.world.try_as("test", Call::new("v1", "namespaces", "", "", Action::Create(namespace)));
         events
     }
 
