@@ -183,7 +183,7 @@ async fn defaults_are_no_drift_of_a_function_from_a_repository() {
     let is_complete = |w: &World| w.child("hello", JOBS)["status"]["completionTime"].is_string();
     world.until_function("the Job is complete", is_complete).await;
     let as_built = children(&world);
-    // Another agent of the next release.
+    // An agent of the next release.
     world.stop().await;
     world.admit();
     world.start();

@@ -128,13 +128,13 @@ async fn a_count_that_leaves_the_manifest_stays_for_the_autoscaler_of_the_same_c
     world.remote.file("web.yaml", without).file("hpa.yaml", hpa.to_string());
     world.commit("demo", "the count is the autoscaler's").await;
     assert_eq!(replicas(&world), 4);
-    // An autoscaler is known now. Then one that another client applied.
+    // Another commit with the known autoscaler. Then the autoscaler scales.
     world.remote.file("web.yaml", deployment("web", "nginx:3", 4).replace("  replicas: 4\n", ""));
     world.commit("demo", "another image").await;
     scale(&world, 5);
     let counts = counts_until(&mut changes, 5).await;
     assert!(counts.iter().all(|count| [4, 5].contains(count)), "{counts:?}");
-    // Without an autoscaler, the server's value stays when the field is removed.
+    // Without an autoscaler, a removed count becomes the default of the server.
     world.remote.remove("hpa.yaml").file("web.yaml", deployment("web", "nginx:3", 2));
     world.commit("demo", "no autoscaler").await;
     world.until("Git's count holds", |w| replicas(w) == 2).await;

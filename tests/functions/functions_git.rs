@@ -311,7 +311,7 @@ async fn a_changed_password_is_reported_and_its_correction_works_at_once() {
 async fn a_forbidden_git_secret_is_not_reported_as_missing() {
     let (mut world, _server) = private().await;
     create_secret(&world, "right");
-    // Reads the Secret by name in its namespace, because those of the registries may be read.
+    // Only the reads in this namespace are refused. The Secrets of the registries may be read.
     for verb in ["watch", "list"] {
         world.levers().fail_next(devcluster::fault_injection::Fault {
             verb: verb.into(),

@@ -172,7 +172,7 @@ async fn a_pinned_host_is_looked_at_once_the_right_key_is_known_and_the_pin_does
     world.start();
     world.ready("demo").await;
     assert_eq!(pins(&world, "private"), pinned);
-    // Another server answered first: this is the host's real key. The GitSync is ready, and its interval is an hour.
+    // The pin was wrong: this is the real key of the host. The GitSync is ready, and its interval is an hour.
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("right");
     generate(&path, "ed25519", &[]);

@@ -229,8 +229,10 @@ pub const SOURCE_KEY: &str = "source";
 /// Key of a Function's ConfigMap that holds the dependencies.
 pub const DEPENDENCIES_KEY: &str = "dependencies";
 
-/// On image layers of Mainstay: [`SERVER_LAYER`], [`DEPENDENCIES_LAYER`] or [`SOURCE_LAYER`].
+/// On image layers of Mainstay: [`BYTECODE_LAYER`], [`SERVER_LAYER`], [`DEPENDENCIES_LAYER`] or [`SOURCE_LAYER`].
 pub const LAYER: &str = "dev.mainstay.layer";
+/// Value of [`LAYER`]: bytecode of the base image's standard library.
+pub const BYTECODE_LAYER: &str = "bytecode";
 /// Value of [`LAYER`]: the runtime server.
 pub const SERVER_LAYER: &str = "server";
 /// Value of [`LAYER`]: the dependencies.

@@ -230,7 +230,7 @@ async fn a_chart_that_renders_differently_each_time_is_refused_with_the_object()
             "app/templates/map.yaml: each time that the chart is rendered, this comes out differently: ConfigMap a (";
         assert!(said.starts_with(why) && !said.contains("hush"), "{random}: {said}");
     }
-    // Deterministic functions are allowed. There is neither a cluster nor a network.
+    // These give the same result each time. There is neither a cluster nor a network.
     for (same, expected) in [
         ("{{ lookup \"v1\" \"Secret\" \"shop\" \"a\" | toJson | quote }}", r#""key":"{}""#),
         ("{{ getHostByName \"localhost\" | quote }}", r#""key":"""#),

@@ -55,7 +55,7 @@ async fn cutting(daemon: &GitDaemon, after: Arc<AtomicUsize>) -> String {
                     _ = tokio::io::copy(&mut from_client, &mut to_daemon) => {}
                     _ = tokio::io::copy(&mut answers, &mut to_client) => {}
                 }
-                // Closing the whole connection would reset it and lose the sent bytes.
+                // Reads on until the client closes: an early close would reset the connection and lose the sent bytes.
                 let _ = to_client.shutdown().await;
                 let _ = tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await;
             });

@@ -41,7 +41,7 @@ async fn a_lookup_that_finds_a_commit_wakes_others_unless_their_own_login_fails(
     sync(&bench.source, &remotes[0], "main").await.unwrap();
     assert!(is_woken(&second, &known));
     assert!(!is_woken(&refused, &known), "it keeps its backoff");
-    // An earlier response for the other login does not count. This lookup is its only one.
+    // The second login cannot use its earlier response, so it looks up exactly once.
     bench.source.expire(&remotes[1], before);
     for _ in 0..3 {
         let age = Duration::from_secs(3600);
