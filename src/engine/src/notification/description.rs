@@ -113,7 +113,7 @@ impl Message {
             Self::TakenOver { from, fields, .. } => {
                 let from = from.join(", ");
                 let text = match &**fields {
-                    [] => format!("taken over from {from}; all fields are in the manifest"),
+                    [] => format!("taken over from {from}; removed no field"),
                     fields => format!("taken over from {from}; removed {} (not in the manifest)", fields.join(", ")),
                 };
                 describe(Info, "TakenOver", "Apply", text.clone(), text)
