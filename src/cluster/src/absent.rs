@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_absent_namespace_is_news_once_each_time() {
+    fn an_absent_namespace_is_new_once_each_time() {
         let absent = AbsentNamespaces::default();
         assert_eq!(absent.exists_again("a"), None, "it was never absent");
         assert_eq!([absent.insert("a"), absent.insert("a")], [true, false]);

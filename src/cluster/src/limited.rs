@@ -27,8 +27,8 @@ impl Cluster {
         let absent = &self.0.absent;
         match found {
             Ok(Some(live)) if live.pointer("/metadata/deletionTimestamp").is_none() => {
-                let Some(is_news) = absent.exists_again(namespace) else { return false };
-                if is_news {
+                let Some(is_new) = absent.exists_again(namespace) else { return false };
+                if is_new {
                     tracing::warn!(
                         namespace,
                         "the namespace exists again, and the agent has no rights in it; apply the output of `mainstay install` again"

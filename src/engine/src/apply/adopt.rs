@@ -92,7 +92,7 @@ impl Writer {
         }
         let before = resource_version(&live).to_owned();
         match self.rewrite(desired, &before, &claimed).await {
-            Ok(after) => Ok(Some(GivenUp { before, after })),
+            Ok(after) => Ok(Some(GivenUp { before, after: resource_version(&after).to_owned() })),
             Err(error) if error.is_conflict() => Ok(None),
             Err(error) => Err(error),
         }

@@ -1,6 +1,6 @@
 //! The messages: what happened, to which resource. Each serialises to one JSON object, with its name in the field `event`.
 //!
-//! Deliberately absent: severity, reason and text ([`description`](super::description)).
+//! Not here: severity, reason and text, which are in `description`.
 
 use serde::Serialize;
 
