@@ -20,7 +20,7 @@ const REBUILT: [&str; 6] =
 /// The reason of a message about `hello`, unless it may be told or not.
 fn lasting(message: Message) -> Option<String> {
     let Message::Stage { subject, reason, .. } = message else { return None };
-    (subject == Owner::function(NAMESPACE, "hello") && !PASSING.contains(&&*reason)).then_some(reason)
+    (subject == Owner::function(NAMESPACE, "hello") && !PASSING.contains(&reason.as_str())).then(|| reason.to_string())
 }
 
 /// Exactly this has been told of `hello` since the last time that was asked.

@@ -234,7 +234,7 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         kind: EventType::Normal,
         priority: Priority::Routine,
         about: None,
-        reason: "Reverted".to_owned(),
+        reason: Reason::Reverted.into(),
         action: "Apply".to_owned(),
         note: note.to_owned(),
         aggregation_key: "data.key".to_owned(),

@@ -22,9 +22,9 @@ const LONG_SENTENCE: usize = 25;
 /// Most long sentences, in per cent.
 const MOST_LONG: usize = 12;
 /// Openings in which the subject of a sentence is a clause.
-const OPENINGS: [&str; 9] = ["What", "Whoever", "Of", "By", "That", "Nothing", "Nobody", "Where", "Nor"];
+pub(super) const OPENINGS: [&str; 9] = ["What", "Whoever", "Of", "By", "That", "Nothing", "Nobody", "Where", "Nor"];
 /// Words of no other documentation, and how they read plainly. Compared in lower case, at the boundary of words.
-const WORDS: [(&str, &str); 8] = [
+pub(super) const WORDS: [(&str, &str); 8] = [
     ("whoever", "anyone who, or a role"),
     ("put back", "reverted"),
     ("puts back", "reverts"),

@@ -389,7 +389,7 @@ fn conditions_schema(_: &mut SchemaGenerator) -> Schema {
                 "type": { "type": "string", "description": "ConfigurationReady, BuildReady or Running." },
                 "status": { "type": "string", "description": "True, False or Unknown." },
                 "reason": { "type": "string", "nullable": true, "description": "One word for the cause." },
-                "message": { "type": "string", "nullable": true, "description": "What happened, for people." },
+                "message": { "type": "string", "nullable": true, "description": "The cause in a sentence." },
                 "observedGeneration": {
                     "type": "integer",
                     "format": "int64",

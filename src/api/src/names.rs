@@ -1,4 +1,7 @@
-//! Every label, annotation, finalizer, field manager, reporter and object name: no such string is defined elsewhere.
+//! Every finalizer, field manager, reporter and object name, and the [labels and annotations](super::metadata): no such string
+//! is defined elsewhere.
+
+pub use super::metadata::*;
 
 /// Field manager of everything that is applied from a repository.
 pub const MANAGER: &str = "mainstay";
@@ -11,29 +14,12 @@ pub const HANDOVER_MANAGER: &str = "mainstay-handover";
 /// Manager name that API servers give to fields that were written before the first apply.
 pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Label on every managed object: `<namespace>.<name>` of its GitSync, hashed when too long for a label.
-pub const SYNC_LABEL: &str = "mainstay.dev/sync";
-/// Label on inventory ConfigMaps: the same value as [`SYNC_LABEL`] has on the objects that they list.
-pub const INVENTORY_LABEL: &str = "mainstay.dev/inventory";
-
-/// Label on the ValidatingAdmissionPolicy and the binding of a GitSync with `spec.prevent`: the value that [`SYNC_LABEL`] has on
-/// the objects that they protect.
-pub const PREVENTION_LABEL: &str = "mainstay.dev/prevention";
-
-/// Annotation in the template of a workload that `kubectl rollout restart` sets.
-pub const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
-
-/// Prefix of the annotations below, which the drift loop never reverts on a live object.
+/// Prefix of the annotations of Mainstay, which the drift loop never reverts on a live object.
 pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
-/// `disabled` on a live object stops both loops for it (break glass).
-pub const RECONCILE: &str = "mainstay.dev/reconcile";
-/// RFC 3339 time at which a break glass ends by itself.
-pub const UNTIL: &str = "mainstay.dev/until";
 /// Value of [`RECONCILE`] and [`REPLACE`] that switches it off.
 pub const DISABLED: &str = "disabled";
-/// Annotations that keep a live object when it is removed from the repository: our own, and those by which Flux, Argo CD,
-/// Helm and cli-utils (kpt, Config Sync) are told the same. Argo CD's may hold several options with commas between them;
-/// with `confirm` it would wait for a person.
+/// Annotations that keep a live object when it is removed from the repository: [`PRUNE`], and those with this meaning for Flux,
+/// Argo CD, Helm and cli-utils (kpt, Config Sync). That of Argo CD may hold several options, separated by commas.
 pub const KEEPS: [&str; 9] = [
     "mainstay.dev/prune: disabled",
     "kustomize.toolkit.fluxcd.io/prune: disabled",
@@ -45,31 +31,10 @@ pub const KEEPS: [&str; 9] = [
     "client.lifecycle.config.k8s.io/deletion: detach",
     "cli-utils.sigs.k8s.io/on-remove: keep",
 ];
-/// On a GitSync: the full commit id for which the prune guards are lifted.
-pub const ALLOW_PRUNE: &str = "mainstay.dev/allow-prune";
-/// On a Job or Pod in the repository: a value other than before runs it again. On a GitSync: `[namespace/]name token` runs
-/// what it manages under that name again, once for each value.
-pub const RERUN: &str = "mainstay.dev/rerun";
-/// On an object in the repository: [`ENABLED`] lets it be deleted and created anew when a field changed that cannot be
-/// changed; [`DISABLED`] forbids that, whatever its GitSync says.
-pub const REPLACE: &str = "mainstay.dev/replace";
 /// Value of [`REPLACE`] that switches it on.
 pub const ENABLED: &str = "enabled";
-/// On a GitSync: the full commit id that is applied although a window holds it back.
-pub const OVERRIDE_WINDOW: &str = "mainstay.dev/override-window";
-/// On a GitSync, beside [`OVERRIDE_WINDOW`]: the commit, a blank, and the user who says to have asked for that.
-pub const OVERRIDE_WINDOW_BY: &str = "mainstay.dev/override-window-by";
-/// On a GitSync: what happens to its objects when it is deleted; [`DELETE_OBJECTS`] deletes them, anything else leaves
-/// them.
-pub const ON_DELETE: &str = "mainstay.dev/on-delete";
 /// Value of [`ON_DELETE`].
 pub const DELETE_OBJECTS: &str = "prune";
-/// On a GitSync: a value that differs from `status.lastHandledRequest` requests a sync now.
-pub const REQUESTED_AT: &str = "mainstay.dev/requestedAt";
-/// Label on everything that is installed with the agent: [`INSTALLED_AS`].
-pub const INSTALLED: &str = "app.kubernetes.io/name";
-/// Label of installed objects that are left out with a component, with its name.
-pub const COMPONENT: &str = "mainstay.dev/component";
 /// Value of [`INSTALLED`].
 pub const INSTALLED_AS: &str = "mainstay";
 /// Name of the definition of GitSync.
@@ -77,27 +42,11 @@ pub const GIT_SYNC_DEFINITION: &str = "gitsyncs.mainstay.dev";
 /// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]); no other has one.
 pub const FINALIZER: &str = "mainstay.dev/git-sync";
 
-/// Flux v1's annotation that leaves a document out when it is `"true"`.
-pub const FLUX_IGNORE: &str = "fluxcd.io/ignore";
-/// Flux's label or annotation that leaves the variables of an object alone when it is `disabled`.
-pub const FLUX_SUBSTITUTE: &str = "kustomize.toolkit.fluxcd.io/substitute";
-/// Flux's label or annotation that leaves what SOPS has encrypted in an object as it is when it is `disabled`.
-pub const FLUX_DECRYPT: &str = "kustomize.toolkit.fluxcd.io/decrypt";
 /// File that leaves paths out, in gitignore syntax.
 pub const IGNORE_FILE: &str = ".mainstayignore";
 
-/// Label on a Secret in the agent's namespace: [`SSH_KEY`] makes the agent store a new SSH key in it if it holds none.
-pub const GENERATE: &str = "mainstay.dev/generate";
 /// Value of [`GENERATE`] on a Secret of the agent's namespace that asks for the login of the registry in the cluster.
 pub const REGISTRY_LOGIN: &str = "registry-login";
-/// Annotation on such a Secret: the address of the registry for builds, `HOST:PORT`; with `https://` before it, the Secret
-/// asks for a certificate, too.
-pub const PUSH_ADDRESS: &str = "mainstay.dev/push-address";
-/// Annotation on such a Secret: the address of the registry for nodes, `HOST:PORT`.
-pub const PULL_ADDRESS: &str = "mainstay.dev/pull-address";
-/// Annotation on such a Secret: with [`PER_NAMESPACE`], each namespace gets a login of its own, which the registry's guard lets
-/// in to the repositories of that namespace only.
-pub const REGISTRY_LOGINS: &str = "mainstay.dev/registry-logins";
 /// Value of [`REGISTRY_LOGINS`].
 pub const PER_NAMESPACE: &str = "per-namespace";
 /// Name of the registry in the cluster: its Deployment, Service, volume and Secret, as in Kyma's chart.
@@ -109,10 +58,6 @@ pub const SSH_KEY: &str = "ssh-key";
 pub const BOOTSTRAP: &str = "mainstay-bootstrap";
 /// Key of [`BOOTSTRAP`].
 pub const BOOTSTRAP_KEY: &str = "objects.yaml";
-/// On [`BOOTSTRAP`]: digest of the objects that were created last.
-pub const BOOTSTRAPPED: &str = "mainstay.dev/bootstrapped";
-/// On [`BOOTSTRAP`], while some objects are refused: the digest, and which of them were created.
-pub const BOOTSTRAPPING: &str = "mainstay.dev/bootstrapping";
 /// Field manager of what `mainstay function apply` applies.
 pub const FUNCTION_MANAGER: &str = "mainstay-function";
 /// Field manager of what is created from [`BOOTSTRAP`].
@@ -121,76 +66,34 @@ pub const INSTALL_MANAGER: &str = "mainstay-install";
 pub const KNOWN_HOSTS: &str = "mainstay-known-hosts";
 /// ConfigMap in the agent's namespace with the operator's settings for Functions.
 pub const SETTINGS: &str = "mainstay-settings";
-/// On [`SETTINGS`]: its data when they were valid last.
-pub const LAST_VALID_SETTINGS: &str = "mainstay.dev/last-valid-settings";
 /// Key of [`KNOWN_HOSTS`].
 pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
-
-/// On a Function in `v1alpha2`: what only `v1alpha1` can say, all of which has no effect.
-pub const ONLY_V1ALPHA1: &str = "mainstay.dev/v1alpha1";
 
 /// Name of the definition of Function.
 pub const FUNCTION_DEFINITION: &str = "functions.serverless.kyma-project.io";
 
 /// Name of everything about the admission webhooks: their configurations, their Service, and the Secret with their certificates.
 pub const ADMISSION: &str = "mainstay-admission";
-/// Field manager of that Secret, and of `caBundle` in the configurations.
+/// Field manager of that Secret and of `caBundle` in the configurations.
 pub const ADMISSION_MANAGER: &str = "mainstay-admission";
 
 /// Name of the agent's Lease, and the reporting controller of its Events.
 pub const LEASE: &str = "mainstay";
-/// Annotation of the Lease: the version of the agent that holds it.
-pub const VERSION: &str = "mainstay.dev/version";
-/// `reportingController` of Events.
+/// `reportingController` of the agent's Events.
 pub const REPORTER: &str = "mainstay.dev/agent";
-/// Label on the pod of the agent that leads: [`LEADS`]. The Service of Receivers selects by it.
-pub const LEADER: &str = "mainstay.dev/leader";
+/// `reportingController` of the Events of eventing.
+pub const EVENTING_REPORTER: &str = "mainstay.dev/eventing";
 /// Value of [`LEADER`].
 pub const LEADS: &str = "true";
-/// Annotation on inventory ConfigMaps in other clusters: the cluster that the GitSync is in, by the uid of its namespace
-/// `kube-system`.
-pub const HOME_CLUSTER: &str = "mainstay.dev/home-cluster";
-/// Annotation on inventory ConfigMaps in other clusters: the uid of the GitSync.
-pub const GIT_SYNC_UID: &str = "mainstay.dev/git-sync-uid";
 /// Field of an inventory ConfigMap's `binaryData`.
 pub const INVENTORY_KEY: &str = "inventory";
-/// Another one: where in the repository its objects are.
+/// Field of an inventory ConfigMap's `binaryData`: the place of each object in the repository.
 pub const PLACES_KEY: &str = "places";
 
-/// Label on every child of a Function: its name.
-pub const FUNCTION_NAME: &str = "serverless.kyma-project.io/function-name";
-/// Label on every child of a Function: [`FUNCTION_CONTROLLER`].
-pub const MANAGED_BY: &str = "serverless.kyma-project.io/managed-by";
-/// Label on every child of a Function: its UID.
-pub const FUNCTION_UID: &str = "serverless.kyma-project.io/uuid";
-/// Label on the pods that serve, and in the selectors that find them: [`DEPLOYMENT`]. Build pods do not carry it.
-pub const RESOURCE: &str = "serverless.kyma-project.io/resource";
 /// Value of [`MANAGED_BY`] on the children of Functions.
 pub const FUNCTION_CONTROLLER: &str = "function-controller";
 /// Value of [`RESOURCE`].
 pub const DEPLOYMENT: &str = "deployment";
-/// On a Function: preset for the number of its pods.
-pub const REPLICAS_PRESET: &str = "serverless.kyma-project.io/replicas-preset";
-/// On a Function: preset for the CPU and memory of its pods.
-pub const FUNCTION_RESOURCES_PRESET: &str = "serverless.kyma-project.io/function-resources-preset";
-/// On a Function: preset for the CPU and memory of its build.
-pub const BUILD_RESOURCES_PRESET: &str = "serverless.kyma-project.io/build-resources-preset";
-/// Label of a Function that says how it is run, whatever the setting is: `deployment` or `knative`.
-pub const SERVING: &str = "mainstay.dev/serving";
-/// On a Function: a new value requests another build of the same source.
-pub const REBUILD: &str = "mainstay.dev/rebuild";
-/// On a build Job: tag of the image that it builds.
-pub const BUILD_TAG: &str = "mainstay.dev/build-tag";
-/// On a build Job: the number of the attempt for its tag, from 1.
-pub const BUILD_ATTEMPT: &str = "mainstay.dev/build-attempt";
-/// On a build Job: why it was created.
-pub const BUILD_CAUSE: &str = "mainstay.dev/build-cause";
-/// Annotation of a suspended build Job: how often it was suspended so far.
-pub const BUILD_SUSPENSIONS: &str = "mainstay.dev/build-suspensions";
-/// Annotation of a suspended build Job: when it is tried again.
-pub const BUILD_SUSPENDED_UNTIL: &str = "mainstay.dev/build-suspended-until";
-/// Annotation of a suspended build Job: why its pod could not start.
-pub const BUILD_SUSPENDED_FOR: &str = "mainstay.dev/build-suspended-for";
 
 /// Registry Secret that a user creates in a namespace.
 pub const EXTERNAL_REGISTRY_SECRET: &str = "serverless-registry-config";
@@ -198,9 +101,6 @@ pub const EXTERNAL_REGISTRY_SECRET: &str = "serverless-registry-config";
 pub const DEFAULT_REGISTRY_SECRET: &str = "serverless-registry-config-default";
 /// Secret with the configuration of the package registries: `.npmrc`, `pip.conf`.
 pub const PACKAGE_REGISTRY_SECRET: &str = "serverless-package-registry-config";
-/// Label on a Secret or a ServiceAccount of the agent's namespace: [`CREDENTIALS`] or [`SERVICE_ACCOUNT`] has it copied to the
-/// other namespaces.
-pub const CONFIG: &str = "serverless.kyma-project.io/config";
 /// Value of [`CONFIG`] on Secrets.
 pub const CREDENTIALS: &str = "credentials";
 /// Value of [`CONFIG`] on ServiceAccounts.
@@ -211,46 +111,26 @@ pub const USER: &str = "user";
 pub const REGISTRY_FINALIZER: &str = "serverless.kyma-project.io/finalizer-registry-config";
 /// Prefix of the labels of a Secret or a ServiceAccount that its copies have, too.
 pub const SERVERLESS_PREFIX: &str = "serverless.kyma-project.io/";
-/// Label on copies: the agent's namespace, which they were copied from.
-pub const PROPAGATED_FROM: &str = "mainstay.dev/propagated-from";
-/// Annotation on copies: a digest of what was copied.
-pub const PROPAGATED: &str = "mainstay.dev/propagated";
-/// Annotation on copies: what was copied, and how a namespace keeps a content of its own.
-pub const COPY_OF: &str = "mainstay.dev/copy-of";
 /// Field manager of copies.
 pub const PROPAGATION_MANAGER: &str = "mainstay-propagation";
-/// Label on a namespace: [`DISABLED`] keeps copies out of it.
-pub const PROPAGATE: &str = "mainstay.dev/propagate";
 /// Key of a Function's ConfigMap that holds the source.
 pub const SOURCE_KEY: &str = "source";
 /// Key of a Function's ConfigMap that holds the dependencies.
 pub const DEPENDENCIES_KEY: &str = "dependencies";
 
-/// On the layers of an image that are ours: [`SERVER_LAYER`], [`DEPENDENCIES_LAYER`] or [`SOURCE_LAYER`].
-pub const LAYER: &str = "dev.mainstay.layer";
 /// Value of [`LAYER`]: the runtime server.
 pub const SERVER_LAYER: &str = "server";
 /// Value of [`LAYER`]: the dependencies.
 pub const DEPENDENCIES_LAYER: &str = "dependencies";
 /// Value of [`LAYER`]: the source.
 pub const SOURCE_LAYER: &str = "source";
-/// Label of an image that Kaniko has built for a Function: [`FUNCTION_IMAGE`]. Its layers have no annotations.
-pub const IMAGE_LABEL: &str = "dev.mainstay.image";
 /// Value of [`IMAGE_LABEL`].
 pub const FUNCTION_IMAGE: &str = "function";
 /// ConfigMap in the agent's namespace with what the next sweep of the registry in the cluster is to keep.
 pub const IMAGE_RETENTION: &str = "mainstay-image-retention";
-/// Annotation on the pods of that registry: the sweep that they were started for.
-pub const SWEEP: &str = "mainstay.dev/image-sweep";
-/// On a [`DEPENDENCIES_LAYER`]: digest of what the dependencies were installed from, in hexadecimal digits.
-pub const INSTALLED_FROM: &str = "dev.mainstay.dependencies";
 
 /// Name of the definition of APIRule.
 pub const API_RULE_DEFINITION: &str = "apirules.gateway.kyma-project.io";
-/// Label on what is made for an APIRule: `<name>.<namespace>` of it, hashed when too long for a label.
-pub const API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1alpha1";
-/// The same on what is made for an APIRule that is written as in `v1beta1`.
-pub const NEWER_API_RULE_LABEL: &str = "apirule.gateway.kyma-project.io/v1beta1";
 /// Name of the definition of ServiceBindingUsage.
 pub const USAGE_DEFINITION: &str = "servicebindingusages.servicecatalog.kyma-project.io";
 /// Name of the definition of ServiceBinding.
@@ -261,14 +141,10 @@ pub const POD_PRESET_DEFINITION: &str = "podpresets.settings.svcat.k8s.io";
 pub const USE_LABEL_PREFIX: &str = "use-";
 /// Field manager of the owner references of ServiceBindingUsages.
 pub const BINDINGS_MANAGER: &str = "mainstay-bindings";
-/// On the pods of a Function: digest of the values that they get from Secrets as environment variables.
-pub const SECRETS_DIGEST: &str = "mainstay.dev/secrets-digest";
 /// Field manager of what is made for APIRules.
 pub const EXPOSURE_MANAGER: &str = "mainstay-exposure";
 
-/// Label of a Trigger: its Broker.
-pub const BROKER_LABEL: &str = "eventing.knative.dev/broker";
 /// Namespace of the Services at which events are published.
 pub const EVENTING_NAMESPACE: &str = "kyma-system";
-/// Field manager of that label.
+/// Field manager of [`BROKER_LABEL`].
 pub const EVENTING_MANAGER: &str = "mainstay-eventing";

@@ -75,7 +75,7 @@ impl Watching {
                 }
                 WatchEvent::Failed(error) => {
                     let why = explain(&error);
-                    tracing::warn!(why, "what APIRules need is not watched");
+                    tracing::warn!(why, "objects that APIRules need are not watched");
                     // Everything else passes by itself; a kind is not served yet right after its definition.
                     if error.class() == Class::Denied {
                         self.context.failed(watched, why);

@@ -109,7 +109,8 @@ pub fn fields(kind: AuthType) -> impl Iterator<Item = &'static str> {
 pub fn supported(url: &RemoteUrl, auth: Option<&RepositoryAuth>) -> Result<(), Error> {
     // A user name alone may be a token, too; beside `auth` it is what some hosts write into the addresses that they show.
     if url.holds_password() || url.holds_credentials() && auth.is_none() {
-        let why = "the address holds a user name or password, which everyone sees who may read the GitRepository; put them into a \
+        let why = "the address holds a user name or password, which every reader of the GitRepository sees; put them \
+                   into a \
                    Secret with the keys username and password, and name it in spec.auth";
         return Err(Error::Authenticate { cause: Arc::new(Fault::Malformed { why }) });
     }
@@ -234,7 +235,8 @@ mod tests {
         let field = |key| format!("missing field {key}: the Secret needs it (it may be empty)");
         check(AuthType::Basic, &[("username", b"u")], &field("password"));
         check(AuthType::Basic, &[], &field("username"));
-        let beside = "missing field username: the Secret needs it beside password; beside a token most hosts take any name, such \
+        let beside = "missing field username: the Secret needs it beside password; beside a token most hosts take any \
+                      name, such \
                       as git (Bitbucket: x-token-auth)";
         check(AuthType::Basic, &[("password", b"p")], beside);
         let unusable = |field: &str, why: &str| format!("{field} of the Secret cannot be used: {why}");

@@ -17,7 +17,7 @@ impl Attempt<'_> {
         let unknown = || Refused {
             class: Class::Bug,
             reason: Reason::InternalError,
-            message: "it is not known by whose rights this GitSync acts".to_owned(),
+            message: "the ServiceAccount of this GitSync is not known".to_owned(),
             retry_after: None,
         };
         self.context.writer.acting_for(self.owner).ok_or_else(unknown)

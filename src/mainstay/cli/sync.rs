@@ -114,7 +114,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<Exit, Error> {
 
 /// What is said at once where nobody answers yet.
 const NO_AGENT: &str =
-    "no agent is at work in this cluster: a sync is answered once one is; `mainstay check` says what it lacks\n";
+    "no agent runs in this cluster: a sync is answered once one runs; `mainstay check` shows the problem\n";
 
 /// Whether an agent holds its Lease. Who may not read Leases is told nothing.
 async fn an_agent_works(cluster: &Cluster) -> bool {

@@ -256,7 +256,7 @@ impl Uninstall<'_> {
     async fn delete_sync(&self, kind: &Kind, sync: &ObjectMeta, without_agent: bool) -> Result<(), Error> {
         let (namespace, name) = (sync.namespace.as_deref(), sync.name.as_deref().unwrap_or_default());
         if is_protected(sync) {
-            // One that a GitSync manages may be protected from whoever deletes it, unless it is under break glass.
+            // One that a GitSync manages may be protected from whoever deletes it, unless it is paused.
             let glass = json!({"metadata": {"annotations": {names::RECONCILE: names::DISABLED}}});
             match self.cluster.patch_merge(kind, namespace, name, Part::Main, &glass).await {
                 Err(error) if error.is_not_found() => return Ok(()),

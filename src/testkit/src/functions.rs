@@ -219,7 +219,7 @@ impl World {
                 && subject == owner
                 && counts(&reason)
             {
-                reasons.push(reason);
+                reasons.push(reason.to_string());
             }
         }
         assert_eq!(reasons, expected, "{:#}", self.function_status(function));

@@ -208,7 +208,7 @@ pub struct Drifted {
 pub enum DriftReason {
     /// `spec.drift` is `Report`.
     Report,
-    /// It is paused (break glass).
+    /// It is paused.
     Paused,
     /// Another client keeps changing it, so its revert waits.
     Backoff,

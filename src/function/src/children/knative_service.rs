@@ -20,9 +20,6 @@ const CONTAINER: &str = "lambda";
 /// Labels by which a Knative Service has no address outside of the cluster: until Knative 0.20, and from 0.18 on.
 const VISIBILITY: [&str; 2] = ["serving.knative.dev/visibility", "networking.knative.dev/visibility"];
 const CLUSTER_LOCAL: &str = "cluster-local";
-/// Set once nothing of ours has the address any more. Knative looks again at a Knative Service that has changed, and only rarely
-/// at one that could not be served because another object had its name.
-const ADDRESS: &str = "mainstay.dev/address";
 
 /// The Knative Service. `image` is pulled as given, `repository:tag@sha256:…`, with the Secret `pull_secret`; the digest keeps
 /// Knative from asking the registry. `has_address`: whether no Service of ours has its name.
@@ -38,7 +35,7 @@ pub(crate) fn build(
         metadata["labels"][label] = CLUSTER_LOCAL.into();
     }
     if has_address {
-        metadata["annotations"] = json!({ ADDRESS: "knative" });
+        metadata["annotations"] = json!({ names::ADDRESS: "knative" });
     }
     let mut volumes = vec![json!({ "name": "tmp-dir", "emptyDir": { "sizeLimit": TMP_SIZE } })];
     volumes.extend(secret_volumes(function));

@@ -72,7 +72,7 @@ pub(super) fn watch(mut tree: WorkTree, notify: impl Fn() + Send + 'static) -> R
                 Ok(None) => {}
                 // A file may have gone meanwhile, which is heard of, too.
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "what was saved is not seen");
+                    tracing::warn!(error = &error as &dyn std::error::Error, "saved files are not seen");
                 }
             }
         }

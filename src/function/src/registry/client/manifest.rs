@@ -87,7 +87,7 @@ impl Client {
 }
 
 /// A manifest is put under a tag, so a digest that is invalid is none of the request. Docker's registry (2.8 and 3) says it of the
-/// link to a blob of the image that is empty: it empties a link, and then writes it anew, whenever the blob is pushed once more.
+/// link to a blob of the image that is empty: it empties a link, and then writes it again, whenever the blob is pushed once more.
 /// A kill in between leaves it empty.
 fn about_parts(fault: Fault) -> Fault {
     match fault {
