@@ -1,25 +1,26 @@
-//! Every finalizer, field manager, reporter and object name, and the [labels and annotations](super::metadata): no such string
-//! is defined elsewhere.
+//! Every finalizer, field manager, reporter and object name, and the [labels and annotations](super::metadata). No such
+//! string is defined elsewhere.
 
 pub use super::metadata::*;
 
-/// Field manager of everything that is applied from a repository.
+/// Field manager of objects that are applied from a repository.
 pub const MANAGER: &str = "mainstay";
 /// Field manager of writes to Mainstay's own records (status, finalizers, inventories).
 pub const AGENT_MANAGER: &str = "mainstay-agent";
-/// Field manager of what `mainstay dev` creates for the user, which any other manager may take over.
+/// Field manager of objects that `mainstay dev` creates. Any other manager may take them over.
 pub const DEV_MANAGER: &str = "mainstay-dev";
-/// Second, unforced manager that owns `spec.replicas` while it is handed over to an autoscaler.
+/// Second, unforced manager that owns `spec.replicas` during the handover to an autoscaler.
 pub const HANDOVER_MANAGER: &str = "mainstay-handover";
-/// Manager name that API servers give to fields that were written before the first apply.
+/// Manager name that API servers use for fields written before the first apply.
 pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Prefix of the annotations of Mainstay, which the drift loop never reverts on a live object.
+/// Prefix of the annotations of Mainstay. The drift loop never reverts them on a live object.
 pub const ANNOTATION_PREFIX: &str = "mainstay.dev/";
-/// Value of [`RECONCILE`] and [`REPLACE`] that switches it off.
+/// Value of [`RECONCILE`] and [`REPLACE`] that disables it.
 pub const DISABLED: &str = "disabled";
-/// Annotations that keep a live object when it is removed from the repository: [`PRUNE`], and those with this meaning for Flux,
-/// Argo CD, Helm and cli-utils (kpt, Config Sync). That of Argo CD may hold several options, separated by commas.
+/// Annotations that keep a live object when it is removed from the repository: Mainstay's own, and the equivalents of
+/// Flux, Argo CD, Helm and cli-utils (kpt, Config Sync). Argo CD's can hold several options, separated by commas; its
+/// `confirm` would wait for a user.
 pub const KEEPS: [&str; 9] = [
     "mainstay.dev/prune: disabled",
     "kustomize.toolkit.fluxcd.io/prune: disabled",
@@ -31,7 +32,7 @@ pub const KEEPS: [&str; 9] = [
     "client.lifecycle.config.k8s.io/deletion: detach",
     "cli-utils.sigs.k8s.io/on-remove: keep",
 ];
-/// Value of [`REPLACE`] that switches it on.
+/// Value of [`REPLACE`] that enables it.
 pub const ENABLED: &str = "enabled";
 /// Value of [`ON_DELETE`].
 pub const DELETE_OBJECTS: &str = "prune";
@@ -39,17 +40,17 @@ pub const DELETE_OBJECTS: &str = "prune";
 pub const INSTALLED_AS: &str = "mainstay";
 /// Name of the definition of GitSync.
 pub const GIT_SYNC_DEFINITION: &str = "gitsyncs.mainstay.dev";
-/// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]); no other has one.
+/// Finalizer of a GitSync whose objects are deleted with it ([`ON_DELETE`]). Other GitSyncs have none.
 pub const FINALIZER: &str = "mainstay.dev/git-sync";
 
-/// File that leaves paths out, in gitignore syntax.
+/// Name of the file with excluded paths, in gitignore syntax.
 pub const IGNORE_FILE: &str = ".mainstayignore";
 
-/// Value of [`GENERATE`] on a Secret of the agent's namespace that asks for the login of the registry in the cluster.
+/// Value of [`GENERATE`] on a Secret in the agent's namespace that requests the login of the in-cluster registry.
 pub const REGISTRY_LOGIN: &str = "registry-login";
 /// Value of [`REGISTRY_LOGINS`].
 pub const PER_NAMESPACE: &str = "per-namespace";
-/// Name of the registry in the cluster: its Deployment, Service, volume and Secret, as in Kyma's chart.
+/// Name of the in-cluster registry's Deployment, Service, volume and Secret, as in Kyma's chart.
 pub const INTERNAL_REGISTRY: &str = "serverless-docker-registry";
 /// Value of [`GENERATE`].
 pub const SSH_KEY: &str = "ssh-key";
@@ -58,9 +59,9 @@ pub const SSH_KEY: &str = "ssh-key";
 pub const BOOTSTRAP: &str = "mainstay-bootstrap";
 /// Key of [`BOOTSTRAP`].
 pub const BOOTSTRAP_KEY: &str = "objects.yaml";
-/// Field manager of what `mainstay function apply` applies.
+/// Field manager of objects that `mainstay function apply` applies.
 pub const FUNCTION_MANAGER: &str = "mainstay-function";
-/// Field manager of what is created from [`BOOTSTRAP`].
+/// Field manager of objects that are created from [`BOOTSTRAP`].
 pub const INSTALL_MANAGER: &str = "mainstay-install";
 /// ConfigMap in the agent's namespace with the keys of SSH hosts.
 pub const KNOWN_HOSTS: &str = "mainstay-known-hosts";
@@ -72,22 +73,23 @@ pub const KNOWN_HOSTS_KEY: &str = "known_hosts";
 /// Name of the definition of Function.
 pub const FUNCTION_DEFINITION: &str = "functions.serverless.kyma-project.io";
 
-/// Name of everything about the admission webhooks: their configurations, their Service, and the Secret with their certificates.
+/// Name of all objects for the admission webhooks: their configurations, their Service, and the Secret with their
+/// certificates.
 pub const ADMISSION: &str = "mainstay-admission";
-/// Field manager of that Secret and of `caBundle` in the configurations.
+/// Field manager of that Secret, and of `caBundle` in the configurations.
 pub const ADMISSION_MANAGER: &str = "mainstay-admission";
 
 /// Name of the agent's Lease, and the reporting controller of its Events.
 pub const LEASE: &str = "mainstay";
-/// `reportingController` of the agent's Events.
+/// `reportingController` of Events.
 pub const REPORTER: &str = "mainstay.dev/agent";
 /// `reportingController` of the Events of eventing.
 pub const EVENTING_REPORTER: &str = "mainstay.dev/eventing";
 /// Value of [`LEADER`].
 pub const LEADS: &str = "true";
-/// Field of an inventory ConfigMap's `binaryData`.
+/// Field of an inventory ConfigMap's `binaryData` with the inventory.
 pub const INVENTORY_KEY: &str = "inventory";
-/// Field of an inventory ConfigMap's `binaryData`: the place of each object in the repository.
+/// Field of an inventory ConfigMap's `binaryData` with the places of objects in the repository.
 pub const PLACES_KEY: &str = "places";
 
 /// Value of [`MANAGED_BY`] on the children of Functions.
@@ -105,11 +107,11 @@ pub const PACKAGE_REGISTRY_SECRET: &str = "serverless-package-registry-config";
 pub const CREDENTIALS: &str = "credentials";
 /// Value of [`CONFIG`] on ServiceAccounts.
 pub const SERVICE_ACCOUNT: &str = "service-account";
-/// Value of [`MANAGED_BY`] on a copy that is its namespace's own from then on.
+/// Value of [`MANAGED_BY`] on a copy that its namespace has taken over.
 pub const USER: &str = "user";
-/// Kyma's finalizer of Secrets that it copies. Nothing waits for it here.
+/// Kyma's finalizer of copied Secrets. Mainstay does not use it.
 pub const REGISTRY_FINALIZER: &str = "serverless.kyma-project.io/finalizer-registry-config";
-/// Prefix of the labels of a Secret or a ServiceAccount that its copies have, too.
+/// Prefix of labels on a Secret or a ServiceAccount that are copied, too.
 pub const SERVERLESS_PREFIX: &str = "serverless.kyma-project.io/";
 /// Field manager of copies.
 pub const PROPAGATION_MANAGER: &str = "mainstay-propagation";
@@ -126,7 +128,7 @@ pub const DEPENDENCIES_LAYER: &str = "dependencies";
 pub const SOURCE_LAYER: &str = "source";
 /// Value of [`IMAGE_LABEL`].
 pub const FUNCTION_IMAGE: &str = "function";
-/// ConfigMap in the agent's namespace with what the next sweep of the registry in the cluster is to keep.
+/// ConfigMap in the agent's namespace with the images that the next sweep of the in-cluster registry must keep.
 pub const IMAGE_RETENTION: &str = "mainstay-image-retention";
 
 /// Name of the definition of APIRule.
@@ -135,16 +137,16 @@ pub const API_RULE_DEFINITION: &str = "apirules.gateway.kyma-project.io";
 pub const USAGE_DEFINITION: &str = "servicebindingusages.servicecatalog.kyma-project.io";
 /// Name of the definition of ServiceBinding.
 pub const BINDING_DEFINITION: &str = "servicebindings.servicecatalog.k8s.io";
-/// Name of the definition of PodPreset, without which no other controller of usages works.
+/// Name of the definition of PodPreset. Other controllers of usages need it.
 pub const POD_PRESET_DEFINITION: &str = "podpresets.settings.svcat.k8s.io";
-/// Begin of the labels that another controller of usages gives to what uses a binding; the UID of the usage follows.
+/// Prefix of labels that another controller of usages sets on users of a binding, followed by the usage's UID.
 pub const USE_LABEL_PREFIX: &str = "use-";
 /// Field manager of the owner references of ServiceBindingUsages.
 pub const BINDINGS_MANAGER: &str = "mainstay-bindings";
-/// Field manager of what is made for APIRules.
+/// Field manager of objects created for APIRules.
 pub const EXPOSURE_MANAGER: &str = "mainstay-exposure";
 
-/// Namespace of the Services at which events are published.
+/// Namespace of the Services to which events are published.
 pub const EVENTING_NAMESPACE: &str = "kyma-system";
 /// Field manager of [`BROKER_LABEL`].
 pub const EVENTING_MANAGER: &str = "mainstay-eventing";

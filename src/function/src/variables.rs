@@ -1,6 +1,6 @@
-//! Settings from environment variables: those of Kyma's Functions that still apply, and Mainstay's own.
+//! Parses settings from environment variables: Mainstay's own, and those of Kyma's Functions that still apply.
 //!
-//! Invariant: an invalid variable is reported, never ignored; an empty one means the default.
+//! Invariant: an invalid variable is reported, never ignored. An empty one selects the default.
 
 mod config_map;
 mod parse;
@@ -28,12 +28,12 @@ pub struct InvalidVariable {
     pub why: String,
 }
 
-/// The proxies that HTTP clients use: builds fetch their source through the same ones as the agent.
+/// Proxy variables of HTTP clients. Builds fetch their source through the agent's proxies.
 const PROXIES: [&str; 6] = ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"];
 
 impl Settings {
-    /// `base` with the values of these variables, which may include others than [`VARIABLES`]. Reports all invalid
-    /// ones.
+    /// Returns `base` with the values of these variables, which may include others than [`VARIABLES`]. Reports all
+    /// invalid ones.
     pub fn from_env(
         base: Self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -44,7 +44,7 @@ impl Settings {
             let outcome = match VARIABLES.iter().find(|known| known.name == name) {
                 Some(_) if value.is_empty() => Ok(()),
                 Some(known) => (known.set)(&mut settings, value.trim()),
-                // Everybody who may read Jobs sees the value, so credentials are not passed on.
+                // The value is visible to all readers of Jobs, so a proxy with credentials is not passed on.
                 None if PROXIES.contains(&&*name) && !value.is_empty() && !value.contains('@') => {
                     settings.proxies.push((name.clone(), value));
                     Ok(())
@@ -59,7 +59,7 @@ impl Settings {
     }
 }
 
-/// Every default preset must exist and be complete, because all others are completed from it.
+/// Returns the default presets that are missing or incomplete. All others are completed from them.
 fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
     let refuse = |kind: &str, default: &str, why: &str| InvalidVariable {
         name: format!("WEBHOOK_DEFAULTING_{kind}_DEFAULT_PRESET"),
@@ -83,7 +83,7 @@ fn incomplete(settings: &Settings) -> Vec<InvalidVariable> {
     refused
 }
 
-/// What keeps Kaniko from building. It means nothing to another builder, so it is judged here.
+/// Returns why Kaniko cannot build with these settings. Other builders ignore them, so they are checked here.
 fn unfit_for_kaniko(settings: &Settings) -> Vec<InvalidVariable> {
     let refuse = |name: &str, why: String| InvalidVariable { name: name.to_owned(), why };
     let mut refused = Vec::new();

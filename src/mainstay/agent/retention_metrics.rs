@@ -9,7 +9,7 @@ use prometheus_client::{
 
 use super::retention::Gauges;
 
-/// Encodes them.
+/// Encodes the metrics.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, gauges: Gauges) -> Result<(), fmt::Error> {
     for (name, help, number) in [
         ("images_removed", "Unused images that were removed from the registry", gauges.manifests),

@@ -28,7 +28,7 @@ struct Explanation {
     /// Kinds whose conditions have it, or `Event`.
     of: &'static str,
     meaning: &'static str,
-    /// Empty if nothing has to be done.
+    /// Empty if nothing needs to be done.
     remedy: &'static str,
 }
 
@@ -58,7 +58,7 @@ fn all() -> Vec<Explanation> {
     others.chain(functions).chain(events).collect()
 }
 
-/// A reason that exists, in any case.
+/// Parses an existing reason, ignoring case.
 fn known(text: &str) -> Result<String, String> {
     let found = all().into_iter().find(|one| one.reason.eq_ignore_ascii_case(text));
     found

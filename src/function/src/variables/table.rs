@@ -15,7 +15,7 @@ use mainstay_api::names;
 use mainstay_object::cron::Cron;
 use mainstay_object::syntax;
 
-/// Sets a variable's value in the settings, or says why it is invalid.
+/// Sets a variable's value in the settings, or returns why it is invalid.
 pub(super) type Set = fn(&mut Settings, &str) -> Result<(), String>;
 
 /// A variable.
@@ -42,11 +42,11 @@ const fn variable(
     Variable { name, form, default, meaning, set }
 }
 
-/// Jobs measure their deadline in whole seconds.
+/// Minimum deadline of a build. Jobs measure their deadline in whole seconds.
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
-/// The build's report is deleted with its Job: if that is too early, the image is unknown and built again and again.
+/// Minimum lifetime of a finished Job. If its report is deleted too early, the image is unknown and built again.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
-/// A build that has found its image in the registry has reported it by then, and its Function uses it.
+/// Minimum grace period. By its end, a build that found its image in the registry has reported it to its Function.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2 * 3600);
 pub(super) const BUILDER: &str = "MAINSTAY_BUILDER";
 pub(super) const EXECUTOR_IMAGE: &str = "APP_FUNCTION_BUILD_EXECUTOR_IMAGE";
