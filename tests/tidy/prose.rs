@@ -33,22 +33,17 @@ const TEST_OPENINGS: [&str; 18] = [
 /// Comments that break the rules, by crate. A number only falls.
 const KNOWN: &[(&str, usize)] = &[
     ("benches", 34),
-    ("src/api", 72),
-    ("src/bounded-json", 4),
     ("src/cluster", 100),
     ("src/devcluster", 406),
     ("src/engine", 558),
-    ("src/eventing", 67),
-    ("src/exposure", 96),
-    ("src/function", 259),
-    ("src/git", 248),
-    ("src/gitsync", 426),
-    ("src/loopback", 7),
-    ("src/mainstay", 326),
-    ("src/manifest", 191),
-    ("src/object", 71),
-    ("src/testkit", 97),
-    ("tests", 493),
+    ("src/exposure", 2),
+    ("src/function", 4),
+    ("src/git", 6),
+    ("src/gitsync", 425),
+    ("src/mainstay", 7),
+    ("src/manifest", 1),
+    ("src/object", 2),
+    ("tests", 253),
 ];
 
 /// A block of comments of one kind.
@@ -89,7 +84,8 @@ fn flaws(text: &str) -> Vec<String> {
     let end = Regex::new(r"[.!?:]\s+").unwrap();
     for sentence in end.split(&plain) {
         let first = sentence.split_whitespace().next().unwrap_or_default();
-        if OPENINGS.contains(&first) && sentence.split_whitespace().count() > 3 {
+        let is_adverb = sentence.starts_with("By default");
+        if OPENINGS.contains(&first) && !is_adverb && sentence.split_whitespace().count() > 3 {
             flaws.push(format!("a sentence begins with {first:?}"));
         }
     }

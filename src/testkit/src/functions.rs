@@ -218,7 +218,7 @@ impl World {
             let Ok(Ok(message)) = heard else { break };
             if let Message::Stage { subject, reason, .. } = message
                 && subject == owner
-                && counts(&reason)
+                && counts(reason.as_str())
             {
                 reasons.push(reason.to_string());
             }

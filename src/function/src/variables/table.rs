@@ -46,7 +46,7 @@ const fn variable(
 const SHORTEST_DEADLINE: Duration = Duration::from_secs(1);
 /// Minimum lifetime of a finished Job. If its report is deleted too early, the image is unknown and built again.
 const SHORTEST_TTL: Duration = Duration::from_secs(60);
-/// Minimum grace period. By its end, a build that found its image in the registry has reported it to its Function.
+/// Minimum grace period. A build that found its image in the registry has reported it to its Function by then.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2 * 3600);
 pub(super) const BUILDER: &str = "MAINSTAY_BUILDER";
 pub(super) const EXECUTOR_IMAGE: &str = "APP_FUNCTION_BUILD_EXECUTOR_IMAGE";
