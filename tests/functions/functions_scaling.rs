@@ -117,7 +117,7 @@ async fn a_deployment_that_a_scaled_object_scaled_to_zero_is_healthy() {
     });
     let deployment = world.child_name("hello", DEPLOYMENTS);
     autoscaler_of(&world, (DEPLOYMENTS.0, DEPLOYMENTS.1), "Deployment", &deployment, json!([owner]));
-    world.until("the Deployment is scaled", |w| wanted(w) == 2).await;
+    runs_with(&world, 2).await;
     scale(&world, (DEPLOYMENTS.0, DEPLOYMENTS.1), &deployment, 0);
     world.until_function("no pods", |w| w.said("hello", "Running").ends_with("is scaled to 0")).await;
     assert!(world.said("hello", "Running").starts_with("True DeploymentReady"), "{}", world.said("hello", "Running"));

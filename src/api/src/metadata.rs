@@ -215,7 +215,7 @@ metadata! {
         on "Knative Services of Functions", by "Mainstay", values "`knative`",
         "No Service of Mainstay has the address. The change makes Knative reconcile again.";
     pub const LAYER: Image = "dev.mainstay.layer";
-        on "layers of built images", by "Mainstay", values "`server`, `dependencies`, `source`",
+        on "layers of built images", by "Mainstay", values "`bytecode`, `server`, `dependencies`, `source`",
         "The content of the layer.";
     pub const INSTALLED_FROM: Image = "dev.mainstay.dependencies";
         on "layers with dependencies", by "Mainstay", values "a digest",

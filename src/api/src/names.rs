@@ -120,6 +120,8 @@ pub const SOURCE_KEY: &str = "source";
 /// Key of a Function's ConfigMap that holds the dependencies.
 pub const DEPENDENCIES_KEY: &str = "dependencies";
 
+/// Value of [`LAYER`]: bytecode of the base image's standard library.
+pub const BYTECODE_LAYER: &str = "bytecode";
 /// Value of [`LAYER`]: the runtime server.
 pub const SERVER_LAYER: &str = "server";
 /// Value of [`LAYER`]: the dependencies.

@@ -36,8 +36,8 @@ pub(super) struct WorkTree {
 }
 
 impl WorkTree {
-    /// Creates a repository at `directory` with the user's branches and tags, if there is a repository at `root`, and
-    /// commits the work tree to the current branch. Replaces the directory of an earlier run.
+    /// Creates a repository at `directory`, and commits the work tree to the current branch. If there is a repository
+    /// at `root`, its branches and tags are copied first. Replaces the directory of an earlier run.
     pub(super) fn new(root: &Path, directory: &Path) -> Result<Self, Error> {
         let write = |cause| Error::Write(directory.to_owned(), cause);
         match fs::remove_dir_all(directory) {

@@ -1,8 +1,8 @@
 //! Parses the text of a kustomization into its fields, and these into the inputs that it names.
 //!
-//! Invariant: the tool reads the same fields. Text that it may read differently is a problem: line breaks of YAML 1.1
-//! only, tags with escapes, and other spellings of a field's name that the tool accepts (`Resources`, or the Kelvin
-//! sign for a K). Otherwise it would read, and fetch, unchecked inputs.
+//! Invariant: the tool reads the same fields. Text that it may read differently is a problem, since the tool would
+//! read, and fetch, unchecked inputs. Such text has line breaks of YAML 1.1 only, tags with escapes, or another
+//! spelling of a field's name that the tool accepts (`Resources`, or the Kelvin sign for a K).
 //!
 //! Not here: whether the inputs exist.
 

@@ -24,8 +24,8 @@ pub(super) fn cut_off(arch: &str) -> Result<(), NotCutOff> {
     seccompiler::apply_filter(&filter).map_err(NotCutOff)
 }
 
-/// Refuses to create sockets, socket pairs (a datagram one can send to other sockets), and io_uring instances,
-/// through which the kernel would create one.
+/// Refuses to create sockets and socket pairs: a datagram socket of a pair can send to other sockets. Refuses
+/// io_uring instances, too, because the kernel creates sockets through them.
 fn filter(arch: &str) -> Result<BpfProgram, seccompiler::Error> {
     let refused = [libc::SYS_socket, libc::SYS_socketpair, libc::SYS_io_uring_setup].map(|call| (call, Vec::new()));
     let errno = libc::EACCES.unsigned_abs();

@@ -237,8 +237,8 @@ mod tests {
     async fn within(bounds: Bounds, script: &str) -> Run {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("kustomize");
-        // Written by another process: a concurrent test's child inherits all open files of this process until exec,
-        // and a file that is open for writing cannot be executed.
+        // Another process writes the file. The child of a concurrent test inherits all open files of this process
+        // until exec, and a file that is open for writing cannot be executed.
         let mut writer = std::process::Command::new("/bin/sh");
         writer
             .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod 755 \"$2\"", "write", script])

@@ -1,8 +1,8 @@
 //! Decrypts files that SOPS has encrypted, in memory.
 //!
-//! [`Keys`] are read from a Secret. [`open`] takes the documents of a file, decrypts the data key with one of the
-//! keys, decrypts every value that the file's own rules select, and verifies the MAC over all of them. [`Sealed`] is
-//! a verified file; it decrypts objects that a tool has built from such files.
+//! [`Keys`] are read from a Secret. [`open`] decrypts a file: its data key with one of the keys, then every value
+//! that the file's own rules select. It verifies the MAC over all values. [`Sealed`] is a verified file; it decrypts
+//! objects that a tool has built from such files.
 //!
 //! Invariant: no value of a file with a wrong MAC is used.
 //! Invariant: nothing is written to disk. No fault quotes a value; it names the field, and recipients of keys.

@@ -23,8 +23,8 @@ fn check(text: &str) -> String {
     reported(text, &values, Undefined::Refused)
 }
 
-/// Each line has an expression, its result in strict mode, and its other result if that differs, from `envsubst` in
-/// Flux 1.7.0 with the values in the first line. `=` precedes a result, `!` an error.
+/// Results of `envsubst` in Flux 1.7.0 with the values in the first line. Each line has an expression, its result in
+/// strict mode, and its other result if that differs. `=` precedes a result, `!` an error.
 const ENVSUBST: &str = include_str!("envsubst.jsonl");
 
 /// Deliberate differences: characters that Flux splits, lengths for which it panics, and texts to replace that it
