@@ -8,6 +8,7 @@ use devcluster::fault_injection::Fault;
 use devcluster::{Cluster as EmbeddedCluster, Options};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use mainstay_api::events::Reason;
 use mainstay_cluster::{
     Apply, Cluster, Denial, Elector, Event, EventRecorder, EventType, Guard, Kind, Origin, Part, Persistence, Priority,
     Propagation, Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
