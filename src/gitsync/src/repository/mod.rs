@@ -5,10 +5,7 @@
 //! Invariant: a remote that somebody follows is never asked for the status alone.
 //! Invariant: a status is written only when it changes in meaning.
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "lookups have a deadline, and unused repositories are looked up again at a set time"
-)]
+#[expect(clippy::disallowed_methods, reason = "lookups have a deadline, and unused repositories an interval")]
 mod follow;
 mod status;
 
