@@ -89,10 +89,9 @@ pub(super) fn may_be_chart(path: &str) -> bool {
     path.rsplit('/').next() == Some(CHART)
 }
 
-/// Returns whether the content of a `Chart.yaml` defines a Helm chart. A manifest would have a kind.
-pub(super) fn is_chart(content: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(content) else { return false };
-    let has = |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
+/// Returns whether a file with that name makes its directory a Helm chart, by the keys that it `has`. A manifest, which has a
+/// kind, does not.
+pub(super) fn is_chart(has: impl Fn(&str) -> bool) -> bool {
     has("name") && has("version") && !has("kind")
 }
 

@@ -55,6 +55,28 @@ fn an_object_that_only_mentions_sops_is_applied() {
 }
 
 #[test]
+fn a_helm_chart_is_recognised_in_every_form_of_yaml() {
+    for chart in [
+        "{apiVersion: v2, name: web, version: 1.2.3}",
+        "'name': web\n\"version\": 1.2.3\n",
+        "---\nname : web\nversion : 1.2.3\n",
+        "\u{feff}name: web\nversion: 1.2.3\n",
+        // Helm says what is wrong with it.
+        "name: web\nversion: 1.2.3\nmaintainers: [\n",
+    ] {
+        assert_eq!(decode_files(&[("web/Chart.yaml", chart)]).charts, ["web/Chart.yaml"], "{chart}");
+    }
+    for other in [
+        "{name: web, version: 1.2.3, kind: X}",
+        "{name: web}",
+        "[name: web, version: 1.2.3]",
+        "a: {name: web, version: 1}",
+    ] {
+        assert!(decode_files(&[("web/Chart.yaml", other)]).charts.is_empty(), "{other}");
+    }
+}
+
+#[test]
 fn a_helm_chart_is_named_and_nothing_in_it_is_read() {
     let chart = "apiVersion: v2\nname: web\nversion: 1.2.3\n";
     let template = "{{- if .Values.enabled }}\napiVersion: apps/v1\n  kind: Deployment\n{{- end }}\n";
