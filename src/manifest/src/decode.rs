@@ -318,7 +318,7 @@ pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
         "the objects up to this file take {} MiB of memory, more than the agent has left for this namespace",
         bytes.div_ceil(1 << 20)
     );
-    let hint = "leave out what is not needed, or give the agent more memory (limits.memory of its Deployment)";
+    let hint = "leave out unused objects, or give the agent more memory (limits.memory of its Deployment)";
     Problem::new(Place::file(Arc::clone(path)), what, Some(hint))
 }
 

@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 
+use mainstay_api::EventReason;
 use mainstay_api::git_sync::AllowedBy;
 use mainstay_object::Owner;
 
@@ -251,7 +252,7 @@ pub enum Message {
         /// When it was to be gone, as RFC 3339 has it.
         since: String,
     },
-    /// A GitSync has left a cluster in which its objects could not be let go of.
+    /// A GitSync has left a cluster in which its objects could not be released of.
     LeftBehind {
         /// The GitSync.
         #[serde(flatten)]
@@ -281,7 +282,7 @@ pub enum Message {
         /// `True`, `False` or `Unknown`.
         status: String,
         /// Reason of the condition.
-        reason: String,
+        reason: EventReason,
         /// Message of the condition.
         message: String,
     },
@@ -291,7 +292,7 @@ pub enum Message {
         #[serde(flatten)]
         subject: Owner,
         /// CamelCase word for the problem.
-        reason: String,
+        reason: EventReason,
         /// The problem, and how it is handled.
         message: String,
     },
