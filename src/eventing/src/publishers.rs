@@ -3,8 +3,8 @@
 //!
 //! Kyma's endpoints name no namespace and ask for no token. Their events reach only those whom the operator grants them (`grants`).
 //!
-//! Invariant: a token for another audience is refused, so that nobody sends one that the API server itself accepts.
-//! Invariant: an answer of the API server counts for a minute at most, and of a token only its digest is kept.
+//! Invariant: a token for another audience is refused, so no client sends one that the API server itself accepts.
+//! Invariant: an answer of the API server is valid for at most a minute. Only the digest of a token is kept.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) struct Publishers {
     permits: Semaphore,
 }
 
-/// What the API server has said of a token.
+/// The answer of the API server about a token.
 struct Known {
     /// The namespace of its ServiceAccount.
     namespace: Option<String>,
@@ -70,7 +70,7 @@ pub(super) enum Denied {
     },
     /// The token is that of another namespace.
     #[error(
-        "the token is of a ServiceAccount in the namespace {of}, which may not publish for {namespace}; the operator permits it with \
+        "ServiceAccounts of the namespace {of} may not publish for {namespace}; the operator permits it with \
          --allow-publishers={of}={namespace}"
     )]
     Elsewhere {
@@ -125,8 +125,8 @@ impl Publishers {
         Ok(namespace)
     }
 
-    /// Keeps an answer. Where there is no room, what has ended goes, and then what is refused: senders of invalid tokens take no
-    /// room of valid ones.
+    /// Keeps an answer. A full cache drops expired answers first, then those about invalid tokens, so senders of invalid tokens
+    /// take no room of valid ones.
     fn remember(&self, digest: [u8; 32], answer: Known) {
         let (mut known, now) = (self.known.lock(), Instant::now());
         if known.len() >= KNOWN {

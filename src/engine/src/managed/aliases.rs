@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_be_stale_is_known_before_the_apply_where_our_own_apply_alone_owns_it() {
+    fn stale_fields_are_known_before_the_apply_where_our_own_apply_alone_owns_it() {
         for (group, kind, path) in PODS {
             let live = json!({"serviceAccount": "old", "serviceAccountName": "old", "containers": []});
             let (key, mut live) = object(group, kind, path, &live, &json!({"f:serviceAccountName": {}}));
