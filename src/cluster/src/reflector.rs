@@ -68,7 +68,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use serde_json::Value;
 
 use crate::connect::Cluster;
@@ -371,6 +371,14 @@ impl<T> Reflector<T> {
         }
     }
 
+    /// Turns it into a stream of its changes, which never ends.
+    pub fn into_stream(self) -> BoxStream<'static, Change<T>>
+    where
+        T: Send + 'static,
+    {
+        stream::unfold(self, |mut reflector| async move { Some((reflector.next().await, reflector)) }).boxed()
+    }
+
     /// Returns what is kept of the objects.
     pub fn cache(&self) -> &Cache<T> {
         &self.cache
@@ -406,6 +414,19 @@ pub enum Seen<K> {
 pub struct List<K> {
     shown: HashSet<K>,
     version: String,
+}
+
+impl<K> Default for List<K> {
+    fn default() -> Self {
+        Self { shown: HashSet::new(), version: String::new() }
+    }
+}
+
+/// A list of these objects, at no version that is known.
+impl<K: Eq + Hash> FromIterator<K> for List<K> {
+    fn from_iter<I: IntoIterator<Item = K>>(shown: I) -> Self {
+        Self { shown: shown.into_iter().collect(), version: String::new() }
+    }
 }
 
 impl<K: Eq + Hash> List<K> {

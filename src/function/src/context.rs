@@ -17,7 +17,7 @@ use super::Settings;
 use super::build_queue::QueueLengths;
 use super::child_kind::ChildKind;
 use super::knative;
-use super::observe::{self, Cache, SeeChild};
+use super::observe::{self, Cache};
 use super::quotas::Quotas;
 use super::registry_waits::RegistryWaits;
 use crate::bindings::Bindings;
@@ -160,16 +160,16 @@ impl Context {
         self.settings.subscribe()
     }
 
-    /// The tasks that watch what Functions depend on, until `stop`. `see_child` takes in every event of a child.
-    pub fn watches(&self, see_child: &Arc<SeeChild>, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
+    /// The tasks that watch what Functions depend on, until `stop`. `drift` takes in every event of a child.
+    pub fn watches(&self, drift: &Drift, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
-            let (cache, writer, see_child) = (Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child));
-            observe::follow(cache, writer, see_child, child_kind, stop.clone()).boxed()
+            let (cache, writer, drift) = (Arc::clone(&self.cache), self.writer.clone(), drift.clone());
+            observe::follow(cache, writer, drift, child_kind, stop.clone()).boxed()
         });
         let quotas = Arc::clone(&self.quotas).follow(self.writer.cluster().clone(), stop.clone());
         let registries = Arc::clone(&self.registry_waits).follow(stop.clone());
         let knative =
-            knative::follow(Arc::clone(&self.cache), self.writer.clone(), Arc::clone(see_child), stop.clone());
+            knative::follow(Arc::clone(&self.cache), self.writer.clone(), drift.clone(), stop.clone());
         children.chain([quotas.boxed(), registries.boxed(), knative.boxed()]).collect()
     }
 

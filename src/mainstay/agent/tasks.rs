@@ -23,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use super::kept::{self, Labels, Name, memory};
 use super::notify::Notifier;
 use super::rereads::Rereads;
-use mainstay_cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Seen, Shown, name_of};
+use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::managed::Part;
 use mainstay_engine::notification::Message;
@@ -149,7 +150,7 @@ impl<W: Work> Tasks<W> {
     /// Runs until `stop`, or until a task panics.
     pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
         let mut events = cluster.watch(&self.kind, Selection::default());
-        let mut missing: HashSet<Name> = HashSet::new();
+        let mut shown = Shown::default();
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -164,50 +165,41 @@ impl<W: Work> Tasks<W> {
                 }
                 event = events.next() => event,
             };
-            match event {
-                Some(WatchEvent::Begin) => {
-                    missing = self.running.keys().cloned().chain(self.rereads.names()).collect();
-                }
-                Some(WatchEvent::Initial(mut value) | WatchEvent::Applied(mut value)) => {
-                    let Some(name) = name_of(&value) else { continue };
-                    missing.remove(&name);
-                    kept::trim(&mut value, W::LABELS);
-                    let (identity, bytes) = (identity_of(&value), memory(&value));
-                    match read::<W::Object>(value) {
-                        Ok(object) => self.feed(name, object, bytes),
-                        Err(why) => self.announce_unreadable(&name, &identity, why),
-                    }
-                }
-                Some(WatchEvent::Unreadable(value, error)) => {
-                    // Its task goes on with what was read last.
-                    let Some(name) = name_of(&value) else { continue };
-                    missing.remove(&name);
+            let Some(event) = event else { break };
+            match shown.take(event, name_of) {
+                Some(Seen::Listed(name, value) | Seen::Changed(name, value)) => self.see(name, value),
+                // Its task goes on with what was read last.
+                Some(Seen::Unreadable(name, value, error)) => {
                     self.announce_unreadable(&name, &value, error.cause_text());
                 }
-                Some(WatchEvent::Deleted(value)) => {
-                    if let Some(name) = name_of(&value) {
-                        let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
-                        self.end(&name, last);
-                    }
+                Some(Seen::Gone(name, value)) => {
+                    let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
+                    self.end(&name, last);
                 }
-                Some(WatchEvent::Synced(_)) => {
-                    for name in std::mem::take(&mut missing) {
-                        self.end(&name, None);
+                Some(Seen::Complete(list)) => {
+                    let known: HashSet<Name> = self.running.keys().cloned().chain(self.rereads.names()).collect();
+                    for name in known.iter().filter(|name| list.lacks(name)) {
+                        self.end(name, None);
                     }
                     self.work.complete();
                 }
-                Some(WatchEvent::Failed(error)) => {
-                    tracing::warn!(
-                        why = mainstay_object::failure::chain(&error),
-                        "{}s cannot be watched",
-                        self.kind.kind
-                    );
+                Some(Seen::Failed(error)) => {
+                    tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
                 }
-                Some(WatchEvent::Resumed) => {}
-                None => break,
+                Some(Seen::Resumed) | None => {}
             }
         }
         Ok(())
+    }
+
+    /// An object is there.
+    fn see(&mut self, name: Name, mut value: Value) {
+        kept::trim(&mut value, W::LABELS);
+        let (identity, bytes) = (identity_of(&value), memory(&value));
+        match read::<W::Object>(value) {
+            Ok(object) => self.feed(name, object, bytes),
+            Err(why) => self.announce_unreadable(&name, &identity, why),
+        }
     }
 
     /// Tells of an object that cannot be read, where people look who wonder why nothing is done about it.
@@ -352,11 +344,6 @@ fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> imp
     };
     // An `async` block would hold the task twice: as what it was given, and as what it awaits.
     ended.then(move |()| task)
-}
-
-pub(super) fn name_of(value: &Value) -> Option<Name> {
-    let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
-    Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
 /// What is needed of an object to tell of it.

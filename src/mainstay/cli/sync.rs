@@ -6,12 +6,12 @@
 
 use std::{
     fmt::Write as _,
-    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
 use clap_complete::engine::ArgValueCompleter;
@@ -29,6 +29,7 @@ use super::{
     syncs,
 };
 use mainstay_api::{GitSync, Span, conditions, names};
+use mainstay_cluster::reflector::{Name, Seen, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
 use mainstay_object::counted;
 
@@ -184,7 +185,8 @@ fn override_by(commit: &str, user: Option<String>) -> Value {
 struct Request {
     what: String,
     token: String,
-    events: Pin<Box<dyn futures::Stream<Item = WatchEvent> + Send>>,
+    events: BoxStream<'static, WatchEvent>,
+    shown: Shown<Name>,
     last: Option<GitSync>,
     progress: Progress,
 }
@@ -210,7 +212,8 @@ impl Request {
         cluster.patch_merge(kind, namespace, name, Part::Main, &patch).await?;
         let events = cluster.watch(kind, Selection::named(namespace, name));
         progress.say(&format!("{}: waiting for an agent", syncs::name(before)));
-        Ok(Self { what: syncs::name(before), token, events: Box::pin(events), last: None, progress: progress.clone() })
+        let (what, progress) = (syncs::name(before), progress.clone());
+        Ok(Self { what, token, events, shown: Shown::default(), last: None, progress })
     }
 
     /// Waits until the sync has ended, or until `deadline`, which is after `timeout`.
@@ -224,8 +227,8 @@ impl Request {
 
     async fn settled(&mut self, wait: Wait) -> Result<(GitSync, End), Error> {
         while let Some(event) = self.events.next().await {
-            match event {
-                WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
+            match self.shown.take(event, name_of) {
+                Some(Seen::Listed(_, value) | Seen::Changed(_, value)) => {
                     let sync = syncs::understand::<GitSync>(value)?;
                     self.progress.say(&waiting(&sync));
                     match settled(&sync, &self.token, wait, jiff::Timestamp::now()) {
@@ -235,10 +238,10 @@ impl Request {
                         Settled::Unanswered => {}
                     }
                 }
-                WatchEvent::Deleted(_) => return Err(Error::Missing { what: self.what.clone() }),
+                Some(Seen::Gone(..)) => return Err(Error::Missing { what: self.what.clone() }),
+                Some(Seen::Unreadable(_, _, error)) => return Err(error.into()),
                 // The watch retries by itself; the caller sets a deadline.
-                WatchEvent::Unreadable(_, error) => return Err(error.into()),
-                WatchEvent::Begin | WatchEvent::Synced(_) | WatchEvent::Failed(_) | WatchEvent::Resumed => {}
+                Some(Seen::Complete(_) | Seen::Failed(_) | Seen::Resumed) | None => {}
             }
         }
         Err(Error::NotAnswered { seconds: 0 })

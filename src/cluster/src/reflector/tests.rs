@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use futures::stream;
 use serde_json::json;
 
 use super::*;

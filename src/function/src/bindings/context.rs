@@ -16,6 +16,7 @@ use super::task::Task;
 use mainstay_api::names::USE_LABEL_PREFIX;
 use mainstay_cluster::Kind;
 use mainstay_cluster::liveness::Component;
+use mainstay_cluster::reflector::List;
 
 /// What all usages share.
 pub struct Bindings {
@@ -87,14 +88,9 @@ impl Bindings {
         self.change(|state| state.known.set_defined(defined, is_there, kind));
     }
 
-    /// A list begins.
-    pub(super) fn begin(&self, watched: Watched) {
-        self.change(|state| state.known.begin(watched));
-    }
-
     /// A list is complete.
-    pub(super) fn synced(&self, watched: Watched) {
-        self.change(|state| state.known.synced(watched));
+    pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
+        self.change(|state| state.known.complete(watched, list));
     }
 
     /// The agent may not see what there is, so it does nothing about it; Functions go on without.

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 
 use mainstay_api::names::{BINDING_DEFINITION, POD_PRESET_DEFINITION, USAGE_DEFINITION};
-use mainstay_cluster::Relists;
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +39,6 @@ pub(super) struct Listed {
     defined: HashMap<Defined, bool>,
     /// Lists that came once.
     complete: HashSet<Watched>,
-    /// What is being listed.
-    pub(super) again: Relists<Watched>,
 }
 
 impl Listed {
