@@ -21,7 +21,7 @@ async fn check(world: &World, arguments: &[&str]) -> (i32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_followed_is_looked_up_and_its_signature_judged() {
+async fn followed_references_are_looked_up_and_their_signatures_judged() {
     let mut world = World::with_functions().await;
     let server = GitServer::start(world.remote.root()).await;
     let url = server.url(NAME);

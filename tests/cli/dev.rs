@@ -16,7 +16,7 @@ fn serves_a_cluster_alone_and_ends_cleanly() {
 
 /// Another user of the machine reaches the address, and must not run code as this one.
 #[test]
-fn who_cannot_read_the_kubeconfig_is_answered_nothing() {
+fn a_client_without_the_kubeconfig_gets_no_answer() {
     let home = tempfile::tempdir().unwrap();
     let token = |dev: &Dev| {
         let written = fs::read_to_string(&dev.kubeconfig).unwrap();
@@ -45,7 +45,7 @@ fn who_cannot_read_the_kubeconfig_is_answered_nothing() {
 }
 
 #[test]
-fn shows_commits_applied_and_hand_edits_put_back() {
+fn shows_applied_commits_and_reverted_edits() {
     let home = tempfile::tempdir().unwrap();
     let dev = Dev::start(home.path(), &[]);
     assert_eq!(dev.event("commitApplied")["created"], 9);

@@ -19,7 +19,7 @@ fn tea(dev: &Dev, name: &str) -> String {
 }
 
 #[test]
-fn what_is_saved_is_applied_without_a_commit() {
+fn saved_files_are_applied_without_a_commit() {
     let home = tempfile::tempdir().unwrap();
     let work = home.path().join("work");
     fs::create_dir_all(work.join("apps")).unwrap();

@@ -187,7 +187,7 @@ async fn a_dry_run_prints_what_is_applied_by_us_by_kubectl_and_from_git() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_git_sync_manages_is_changed_only_by_force_and_put_back() {
+async fn a_function_of_a_git_sync_is_changed_only_by_force_and_reverted() {
     let mut desk = Desk::new().await;
     let directory = desk.init("ws", &[]).await;
     let config = config(&directory);

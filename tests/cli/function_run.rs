@@ -279,7 +279,7 @@ fn another_user_and_a_page_of_a_foreign_site_do_not_call_the_function() {
 }
 
 #[test]
-fn what_makes_itself_a_daemon_ends_with_the_command() {
+fn daemons_end_with_the_command() {
     let room = tempfile::tempdir().unwrap();
     let directory = room.path().join("shop");
     let code = "const { spawn } = require('child_process');\nconst wait = `sleep 1000; : ${__dirname}`;\nspawn('sh', ['-c', \
@@ -341,7 +341,7 @@ async fn values_come_from_a_cluster_that_is_named_and_from_no_other() {
 }
 
 #[test]
-fn nothing_is_left_of_a_command_that_is_killed() {
+fn a_killed_command_leaves_no_process() {
     let room = tempfile::tempdir().unwrap();
     let directory = room.path().join("shop");
     let mut running = Running::start(&directory, "nodejs22", "module.exports = { main: () => 1 }\n", "", &[]);

@@ -234,7 +234,7 @@ async fn a_revision_is_fetched_as_the_agent_fetches_it_and_a_dry_run_of_a_sync_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_would_not_be_deleted_is_said_with_the_reason() {
+async fn held_deletions_are_shown_with_the_reason() {
     let keeps =
         config_map("kept", "1").replace("metadata:\n", "metadata:\n  annotations: {mainstay.dev/prune: disabled}\n");
     let files = [
@@ -328,7 +328,7 @@ async fn values_of_secrets_are_in_no_output() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_created_with_its_namespace_or_definition_is_no_failure_and_what_is_refused_is() {
+async fn objects_whose_namespace_or_definition_comes_along_are_no_failure_and_refused_ones_are() {
     let world = world(&[("a.yaml", config_map("a", "1"))], json!({})).await;
     let clone = Clone::of(&world);
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-later}\n";
@@ -357,7 +357,7 @@ async fn what_is_created_with_its_namespace_or_definition_is_no_failure_and_what
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_there_by_hand_or_for_another_git_sync_is_compared_as_the_agent_would_take_it() {
+async fn existing_objects_of_people_and_other_git_syncs_are_compared_as_the_agent_adopts_them() {
     let files = [("one/a.yaml", config_map("a", "1")), ("two/b.yaml", config_map("b", "1"))];
     let mut world = World::new().await;
     for (path, text) in &files {
@@ -499,7 +499,7 @@ fn without_cluster(arguments: &[&str]) -> (i32, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
+async fn a_saved_cluster_is_compared_as_the_cluster_itself() {
     let labelled = config_map("a", "1").replace("metadata:\n", "metadata:\n  labels: {team: one}\n");
     let widget = |size: u32| {
         format!(
@@ -566,7 +566,7 @@ async fn what_was_saved_of_a_cluster_is_compared_as_the_cluster_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the_agent_treats_it() {
+async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them() {
     let files = [
         ("web.yaml", deployment("web", "nginx:1", 1)),
         ("scaled.yaml", deployment("scaled", "nginx:1", 1)),
@@ -605,7 +605,7 @@ async fn what_cannot_be_changed_is_under_break_glass_or_is_scaled_is_seen_as_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_encrypted_is_compared_as_it_is_decrypted_and_shown_nowhere() {
+async fn encrypted_objects_are_compared_decrypted_and_not_shown() {
     let (sops, key) = (Sops::new(), AgeKey::new());
     let sealed = |value: &str| {
         let rule = ["--age", key.recipient.as_str(), "--encrypted-regex", "^data$"];
@@ -634,7 +634,7 @@ async fn what_is_encrypted_is_compared_as_it_is_decrypted_and_shown_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_makes_way_for_a_manifest_is_shown_as_it_would_be() {
+async fn fields_removed_for_a_manifest_are_shown() {
     let files = [("apps/web.yaml", deployment("web", "nginx:1", 4))];
     let world = world(&files, json!({"baseDir": "/apps"})).await;
     let clone = Clone::of(&world);

@@ -97,7 +97,7 @@ fn has_event(world: &World, reason: &str, kind: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_watch_has_shown_is_found_told_and_put_back() {
+async fn drift_missed_by_the_watch_is_found_reported_and_reverted() {
     let files = [("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1")), ("c.yaml", config_map("c", "1"))];
     let mut world = audited(&files, json!({}), blind).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
@@ -122,7 +122,7 @@ async fn what_no_watch_has_shown_is_found_told_and_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_drift_is_only_reported_so_is_what_the_audit_finds() {
+async fn the_audit_only_reports_under_the_policy_report() {
     let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({"drift": "Report"}), blind).await;
     world.edit("v1", "configmaps", "a", json!({"data": {"key": "changed"}}));
     assert_eq!(told(&mut world, |m| missed(m, "/a")).await.0, ["data.key"]);
@@ -156,7 +156,7 @@ async fn each_object_costs_one_dry_run_in_an_interval_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_to_others_or_left_alone_is_no_finding() {
+async fn fields_of_others_and_ignored_fields_are_no_finding() {
     let ignore = json!([{"paths": ["/data/key"], "target": {"kind": "ConfigMap", "name": "ignored"}}]);
     let files = [
         ("web.yaml", deployment("web", "nginx:1", 3)),
@@ -198,7 +198,7 @@ async fn what_is_left_to_others_or_left_alone_is_no_finding() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_dry_run_is_told_once_for_a_kind_and_waits_for_its_next_turn() {
+async fn a_refused_dry_run_is_reported_once_for_a_kind_and_waits_for_its_next_turn() {
     let files = [("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))];
     let mut world = audited(&files, json!({}), |_| ()).await;
     world.levers().fail_next(Fault {
@@ -229,7 +229,7 @@ async fn a_refused_dry_run_is_told_once_for_a_kind_and_waits_for_its_next_turn()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_apply_that_would_change_what_is_as_it_was_applied_is_told_and_repeated() {
+async fn an_audit_that_differs_without_a_hand_edit_is_reported_and_applied_again() {
     let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({}), |_| ()).await;
     // As a webhook would answer that has come since.
     let mut answer = Value::clone(&world.get("v1", "configmaps", "a").unwrap());
@@ -256,7 +256,7 @@ async fn an_apply_that_would_change_what_is_as_it_was_applied_is_told_and_repeat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_admission_answers_otherwise_each_time_is_told_and_not_applied_for_ever() {
+async fn a_field_that_admission_changes_each_time_is_reported_and_not_applied_for_ever() {
     let mut world = audited(&[("a.yaml", config_map("a", "1"))], json!({}), |_| ()).await;
     let live = Value::clone(&world.get("v1", "configmaps", "a").unwrap());
     for count in 0..100 {

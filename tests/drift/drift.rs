@@ -32,7 +32,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_deleted_or_unlabelled_object_is_put_back() {
+async fn a_changed_deleted_or_unlabelled_object_is_reverted() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
@@ -94,7 +94,7 @@ async fn another_order_of_our_items_is_reverted_without_an_author() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_order_of_a_list_without_keys_is_put_back() {
+async fn another_order_of_a_list_without_keys_is_reverted() {
     let mut world = synced(&[("web.yaml", listed())]).await;
     let command =
         json!([{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": ["fast", "far", "run"]}]);

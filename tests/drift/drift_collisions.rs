@@ -40,7 +40,7 @@ fn managers(object: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_of_a_service_that_was_edited_is_put_back_in_one_apply() {
+async fn a_port_of_a_service_that_was_edited_is_reverted_in_one_apply() {
     for (ports, op) in [
         (
             "[{name: http, port: 80}, {name: https, port: 443}]",
@@ -66,7 +66,7 @@ async fn a_port_of_a_service_that_was_edited_is_put_back_in_one_apply() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_port_without_a_name_that_was_edited_is_put_back_at_once() {
+async fn a_port_without_a_name_that_was_edited_is_reverted_at_once() {
     let mut world = synced(&[("web.yaml", service("[{port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
     let edit = json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 8080}]);
@@ -142,7 +142,7 @@ const EDITS: [(&str, &str); 9] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_item_of_any_list_whose_key_was_edited_is_put_back_in_one_apply() {
+async fn an_item_of_any_list_whose_key_was_edited_is_reverted_in_one_apply() {
     let mut world = synced(&[("web.yaml", LISTS.to_owned())]).await;
     let before = spec(&world, WEB);
     for (path, value) in EDITS {
@@ -244,7 +244,7 @@ async fn additions_without_conflict_stay_when_an_item_is_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_is_written_meanwhile_is_put_back_all_the_same() {
+async fn an_object_that_is_written_meanwhile_is_reverted_all_the_same() {
     let mut world = synced(&[("web.yaml", service("[{name: http, port: 80}]"))]).await;
     let before = spec(&world, SERVICE);
     world.fail_next("patch", "services", "web", 409, 2);

@@ -193,7 +193,7 @@ async fn drift_while_a_commit_is_applied_is_held_at_what_was_applied_last() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_hundred_edits_at_once_are_put_back_once_each() {
+async fn five_hundred_edits_at_once_are_reverted_once_each() {
     let file = |n: usize| (0..50).map(|i| config_map(&format!("m{}", n * 50 + i), "1") + "---\n").collect::<String>();
     let files = (0..10).map(|n| (format!("f{n}.yaml"), file(n))).collect::<Vec<_>>();
     let files = files.iter().map(|(path, content)| (path.as_str(), content.clone())).collect::<Vec<_>>();

@@ -168,7 +168,7 @@ async fn reported_drift_is_emitted_once_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ignored_drift_is_put_back_when_it_is_no_longer_ignored() {
+async fn drift_is_reverted_when_it_is_no_longer_ignored() {
     let world = synced(&[("a.yaml", config_map("a", "1")), ("b.yaml", config_map("b", "1"))]).await;
     world.change("demo", json!({"drift": "Ignore"})).await;
     world.edit(A.0, A.1, A.2, changed());
@@ -293,7 +293,7 @@ async fn a_git_repository_that_cannot_be_read_lets_itself_be_repaired() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_sync_can_read_its_reference_is_put_back() {
+async fn a_readable_reference_is_reverted() {
     let mut world = synced(&[("own.yaml", own_sync("main", "red"))]).await;
     world.remote.branch("release").file("other.yaml", config_map("other", "1")).commit("elsewhere");
     world.remote.branch("main");
@@ -306,7 +306,7 @@ async fn while_a_sync_can_read_its_reference_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_break_glass_whose_end_is_no_time_lasts_and_is_told_of() {
+async fn a_pause_whose_end_is_no_time_lasts_and_is_reported() {
     let mut world = synced(&[("a.yaml", config_map("a", "1"))]).await;
     world.edit(A.0, A.1, A.2, glass(Some("tomorrow")));
     let told = async {

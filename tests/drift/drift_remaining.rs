@@ -96,7 +96,7 @@ async fn a_changed_field_that_is_only_reported_is_named_until_somebody_puts_it_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_somebody_puts_back_under_the_policy_report_is_seen_with_and_without_our_label() {
+async fn an_object_restored_by_hand_under_the_policy_report_is_seen_with_and_without_our_label() {
     let world = reporting().await;
     let whole = |labels: Value| {
         let metadata = json!({"name": "web", "namespace": "mainstay-tests", "labels": labels});
@@ -122,7 +122,7 @@ async fn an_object_that_somebody_puts_back_under_the_policy_report_is_seen_with_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_reported_is_found_again_by_the_next_agent_with_its_time() {
+async fn the_next_agent_finds_reported_drift_with_its_time() {
     let mut world = reporting().await;
     world.delete(WEB.0, WEB.1, WEB.2);
     put(&world, "changed");
@@ -215,7 +215,7 @@ async fn a_commit_that_a_paused_object_did_not_get_is_a_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_put_back_differs_and_values_of_secrets_are_not_shown() {
+async fn an_object_that_cannot_be_reverted_differs_and_secret_values_are_not_shown() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: git-value}\n";
     let world = synced(&[("s.yaml", secret.to_owned()), ("a.yaml", config_map("a", "1"))]).await;
     world.fail_next("apply", "secrets", "s", 403, 3);

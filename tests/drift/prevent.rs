@@ -231,7 +231,7 @@ async fn accounts_add_to_objects_and_change_nothing_that_is_in_git() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_copied_the_label_is_not_protected() {
+async fn an_object_with_a_copied_label_is_not_protected() {
     let world = prevented().await;
     let label = world.get("v1", "configmaps", "a").unwrap()["metadata"]["labels"][LABEL].clone();
     let copy = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "copy", "labels": {LABEL: label}}});
@@ -271,7 +271,7 @@ async fn a_restarted_agent_finds_all_as_it_must_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_done_to_the_policy_is_put_back() {
+async fn changes_of_the_policy_are_reverted() {
     let world = prevented().await;
     let (spec, bound) =
         (policy(&world, POLICIES).unwrap()["spec"].clone(), policy(&world, BINDINGS).unwrap()["spec"].clone());
@@ -295,7 +295,7 @@ async fn what_is_done_to_the_policy_is_put_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_deletes_the_policy_again_and_again_slows_the_agent_and_is_told_of() {
+async fn repeated_deletions_of_the_policy_slow_its_reverts_and_are_reported() {
     let world = prevented().await;
     let began = Instant::now();
     for _ in 0..8 {
@@ -337,7 +337,7 @@ async fn a_policy_that_may_not_be_created_is_tried_a_few_times_in_a_minute() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_refused_any_more_without_it_and_while_the_git_sync_is_suspended() {
+async fn edits_are_admitted_without_prevention_and_while_the_git_sync_is_suspended() {
     let world = prevented().await;
     world.change("demo", json!({"suspend": true})).await;
     gone(&world).await;
@@ -447,7 +447,7 @@ async fn objects_go_with_their_namespace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_as_it_must_be_costs_no_request() {
+async fn a_correct_policy_costs_no_request() {
     let mut world = prevented().await;
     world.condition_is("demo", "Prevented", "True").await;
     let of_policies = |w: &World| {
@@ -467,7 +467,7 @@ async fn what_is_as_it_must_be_costs_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_without_such_policies_is_told_and_all_else_works() {
+async fn an_api_server_without_such_policies_is_reported_and_all_else_works() {
     let mut world = World::new().await;
     world.gate.hide("ValidatingAdmissionPolicy");
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");

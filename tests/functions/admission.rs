@@ -395,7 +395,7 @@ async fn hostile_reviews_are_answered_and_cost_little() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_keeps_changing_a_bundle_is_answered_ever_less_often() {
+async fn repeated_changes_of_a_bundle_are_reverted_ever_less_often() {
     const CONFIGURATIONS: (&str, &str) = ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations");
     let world = admitting().await;
     let live = || world.server.object(CONFIGURATIONS.0, CONFIGURATIONS.1, "", NAME).unwrap();

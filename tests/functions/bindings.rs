@@ -262,7 +262,7 @@ async fn a_usage_before_its_binding_and_its_function_fails_and_becomes_ready_una
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_bound_survives_another_agent_a_rebuild_and_a_sync() {
+async fn bindings_survive_another_agent_a_rebuild_and_a_sync() {
     let mut world = world().await;
     let function = json!({"apiVersion": API, "kind": "Function", "metadata": {"name": "hello"}, "spec": inline("1")});
     world.remote.file("hello.yaml", serde_yaml::to_string(&function).unwrap()).commit("one");
@@ -365,7 +365,7 @@ async fn a_binding_takes_its_usages_along_and_an_instance_its_bindings() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_controller_serves_is_left_to_it() {
+async fn objects_of_another_controller_are_left_to_it() {
     let world = bound().await;
     // It comes later than the agent, and says something of its own.
     let condition = json!({"type": "Ready", "status": "True", "lastUpdateTime": "2020-01-01T00:00:00Z"});

@@ -177,7 +177,7 @@ async fn reports_an_invalid_directory() {
 }
 
 #[tokio::test]
-async fn takes_submodules_when_it_is_told_to() {
+async fn takes_submodules_on_request() {
     let mut lib = Remote::new();
     let commit = lib.file("lib.js", "1").commit("lib");
     let server = GitServer::start(lib.root()).await;
@@ -197,7 +197,7 @@ async fn takes_submodules_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn takes_files_in_git_lfs_when_it_is_told_to() {
+async fn takes_files_in_git_lfs_on_request() {
     let (handler, model) = ("module.exports = { main: () => 'large' };\n", vec![7; 3 << 20]);
     let files = [LargeFile::of(handler), LargeFile::of(&model), LargeFile::of("nobody needs it")];
     let origin = Origin::new(|remote| {
@@ -354,7 +354,7 @@ async fn npm_installs_packages_of_the_source_the_same_each_time() {
 }
 
 #[tokio::test]
-async fn nothing_is_installed_again_when_only_the_source_changed() {
+async fn dependencies_are_not_installed_again_when_only_the_source_changed() {
     let mut origin = Origin::new(curious).await;
     let job = Job::new();
     let first = job.fetch("nodejs22", &origin.resolved("/")).await.dependencies;

@@ -387,7 +387,7 @@ async fn events_of_an_application_reach_the_trigger_that_wants_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_event_is_refused_as_kyma_refuses_it() {
+async fn invalid_events_are_refused_as_kyma_refuses_them() {
     let events = Events::running().await;
     let field = |answer: &(u16, String)| {
         let body: Value = serde_json::from_str(&answer.1).unwrap();
@@ -443,7 +443,7 @@ async fn a_subscription_gets_the_events_of_its_clean_type() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_is_tried_again_and_what_is_refused_is_a_dead_letter() {
+async fn failed_deliveries_are_retried_and_refused_ones_are_dead_letters() {
     let events = Events::running().await;
     events.subscription("sub", &own_sink());
     events.subscription_is("sub", true).await;
@@ -504,7 +504,7 @@ async fn a_trigger_of_the_newer_version_gets_events_beside_an_older_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_asked_of_the_api_server_while_nothing_changes_whatever_is_published() {
+async fn publishing_costs_no_request_to_the_api_server() {
     let events = Events::running().await;
     for name in ["a", "b", "c"] {
         events.trigger(name, json!({"type": TYPE}));
@@ -570,7 +570,7 @@ async fn a_status_that_is_refused_is_tried_seldom_and_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_accepted_is_delivered_by_the_next_process() {
+async fn accepted_events_are_delivered_by_the_next_process() {
     let mut events = Events::stopped().await;
     events.start().await;
     events.subscription("sub", &own_sink());

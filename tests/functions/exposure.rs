@@ -357,7 +357,7 @@ async fn a_host_is_one_apirules_and_the_next_gets_it_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_invalid_change_keeps_the_last_valid_version_and_its_drift_is_put_back() {
+async fn an_invalid_change_keeps_the_last_valid_version_and_reverts_its_drift() {
     let (world, gateway) = exposing().await;
     world.api_rule(tutorial("my-function"));
     world.rule_is(SERVED.0, SERVED.1).await;
@@ -375,7 +375,7 @@ async fn an_invalid_change_keeps_the_last_valid_version_and_its_drift_is_put_bac
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_paths_are_told_apart_by_path_and_method() {
+async fn two_paths_are_distinguished_by_path_and_method() {
     let (world, gateway) = with_gateway(None).await;
     let mut post = path("/post", &["POST"], "noop", json!({}));
     post["mutators"] = json!([{"handler": "noop"}]);
@@ -609,7 +609,7 @@ async fn answers_with(gateway: &Gateway, token: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_cluster_serves_decides_and_may_change() {
+async fn the_served_kinds_decide_and_may_change() {
     let mut world = world_with(&[]).await;
     world.service(NAMESPACE, "my-function", loopback());
     world.start();
@@ -669,7 +669,7 @@ async fn what_the_cluster_serves_decides_and_may_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_routed_past_a_check_that_cannot_be_made() {
+async fn a_path_whose_check_is_unavailable_is_not_routed() {
     let mut world = world_with(&[ROUTES]).await;
     let gateway = Front::of(&world, None).await;
     world.service(NAMESPACE, "my-function", backend().await);
@@ -691,7 +691,7 @@ async fn nothing_is_routed_past_a_check_that_cannot_be_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_controller_serves_is_left_to_it() {
+async fn objects_of_another_controller_are_left_to_it() {
     let (world, _gateway) = exposing().await;
     world.api_rule(tutorial("my-function"));
     world.rule_is(SERVED.0, SERVED.1).await;
@@ -733,7 +733,7 @@ async fn an_apirule_whose_status_another_controller_writes_is_left_to_it_until_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_costs_anything_where_it_is_not_used_or_does_not_change() {
+async fn unused_and_unchanged_exposure_costs_no_request() {
     let (world, _gateway) = exposing().await;
     let watches = |w: &World| {
         let counts = w.levers().counts();
@@ -776,7 +776,7 @@ async fn a_rule_that_is_written_as_later_versions_are_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_apirules_harm_nobody() {
+async fn hostile_apirules_harm_no_other_rule() {
     let (world, gateway) = exposing().await;
     world.api_rule_in(OTHER, "fine", tutorial("my-function"));
     world.says_of(OTHER, "fine", SERVED.0, SERVED.1).await;
@@ -848,7 +848,7 @@ fn refuse(world: &World, verb: &str, resource: &str, code: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_for_ever_is_tried_seldom_and_said_once() {
+async fn a_permanently_refused_write_is_retried_rarely_and_reported_once() {
     let (world, _gateway) = exposing().await;
     for (verb, kind, code) in [("apply", SERVICES, 403), ("apply", RULES, 422), ("apply", RULES, 409)] {
         let (what, name) = (format!("{verb} {} {code}", kind.1), format!("f{}{code}", kind.1));

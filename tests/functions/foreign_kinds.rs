@@ -232,7 +232,7 @@ subscriptions:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_configuration_of_a_function_refers_to_is_kept_as_it_is_printed() {
+async fn references_of_a_function_configuration_are_kept_as_printed() {
     let world = World::with_functions().await;
     let api_rules = include_str!("../../manifests/exposure/crd.yaml");
     world.define_only(vec![

@@ -134,7 +134,7 @@ async fn the_end_of_a_package_managers_log_is_reported_without_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_last_image_its_dependencies_are_installed_anew() {
+async fn dependencies_are_installed_again_without_the_last_image() {
     let mut world = World::with_functions().await;
     world.functions.requeue = NEVER;
     let report = r#"{"digest":"{digest}","dependencies":"abc","seconds":0.1}"#;

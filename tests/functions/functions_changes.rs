@@ -126,7 +126,7 @@ async fn a_change_that_is_undone_during_its_build_is_ready_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_of_any_name_are_rolled_out_without_a_build_and_put_back() {
+async fn limits_of_any_name_are_rolled_out_without_a_build_and_reverted() {
     let mut spec = inline("1");
     spec["resources"] = json!({"limits": {"ephemeral-storage": "2Gi"}});
     let world = World::running(spec).await;

@@ -34,7 +34,7 @@ async fn check(world: &mut World, kind: Kind, patch: Value, field: &str, path: &
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_child_that_is_changed_by_hand_is_put_back_at_once() {
+async fn every_child_that_is_changed_by_hand_is_reverted_at_once() {
     let mut world = World::running(scaled("1")).await;
     let w = &mut world;
     check(w, CONFIG_MAPS, json!({"data": {"source": "evil"}}), "data.source", "/data/source").await;

@@ -110,7 +110,7 @@ async fn autoscalers_of_others_scale_a_function_or_its_deployment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_scaled_object_has_scaled_to_zero_is_as_it_should_be() {
+async fn a_deployment_that_a_scaled_object_scaled_to_zero_is_healthy() {
     let world = World::running(inline("1")).await;
     let owner = json!({
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "hello", "uid": "s", "controller": true,
@@ -135,7 +135,7 @@ fn document(replicas: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_git_says_of_the_number_holds_and_what_it_leaves_out_is_who_scales() {
+async fn replicas_in_git_hold_and_absent_ones_are_left_to_the_scaler() {
     let mut world = World::with_functions().await;
     world.remote.file("hello.yaml", document("")).commit("without a number");
     world.synced(json!({})).await;

@@ -195,7 +195,7 @@ async fn the_registry_of_the_installation_deletes_no_image_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nothing_uses_goes_with_its_blobs_and_everything_else_can_be_pulled_whole() {
+async fn unused_images_go_with_their_blobs_and_all_others_can_be_pulled() {
     let mut registry = DockerRegistry::start(Served::Plainly).await;
     let host = registry.host();
     let build = Build::new().registry(&host);

@@ -113,7 +113,7 @@ fn enforce(world: &World, level: Option<&str>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_pod_security_refuses_kaniko_the_condition_names_both_ways_out_and_each_heals() {
+async fn the_condition_names_both_remedies_when_pod_security_refuses_kaniko_and_each_heals() {
     let mut world = world(0, DIGEST).await;
     enforce(&world, Some("restricted"));
     world.start();

@@ -175,7 +175,7 @@ async fn without_knative_it_is_said_and_other_functions_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_no_function_is_on_knative_nothing_of_it_is_asked_for() {
+async fn no_request_for_knative_is_made_without_a_function_on_it() {
     let mut world = World::without_knative().await;
     world.knative_is_installed();
     world.start();
@@ -191,7 +191,7 @@ async fn where_no_function_is_on_knative_nothing_of_it_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_change_is_put_back_and_what_they_add_stays() {
+async fn changes_of_others_are_reverted_and_their_additions_stay() {
     let world = serving().await;
     let uid = world.uid(KNATIVE.0, KNATIVE.1, "hello");
     world.delete(KNATIVE.0, KNATIVE.1, "hello");
@@ -405,7 +405,7 @@ async fn an_address_that_belongs_to_somebody_else_is_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_knative_refuses_is_said_before_anything_is_built() {
+async fn refusals_of_knative_are_reported_before_a_build() {
     let world = with_knative().await;
     let mut spec = inline("1");
     spec["env"] = json!([{"name": "PORT", "value": "1"}, {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]);

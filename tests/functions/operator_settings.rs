@@ -51,7 +51,7 @@ impl SettingsWorld for World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_preset_reaches_those_that_rely_on_it_and_a_mistake_nobody() {
+async fn a_changed_preset_reaches_its_functions_and_a_mistake_none() {
     let mut world = World::with_functions().await;
     world.start();
     world.function("plain", inline("1"));

@@ -124,7 +124,7 @@ async fn the_agent_may_watch_quotas() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logins_are_copied_with_the_rights_of_their_component_and_without_them_it_is_told() {
+async fn logins_are_copied_with_the_rights_of_their_component_and_missing_rights_are_reported() {
     let mut world = with_permissions(&["mainstay-applies"]);
     let (name, other) = ("serverless-registry-config", "mainstay-tests-other");
     world.create("v1", "namespaces", "", json!({"metadata": {"name": other}}));
@@ -178,7 +178,7 @@ async fn the_agent_acts_as_a_service_account_by_one_right_and_names_that_where_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn apirules_are_served_with_the_rights_of_their_component_and_without_them_it_is_told() {
+async fn apirules_are_served_with_the_rights_of_their_component_and_missing_rights_are_reported() {
     const API: &str = "gateway.kyma-project.io/v1alpha1";
     const ROUTES: (&str, &str) = ("networking.istio.io/v1beta1", "virtualservices");
     let mut world = with_permissions(&["mainstay-applies"]);
@@ -253,7 +253,7 @@ fn without_its_component_the_agent_has_no_right_that_only_knative_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_run_on_knative_with_the_rights_of_its_component_and_without_them_it_is_told() {
+async fn functions_run_on_knative_with_the_rights_of_its_component_and_missing_rights_are_reported() {
     let mut world = with_permissions(&["mainstay-applies"]);
     world.knative_is_installed();
     world.knative_runs();

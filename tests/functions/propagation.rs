@@ -166,7 +166,7 @@ async fn a_login_reaches_all_namespaces_follows_its_base_and_goes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_namespace_has_of_its_own_is_never_written_to_and_never_deleted() {
+async fn objects_of_a_namespace_itself_are_never_written_to_and_never_deleted() {
     let mut world = World::with_namespaces().await;
     let c = "mainstay-tests-c";
     world.namespace(c, json!({}));
@@ -242,7 +242,7 @@ async fn an_agent_that_is_away_holds_nothing_up_and_finds_what_has_to_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_that_refuses_holds_up_no_other_and_is_told() {
+async fn a_namespace_that_refuses_holds_up_no_other_and_is_reported() {
     let mut world = World::with_namespaces().await;
     world.base(NAME, "x");
     let refuse = |verb: &str, times| devcluster::fault_injection::Fault {
@@ -392,7 +392,7 @@ async fn a_namespace_whose_admission_hangs_delays_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_that_somebody_keeps_changing_is_put_back_less_and_less_often() {
+async fn a_copy_that_keeps_being_changed_is_reverted_less_and_less_often() {
     let mut world = World::with_namespaces().await;
     world.base(NAME, "x");
     world.start();
@@ -416,7 +416,7 @@ async fn a_copy_that_somebody_keeps_changing_is_put_back_less_and_less_often() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_only_says_that_it_is_a_copy_costs_no_request_and_a_change_costs_one() {
+async fn a_false_copy_costs_no_request_and_a_change_costs_one() {
     let mut world = World::with_namespaces().await;
     for number in 0..50 {
         world.secret_with(

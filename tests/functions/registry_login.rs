@@ -463,7 +463,7 @@ async fn a_default_secret_of_somebody_else_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_keeps_changing_the_default_secret_is_answered_ever_less_often() {
+async fn repeated_changes_of_the_default_secret_are_reverted_ever_less_often() {
     let mut world = World::new().await;
     // Copies follow each change, as they should.
     world.functions.excluded_namespaces.push("default".to_owned());

@@ -58,8 +58,7 @@ async fn all_that_follow_a_branch_take_up_a_commit_that_one_finds_with_one_looku
     }
     follow(&world, "suspended", "/suspended", json!({}));
     follow(&world, "broken", "/broken", json!({}));
-    world.git_function("hello", "/hello");
-    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.git_function_of("shop", "hello", "/hello");
     for number in 0..=SIBLINGS {
         world.ready(&format!("sync-{number}")).await;
     }

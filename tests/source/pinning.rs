@@ -125,7 +125,7 @@ async fn the_first_key_is_pinned_and_another_one_is_refused_until_somebody_forge
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_known_of_a_host_is_stronger_than_a_pin() {
+async fn known_keys_of_a_host_precede_a_pin() {
     let mut world = World::new().await;
     world.remote.file("apps/a.yaml", config_map("a", "1")).commit("one");
     let server = private(&world).await;

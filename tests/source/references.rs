@@ -217,7 +217,7 @@ fn rewritten(world: &mut World) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_branch_that_is_rewritten_is_told_and_one_that_goes_on_is_not() {
+async fn a_rewritten_branch_is_reported_and_an_advanced_one_is_not() {
     let (mut world, _server) = served().await;
     let base = release(&mut world, "base");
     follow(&world, "demo", "main");

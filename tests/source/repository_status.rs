@@ -43,7 +43,7 @@ async fn cost(world: &World) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_that_nobody_follows_says_whether_it_can_be_read() {
+async fn a_repository_without_followers_says_whether_it_can_be_read() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1"));
     let commit = world.remote.commit("one");

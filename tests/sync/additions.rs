@@ -31,7 +31,7 @@ fn env(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_people_add_goes_and_what_others_add_stays() {
+async fn additions_of_people_are_removed_and_those_of_controllers_stay() {
     let mut world = with(json!({})).await;
     let theirs =
         json!({"metadata": {"labels": {"vpa": "1"}, "finalizers": ["example.org/theirs"]}, "data": {"auto": "1"}});

@@ -28,7 +28,7 @@ fn annotation(world: &World, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_created_once_is_not_created_again_while_others_are_refused() {
+async fn created_objects_are_not_created_again_while_others_are_refused() {
     let mut world = World::new().await;
     world.fail_next("apply", "gitsyncs", "refused", 403, 1000);
     let metadata = json!({"name": "mainstay-bootstrap", "namespace": NAMESPACE});

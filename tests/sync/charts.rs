@@ -162,7 +162,7 @@ async fn hooks_and_chance_are_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_come_with_what_they_define_and_an_agent_that_starts_anew_changes_nothing() {
+async fn definitions_come_with_their_objects_and_a_restarted_agent_changes_nothing() {
     let mut world = World::new().await;
     world.listen = Some(free_address());
     add_chart(&mut world, "operator", "app");

@@ -147,7 +147,7 @@ async fn deletes_only_the_object_that_was_read() {
 }
 
 #[tokio::test]
-async fn ownership_is_rewritten_only_if_nobody_wrote_meanwhile() {
+async fn ownership_is_rewritten_only_without_a_concurrent_write() {
     let (_server, cluster) = server();
     let kind = config_maps();
     let seen = apply(&cluster, "a", "1").await;

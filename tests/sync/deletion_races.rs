@@ -226,7 +226,7 @@ async fn an_object_that_is_kept_by_an_annotation_right_before_its_deletion_stays
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_puts_in_the_place_of_an_object_right_before_its_deletion_stays() {
+async fn an_object_that_replaces_another_right_before_its_deletion_stays() {
     for way in [Way::Prune, Way::Finalizer, Way::Farewell, Way::Child] {
         stays(way, Change::Replace).await;
     }
@@ -249,7 +249,7 @@ async fn an_object_that_is_changed_all_the_time_goes_all_the_same() {
 /// Somebody puts theirs in the place of an object while no agent runs: it looks the same, and nothing proves that the agent
 /// applied it. It is deleted on no way, whatever is allowed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_agent_never_applied_is_deleted_on_no_way() {
+async fn an_object_that_was_never_applied_is_not_deleted_in_any_way() {
     for way in [Way::Prune, Way::Finalizer, Way::Replacement, Way::RunAgain] {
         let (mut world, name) = way.begin().await;
         world.stop().await;

@@ -45,7 +45,7 @@ fn not_ready(commit: &str, why: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_applied_before_what_it_depends_on_is_ready_and_everything_as_soon_as_it_is() {
+async fn objects_are_applied_as_soon_as_their_dependency_is_ready_and_not_before() {
     let (mut world, first) = platform_and_apps().await;
     world.condition_is("apps", "Ready", &not_ready(&first, "is not ready (Progressing)")).await;
     world.condition_is("apps", "Reconciling", "True DependencyNotReady").await;
@@ -171,7 +171,7 @@ async fn objects_move_both_ways_between_a_git_sync_and_the_one_that_it_depends_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_deleted_holds_new_commits_back_and_leaves_what_is_applied() {
+async fn a_deleted_dependency_holds_new_commits_and_leaves_applied_objects() {
     let (mut world, first) = platform_and_apps().await;
     set_widget(&world, "True");
     world.ready_at("apps", &first).await;
@@ -188,7 +188,7 @@ async fn what_is_deleted_holds_new_commits_back_and_leaves_what_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_and_who_is_waited_for_share_one_lookup_and_one_fetch() {
+async fn a_git_sync_and_its_dependency_share_one_lookup_and_one_fetch() {
     let mut world = World::new().await;
     let server = GitServer::start(world.remote.root()).await;
     world.repository("mono", &server.url(NAME));

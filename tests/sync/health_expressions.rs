@@ -106,7 +106,7 @@ async fn set_when_there(world: &World, status: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_is_stalled_with_its_place_and_what_was_applied_stays_judged_as_before() {
+async fn an_invalid_rule_stalls_with_its_position_and_applied_objects_keep_their_health() {
     let world = widgets().await;
     set_when_there(&world, json!({"phase": "Running"})).await;
     world.ready("demo").await;

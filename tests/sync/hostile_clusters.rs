@@ -193,7 +193,7 @@ async fn pages_without_end_are_asked_for_until_there_are_too_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_is_not_followed_and_no_answer_is_told_on() {
+async fn a_redirect_is_not_followed_and_no_answer_is_repeated() {
     let (mut world, liar) = worlds().await;
     let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = elsewhere.local_addr().unwrap();
@@ -242,7 +242,7 @@ async fn a_cluster_that_is_another_one_each_time_deletes_nothing_and_fills_nothi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_and_kinds_that_nobody_asked_for_are_nobodys() {
+async fn unrequested_objects_and_kinds_have_no_owner() {
     let (mut world, liar) = worlds().await;
     world.stop().await;
     liar.lies(|line| {
@@ -280,7 +280,7 @@ async fn an_answer_of_very_many_values_is_not_parsed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_never_ends_is_given_up_and_told() {
+async fn a_list_that_never_ends_is_given_up_and_reported() {
     let (mut world, liar) = worlds().await;
     world.stop().await;
     let event = json!({"type": "ADDED", "object": {"kind": "ConfigMap", "apiVersion": "v1", "metadata":

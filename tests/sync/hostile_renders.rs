@@ -8,7 +8,7 @@
 //! | symbolic links, submodules, `..`, absolute paths | `symbolic_links`, `submodules`, `paths_out_of_the_repository` | `render::closure`, `manifest::tests` |
 //! | `.git`, names that differ by case | `git_directories_and_names_that_clash` | `hostile_names` |
 //! | remote bases | `remote_bases`, `remote_bases_in_disguise` | `render::kustomization` |
-//! | no network at all | `remote_bases_that_nobody_sees_before` | `render::network` |
+//! | no network at all | `hidden_remote_bases_are_refused` | `render::network` |
 //! | plug-ins, functions, Helm's plug-ins and post-renderers | `plugins_and_functions` | `render::refusal` |
 //! | template bombs, alias bombs, deep nesting | `template_bombs`, `bombs_of_kustomizations` | `source::charts`, `manifest::tests` |
 //! | endless output | `endless_output` | `render::program`, also CPU time, memory and the deadline |

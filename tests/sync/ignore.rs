@@ -61,7 +61,7 @@ fn is_ours(world: &World, field: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ignored_field_is_left_alone_and_the_others_of_the_object_are_put_back() {
+async fn an_ignored_field_is_left_alone_and_the_others_of_the_object_are_reverted() {
     let mut world = with(json!([{"paths": [REPLICAS, IMAGE], "target": {"kind": "Deployment"}}])).await;
     assert_eq!((replicas(&world), image(&world)), (3, "nginx:1".to_owned()), "it was created with Git's values");
     assert!(!is_ours(&world, "replicas") && !is_ours(&world, "image") && is_ours(&world, "env"));
@@ -372,7 +372,7 @@ async fn an_object_that_was_there_before_keeps_what_is_ignored_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_ignored_is_not_reported_either() {
+async fn ignored_fields_are_not_reported() {
     let world = with(json!([{"paths": [REPLICAS, IMAGE]}])).await;
     world.change("demo", json!({"drift": "Report"})).await;
     edit_all(&world, 5, "nginx:9", "1");

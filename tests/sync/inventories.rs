@@ -95,7 +95,7 @@ async fn an_inventory_that_was_refused_after_a_revert_is_written_with_the_next_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_created_before_an_inventory_lists_it_however_often_that_is_refused() {
+async fn objects_are_created_only_after_the_inventory_lists_them() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;

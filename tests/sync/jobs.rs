@@ -152,7 +152,7 @@ async fn an_annotation_of_the_git_sync_runs_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_ended_is_not_put_back_and_one_that_runs_is() {
+async fn a_pod_that_ended_is_not_created_again_and_one_that_ran_is() {
     let pod = |name: &str, image: &str, restarts: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  restartPolicy: {restarts}\n  containers: \
@@ -176,7 +176,7 @@ async fn a_pod_that_ended_is_not_put_back_and_one_that_runs_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_whose_owner_is_gone_is_put_back_seldom_and_says_why() {
+async fn an_object_whose_owner_is_gone_is_created_again_rarely_and_says_why() {
     let owner = "  ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: nobody, uid: 00000000-0000-4000-8000-000000000001}]";
     let owned = config_map("owned", "1").replace("metadata:\n", &format!("metadata:\n{owner}\n"));
     let owned = if owned.contains("ownerReferences") {

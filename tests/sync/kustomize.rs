@@ -92,7 +92,7 @@ async fn a_change_of_a_base_outside_of_the_directory_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_leads_elsewhere_or_is_refused_changes_nothing_and_says_where() {
+async fn remote_and_refused_kustomizations_change_no_object_and_say_where() {
     let mut world = world().await;
     world.sync("demo", json!({"baseDir": "/apps"}));
     world.start();

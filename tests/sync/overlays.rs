@@ -141,7 +141,7 @@ async fn a_kustomization_in_the_directory_is_edited() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_names_its_field_and_changes_nothing() {
+async fn an_invalid_overlay_names_its_field_and_changes_no_object() {
     let mut world = World::new().await;
     plain(&mut world);
     world.sync("demo", json!({"baseDir": "/apps", "wait": false}));
@@ -186,7 +186,7 @@ async fn what_is_wrong_names_its_field_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_chart_is_rendered_to_is_changed() {
+async fn rendered_objects_of_a_chart_are_changed() {
     let mut world = World::new().await;
     let map =
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-map\ndata:\n  key: from the chart\n";

@@ -46,7 +46,7 @@ async fn still_leads(world: &World, before: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_in_an_attempt_ends_it_with_internal_error_and_stops_nobody_else() {
+async fn a_panic_in_an_attempt_ends_it_with_internal_error_and_stops_no_other_git_sync() {
     let mut world = led().await;
     let before = lease(&world);
     world.gate.panic_at("apply", "configmaps", "new");
@@ -66,7 +66,7 @@ async fn a_panic_in_an_attempt_ends_it_with_internal_error_and_stops_nobody_else
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_while_drift_is_put_back_is_a_failed_revert() {
+async fn a_panic_during_a_revert_is_a_failed_revert() {
     let world = led().await;
     let before = lease(&world);
     world.gate.panic_at("apply", "configmaps", "a");
@@ -78,7 +78,7 @@ async fn a_panic_while_drift_is_put_back_is_a_failed_revert() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_in_a_watch_begins_that_watch_anew() {
+async fn a_panic_in_a_watch_restarts_that_watch() {
     let mut world = led().await;
     let before = lease(&world);
     world.gate.panic_at("watch", "secrets", "");
@@ -93,7 +93,7 @@ async fn a_panic_in_a_watch_begins_that_watch_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_in_a_function_ends_its_reconcile_with_internal_error_and_stops_nobody_else() {
+async fn a_panic_in_a_function_ends_its_reconcile_with_internal_error_and_stops_no_other_function() {
     let mut world = World::with_functions().await;
     world.start_as("agent", true);
     world.function("other", inline("1"));

@@ -66,7 +66,7 @@ async fn a_missing_base_dir_deletes_nothing_until_that_is_allowed_for_the_commit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_other_tools_are_told_to_keep_is_kept() {
+async fn annotations_of_other_tools_keep_objects() {
     let mut world = World::new().await;
     let annotations = [
         ("flux", "kustomize.toolkit.fluxcd.io/prune: disabled"),
@@ -271,7 +271,7 @@ async fn another_base_dir_passes_the_same_guards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_nothing_proves_ours_is_held_and_explained_whatever_is_allowed() {
+async fn an_object_without_proof_of_ownership_is_held_and_explained_with_any_permission() {
     let mut world = with_maps(3, json!({})).await;
     // It is created, and nobody hears of its UID before the agent is killed.
     let lost =

@@ -48,8 +48,7 @@ async fn followed_in(mut world: World) -> (World, GitServer, String) {
 async fn a_push_is_applied_at_once_with_one_lookup_for_all_consumers() {
     let (mut world, server, url) = followed().await;
     world.sync("again", json!({"gitRepository": "shop", "baseDir": "/objects", "interval": "10m", "suspend": true}));
-    world.git_function("hello", "/hello");
-    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.git_function_of("shop", "hello", "/hello");
     let own = json!({
         "runtime": "nodejs22", "type": "git", "source": "", "gitRepository": {"url": server.url(NAME)}, "reference": "main",
         "baseDir": "/hello",
@@ -154,8 +153,7 @@ async fn a_storm_of_replayed_deliveries_costs_a_lookup_a_second_and_the_last_one
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_does_not_disturb_a_server_that_asks_to_be_left_alone() {
     let (mut world, server, url) = followed().await;
-    world.git_function("hello", "/hello");
-    world.edit_function("hello", json!({"spec": {"source": "shop"}}));
+    world.git_function_of("shop", "hello", "/hello");
     world.runs("hello").await;
     let body = push(&server.url(NAME), MAIN);
     server.fail(On::Everything, Fault::RetryAfter(3600));
@@ -279,7 +277,7 @@ async fn an_agent_that_does_not_lead_requests_redelivery() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_of_a_token_is_shown() {
+async fn no_part_of_a_token_is_shown() {
     logs::keep();
     let (mut world, server, url) = followed().await;
     let body = push(&server.url(NAME), MAIN);

@@ -135,7 +135,7 @@ async fn dribble(address: &str, sent: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_slow_bodies_for_one_receiver_most_are_refused_at_once() {
+async fn most_of_many_slow_bodies_for_one_receiver_are_refused_at_once() {
     let (world, url) = receiving(64).await;
     world.receiver("other", json!({}));
     let other = world.receiver_url("other").await;

@@ -150,7 +150,7 @@ async fn everything_of_a_git_sync_happens_in_the_cluster_that_its_secret_leads_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_starts_anew_applies_nothing_again_in_another_cluster() {
+async fn a_restarted_agent_applies_nothing_again_in_another_cluster() {
     let (mut world, other) = applied(json!({})).await;
     world.stop().await;
     other.server.faults().reset_counts();
@@ -217,7 +217,7 @@ async fn an_agent_that_finds_a_cluster_away_knows_of_the_objects_what_it_knew() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_never_answers_delays_nobody_else() {
+async fn a_cluster_that_never_answers_delays_no_other_git_sync() {
     let mut world = World::new().await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -277,7 +277,7 @@ async fn a_secret_that_cannot_be_used_is_refused_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_shows_what_opens_another_cluster() {
+async fn credentials_of_another_cluster_are_shown_nowhere() {
     logs::keep();
     let (mut world, mut other) = applied(json!({"interval": "1s"})).await;
     world.set_secret("other", json!({"value": other.kubeconfig(CANARY).replace("token:", "tokem:")}));
@@ -318,7 +318,7 @@ async fn a_secret_that_leads_to_another_cluster_leaves_everything_in_the_first_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_stay_and_are_nobodys_in_a_cluster_that_a_git_sync_leaves() {
+async fn objects_stay_without_an_owner_in_a_cluster_that_a_git_sync_leaves() {
     let (mut world, other) = worlds().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.synced(json!({})).await;
@@ -405,7 +405,7 @@ async fn two_clusters_whose_git_syncs_have_one_name_do_not_share_a_third_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_leads_back_fights_with_nobody() {
+async fn a_secret_that_leads_back_causes_no_conflict() {
     let mut world = World::new().await;
     let serving = world.server.embedded().serve(free_address(), Some(CANARY.to_owned())).await.unwrap();
     world.set_secret("self", json!({"value": serving.kubeconfig(Some(CANARY))}));
@@ -669,7 +669,7 @@ async fn two_secrets_that_lead_to_one_cluster_lead_to_the_same_objects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_was_made_anew_at_the_same_address_is_another_one() {
+async fn a_cluster_that_was_created_again_at_the_same_address_is_another_one() {
     let (mut world, mut other) = applied(json!({"interval": "1s"})).await;
     let kubeconfig = other.open_to_all().await;
     world.set_secret("other", json!({"value": kubeconfig}));

@@ -40,7 +40,7 @@ fn files(world: &mut World, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_it_renders_is_applied_and_while_it_is_away_nothing_is_lost() {
+async fn its_output_is_applied_and_its_absence_loses_no_object() {
     let mut world = World::new().await;
     let shared = tempfile::tempdir().unwrap();
     world.renderer = Some(shared.path().to_owned());

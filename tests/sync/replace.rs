@@ -138,7 +138,7 @@ async fn a_job_with_another_template_is_replaced_once_where_its_manifest_asks_fo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_gone_by_hand_is_created_as_the_newest_commit_has_it() {
+async fn an_object_deleted_by_hand_is_created_as_in_the_newest_commit() {
     let mut world = with(&fixed("1", ""), json!({})).await;
     let said = refused(&mut world, &fixed("2", ""), "ConfigMap mainstay-tests/fixed").await;
     assert!(said.contains("delete the object to have it created anew"), "{said}");
@@ -222,7 +222,7 @@ async fn the_kinds_of_the_spec_are_replaced_at_once_and_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_holds_data_is_replaced_only_where_its_own_manifest_names_it() {
+async fn objects_with_data_are_replaced_only_if_their_own_manifest_allows_it() {
     let set = |claim: &str, metadata: &str| {
         format!(
             "apiVersion: apps/v1\nkind: StatefulSet\nmetadata:\n  name: db\n  {metadata}\nspec:\n  replicas: 0\n  serviceName: db\n  \
@@ -252,7 +252,7 @@ async fn what_holds_data_is_replaced_only_where_its_own_manifest_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_deleted_for_another_reason_or_where_a_new_one_would_be_refused() {
+async fn objects_are_not_replaced_for_another_reason_or_when_the_new_one_would_be_refused() {
     let mut world = with(&job("one", ENABLED), json!({"replace": ["Service"]})).await;
     let first = world.uid(JOBS.0, JOBS.1, "work");
     let name = "Job.batch mainstay-tests/work";
@@ -303,7 +303,7 @@ enum Proof {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_deleted_unless_every_dry_run_proves_that_it_has_to_be() {
+async fn objects_are_replaced_only_if_every_dry_run_proves_it_necessary() {
     for (proof, expected) in [
         (Proof::Update, "ApplyFailed"),
         (Proof::Alone, "ApplyFailed"),
@@ -340,7 +340,7 @@ async fn nothing_is_deleted_unless_every_dry_run_proves_that_it_has_to_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_speaks_against_a_deletion_on_the_live_object_counts() {
+async fn guards_on_the_live_object_count() {
     let mut world = with(&fixed("1", ENABLED), json!({})).await;
     let first = world.uid(MAPS.0, MAPS.1, "fixed");
     let annotate = |world: &World, name: &str, value: Value| {
@@ -365,7 +365,7 @@ async fn what_speaks_against_a_deletion_on_the_live_object_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_never_ours_is_not_deleted_whatever_is_asked_for() {
+async fn objects_that_were_never_ours_are_not_deleted_on_any_request() {
     let mut world = World::new().await;
     let mut theirs: Value = serde_yaml::from_str(&fixed("theirs", "")).unwrap();
     theirs["metadata"]["namespace"] = NAMESPACE.into();
@@ -384,7 +384,7 @@ async fn what_was_never_ours_is_not_deleted_whatever_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_hangs_in_its_deletion_is_named_and_becomes_what_the_newest_commit_wants() {
+async fn an_object_stuck_in_deletion_is_named_and_becomes_that_of_the_newest_commit() {
     let mut world = with(&service(true, ENABLED), json!({"timeout": "1s", "drift": "Ignore"})).await;
     world.edit(SERVICES.0, SERVICES.1, "api", json!({"metadata": {"finalizers": ["example.org/wait"]}}));
     world.remote.file("it.yaml", service(false, ENABLED));
@@ -408,7 +408,7 @@ async fn what_hangs_in_its_deletion_is_named_and_becomes_what_the_newest_commit_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_puts_in_its_place_is_replaced_too_unless_a_controller_owns_it() {
+async fn a_successor_is_replaced_too_unless_a_controller_owns_it() {
     let world = with(&fixed("1", ""), json!({})).await;
     put_in_its_place(&world, 1, &fixed("theirs", "")).await;
     let said = |w: &World| w.condition("demo", "Ready");

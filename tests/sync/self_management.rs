@@ -176,7 +176,7 @@ async fn the_secret_that_the_agent_fills_stays_its_own_although_the_repository_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_agent_is_made_of_is_held_until_that_commit_is_allowed() {
+async fn objects_of_the_agent_itself_are_held_until_that_commit_is_allowed() {
     let mut installed = Installed::new(&[]).await;
     let left = |document: &Value| {
         let name = document["metadata"]["name"].as_str().unwrap_or_default();
@@ -221,7 +221,7 @@ async fn what_the_agent_is_made_of_is_held_until_that_commit_is_allowed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_account_of_the_agents_pod_and_its_rights_are_held_whatever_their_labels_and_names_are() {
+async fn the_account_of_the_agents_pod_and_its_rights_are_held_with_any_labels_and_names() {
     let mut world = World::new().await;
     world.in_pods = true;
     let pod = json!({
@@ -263,7 +263,7 @@ async fn the_account_of_the_agents_pod_and_its_rights_are_held_whatever_their_la
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deployment_of_the_agent_is_not_deleted_to_be_created_anew() {
+async fn a_deployment_of_the_agent_is_not_deleted_to_be_created_again() {
     let mut installed = Installed::new(&[]).await;
     let uid = installed.world.uid(DEPLOYMENTS.0, DEPLOYMENTS.1, "mainstay");
     let mut changed = documents(&installed.printed);
@@ -349,7 +349,7 @@ async fn an_agent_that_ends_in_the_middle_of_its_own_upgrade_leaves_the_rest_to_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_git_sync_reads_with_is_held_as_long_as_it_does() {
+async fn credentials_of_a_git_sync_are_held_while_it_reads_with_them() {
     let mut world = World::new().await;
     let url = world.remote.path().display().to_string();
     let repository = |secret: Option<&str>| {
@@ -525,7 +525,7 @@ async fn a_git_sync_that_a_commit_suspends_is_resumed_by_hand_and_stays_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_suspends_a_git_sync_by_hand_is_not_reverted_whatever_its_repository_says() {
+async fn a_suspension_by_hand_is_not_reverted() {
     let mut world = managing_itself(json!({"suspend": false, "additions": true})).await;
     world.edit(SYNCS.0, SYNCS.1, "demo", json!({"spec": {"suspend": true}}));
     world.condition_is("demo", "Suspended", "True Suspended").await;
@@ -547,7 +547,7 @@ async fn whoever_suspends_a_git_sync_by_hand_is_not_reverted_whatever_its_reposi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_git_sync_that_is_deleted_by_hand_stays_deleted_and_its_repository_is_made_anew() {
+async fn a_git_sync_that_is_deleted_by_hand_stays_deleted_and_its_repository_is_created_again() {
     let mut world = World::new().await;
     let url = world.remote.path().display().to_string();
     let repository = json!({"apiVersion": REPOSITORIES.0, "kind": "GitRepository", "metadata": {"name": "repo"}, "spec": {"url": url}});

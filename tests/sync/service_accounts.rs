@@ -206,7 +206,7 @@ async fn rights_that_are_taken_away_are_missed_with_words_and_count_again_once_g
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_account_applies_nothing_anew_and_is_the_one_that_reverts() {
+async fn another_account_applies_nothing_again_and_makes_the_next_revert() {
     let mut world = world().await;
     grant(&world, TEAM);
     account(&world, "powerless");
@@ -300,7 +300,7 @@ async fn without_an_account_a_git_sync_is_confined_unless_the_agent_has_a_defaul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_audited_is_asked_for_with_the_rights_of_the_account() {
+async fn audits_use_the_rights_of_the_account() {
     let mut world = world().await;
     world.audit = std::time::Duration::from_secs(2);
     grant(&world, TEAM);

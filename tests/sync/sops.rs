@@ -149,7 +149,7 @@ async fn every_rule_and_format_is_applied_as_sops_decrypts_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_tampered_with_or_is_for_another_key_changes_nothing_and_a_corrected_key_is_used_at_once() {
+async fn tampered_files_and_foreign_keys_change_no_object_and_a_corrected_key_is_used_at_once() {
     let sops = Sops::new();
     let (key, other) = (AgeKey::new(), AgeKey::new());
     let encrypt = |value: &str| {
@@ -232,7 +232,7 @@ async fn what_was_tampered_with_or_is_for_another_key_changes_nothing_and_a_corr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_encrypted_is_shown_nowhere_and_kept_nowhere() {
+async fn decrypted_values_are_neither_shown_nor_kept() {
     logs::keep();
     let sops = Sops::new();
     let key = AgeKey::new();
@@ -364,7 +364,7 @@ impl Drop for Spied {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_gitsync_changes_is_changed_while_it_is_encrypted_and_no_tool_sees_a_value() {
+async fn overlays_change_encrypted_objects_and_no_tool_sees_a_value() {
     let sops = Sops::new();
     let key = AgeKey::new();
     let encrypt =

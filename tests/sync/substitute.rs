@@ -146,7 +146,7 @@ async fn a_changed_source_is_applied_at_once_without_git_and_without_a_render() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_expressions_is_told_at_once_and_changes_nothing() {
+async fn invalid_expressions_are_reported_at_once_and_change_no_object() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "${A}")).commit("one");
     world.sync("demo", json!({}));

@@ -304,7 +304,7 @@ async fn a_restart_applies_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_puts_back_what_was_changed_deleted_or_unlabelled_meanwhile() {
+async fn a_restart_reverts_objects_changed_deleted_or_unlabelled_meanwhile() {
     let mut world = World::new().await;
     for name in ["a", "b", "c", "d"] {
         world.remote.file(&format!("{name}.yaml"), config_map(name, "1"));

@@ -123,7 +123,7 @@ async fn a_namespace_with_a_git_sync_can_be_deleted_without_an_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_of_a_sync_that_is_deleted_without_an_agent_belong_to_nobody() {
+async fn objects_of_a_sync_that_is_deleted_without_an_agent_have_no_owner() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).file("b.yaml", config_map("b", "1")).commit("one");
     world.synced(json!({})).await;

@@ -307,7 +307,7 @@ async fn a_secret_that_the_server_quotes_appears_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_agents_one_acts_and_the_other_takes_over_when_it_is_killed() {
+async fn one_of_two_agents_acts_and_the_other_takes_over_when_it_is_killed() {
     let mut world = World::new().await;
     world.remote.file("a.yaml", config_map("a", "1")).commit("one");
     world.sync("demo", json!({"interval": "1s"}));

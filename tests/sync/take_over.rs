@@ -80,7 +80,7 @@ async fn an_object_that_another_tool_lists_is_left_to_it_until_it_lets_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_that_is_named_gives_way_whoever_lists_the_object_and_no_other_does() {
+async fn only_a_named_manager_gives_way_for_any_owner_of_the_object() {
     let mut world = World::new().await;
     define(&world);
     for (name, manager) in [("flux", "kustomize-controller"), ("mine", "my-deployer"), ("argo", "argocd-controller")] {
@@ -103,7 +103,7 @@ async fn a_manager_that_is_named_gives_way_whoever_lists_the_object_and_no_other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_earlier_version_left_to_former_appliers_goes_with_the_next_apply_unless_somebody_keeps_it() {
+async fn fields_left_to_former_appliers_go_with_the_next_apply_unless_a_manager_keeps_them() {
     let mut world = World::new().await;
     define(&world);
     let names = ["flux", "kept", "kubectl-before", "kubectl-since", "named"];

@@ -69,7 +69,7 @@ async fn a_function_that_cannot_be_read_keeps_no_other_from_being_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_or_a_receiver_that_cannot_be_read_is_told_where_people_look() {
+async fn an_unreadable_repository_or_receiver_is_reported_where_people_look() {
     let mut world = World::with_functions().await;
     world.gate.deepen(DEEP);
     world.start();
@@ -105,7 +105,7 @@ async fn a_repository_or_a_receiver_that_cannot_be_read_is_told_where_people_loo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_cannot_be_read_keeps_no_other_of_its_kind_from_being_put_back() {
+async fn an_unreadable_object_keeps_no_other_of_its_kind_from_being_reverted() {
     let definition = r"apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.mainstay-tests.example.org}

@@ -176,7 +176,7 @@ fn tests_are_found_by_their_whole_name_only() {
     for test in [
         "tidy security::tests_are_found_by_their_whole_name_only",
         "mainstay-object names::tests::a_label_is_one_label",
-        "mainstay-object printable::tests::nothing_unprintable_is_left",
+        "mainstay-object printable::tests::unprintable_characters_are_removed",
         "functions eventing::hostile::bodies_that_are_no_events_are_refused",
         "mainstay-cluster kind::tests::keeps_a_hostile_name_inside_its_segment",
         "fuzz every_reader_takes_any_bytes",
@@ -190,9 +190,9 @@ fn tests_are_found_by_their_whole_name_only() {
         "tidy security::tests_are_found",
         "tidy security::exists",
         "tidy::security::tests_are_found_by_their_whole_name_only",
-        "mainstay-object printable::nothing_unprintable_is_left",
-        "mainstay-cluster printable::tests::nothing_unprintable_is_left",
-        "unknown printable::tests::nothing_unprintable_is_left",
+        "mainstay-object printable::unprintable_characters_are_removed",
+        "mainstay-cluster printable::tests::unprintable_characters_are_removed",
+        "unknown printable::tests::unprintable_characters_are_removed",
     ] {
         assert!(!exists(&binaries, test), "{test}");
     }

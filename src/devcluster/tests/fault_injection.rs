@@ -101,7 +101,7 @@ async fn open_watches_end_on_demand() {
 }
 
 #[tokio::test]
-async fn the_next_requests_fail_as_they_are_told() {
+async fn the_next_requests_fail_as_injected() {
     let cluster = Embedded::start().await;
     let fault = json!({"verb": "create", "resource": "configmaps", "code": 429, "retryAfter": 1, "times": 2});
     cluster.send(Method::POST, "/devcluster/fail-next", fault).await;
@@ -258,7 +258,7 @@ async fn a_pod_that_asks_for_more_than_the_node_has_is_not_placed() {
 }
 
 #[tokio::test]
-async fn the_pods_of_controllers_are_refused_as_they_are_told() {
+async fn pods_of_controllers_are_refused_as_injected() {
     let server = Cluster::new(Options::default());
     server.start_controllers();
     let refusal = "pods \"a-x\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2";

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn decodes_an_encoded_event() {
         for text in ["", "a b", "%", "é\u{1F600}\n\t\"", "plain"] {
             assert_eq!(decoded(&encoded(text)).as_deref(), Some(text));
         }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_does_not_count() {
+    fn attempts_at_an_unreachable_subscriber_do_not_count() {
         let gone = Outcome::Unreachable("nothing is ready".into());
         assert_eq!(next(&gone, 100, Duration::ZERO, 0, 0.5), Next::Pause(FIRST_PAUSE));
         assert_eq!(next(&gone, 100, Duration::ZERO, 40, 0.5), Next::Pause(LONGEST_PAUSE));

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_controller_writes_is_left_to_it() {
+    fn changes_of_another_controller_are_left_to_it() {
         let mut seen = Seen::default();
         let mut one = trigger("default");
         one["metadata"]["managedFields"] = json!([{"manager": "controller", "subresource": "status"}]);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_list_does_not_have_is_gone() {
+    fn objects_absent_from_a_new_list_are_gone() {
         let mut seen = Seen::default();
         seen.see(Watched::Triggers, &trigger("default"));
         seen.begin(Watched::Triggers);

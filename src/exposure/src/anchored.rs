@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_is_refused() {
+    fn an_ambiguous_path_is_refused() {
         for bad in [
             "/a)|(.*",
             "/(",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_through_matches_no_text_that_is_no_path() {
+    fn an_accepted_pattern_matches_paths_only() {
         let alphabet = ["/", "a", ".*", "|", "(", ")", "?", "*", "[a/]", "\\", "(?:", "{0}"];
         let mut let_through = 0;
         // All texts of up to four of these.

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_somebody_changed_is_put_back_and_only_that_waits() {
+    fn only_changed_objects_are_reverted_and_only_those_wait() {
         let (live, held) = (seen(json!({})), Some(Duration::from_secs(9)));
         let (old, new) = (Digest::of(b"old"), Digest::of(b"new"));
         let as_written = Applied { desired: new, fingerprint: live.fingerprint };
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn deletes_its_own_that_nobody_wants() {
+    fn deletes_its_own_unwanted_objects() {
         let place = |name: &str| (ChildKind::AccessRule, "shop".to_owned(), name.to_owned());
         let by_others = seen(json!({"metadata": {"managedFields": []}}));
         let terminating = seen(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));

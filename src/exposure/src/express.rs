@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_needs_no_check_and_oathkeeper_makes_all() {
+    fn open_paths_need_no_check_and_oathkeeper_makes_all_others() {
         let all = [
             path("/a", &["GET"], "allow"),
             path("/b", &["GET"], "noop"),

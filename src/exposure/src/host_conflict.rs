@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_of_one_age_the_name_decides_and_who_withdraws_makes_room() {
+    fn the_name_decides_between_rules_of_one_age_and_a_withdrawn_rule_frees_the_host() {
         let (mut hosts, host) = (Hosts::default(), "a.b");
         hosts.want(&rule("b"), at(1), host);
         hosts.want(&rule("a"), at(1), host);

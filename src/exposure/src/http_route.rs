@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_lacks_is_left_out_and_paths_keep_their_meaning() {
+    fn features_that_the_cluster_lacks_are_left_out_and_paths_keep_their_meaning() {
         let rules =
             [path("/x/.*", &["GET"], "allow"), path("/post", &["POST"], "noop"), path("/odd", &["BREW"], "noop")];
         let guards = [Some(Guard::Open), Some(Guard::Methods), Some(Guard::Methods)];

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_or_owner_affects_the_old_and_the_new_one_and_an_older_state_nobody() {
+    fn another_host_or_owner_affects_the_old_and_the_new_one_and_an_older_state_none() {
         let (mut index, of) = (Index::default(), |name: &str| Owner::api_rule("shop", name));
         index.insert(place(), seen("5", "a.b", "web"));
         assert_eq!(index.insert(place(), seen("6", "a.b", "web")), Affected::default());

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_waits_for_its_time_and_is_said_in_its_first_words() {
+    fn a_refused_write_waits_for_its_retry_and_keeps_its_first_message() {
         let mut refusals = Refusals::default();
         for request in [Request::Read("web".to_owned()), apply("a")] {
             assert_eq!(refusals.may_try(&request, 0.0), Ok(()));

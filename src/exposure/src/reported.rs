@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_told_once() {
+    fn an_outcome_is_reported_once() {
         let (mut reported, outcome) = (Reported::default(), Outcome::Served("a.b".to_owned()));
         let (old, new) = reported.next(&rule(1, None), &outcome, Timestamp::UNIX_EPOCH);
         let said = ("True".to_owned(), "Served".to_owned(), "served at a.b".to_owned());

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_oathkeeper_says_of_a_rule_is_no_change_of_it() {
+    fn the_status_that_oathkeeper_writes_is_no_change_of_a_rule() {
         let old = Seen::of(ChildKind::AccessRule, &live(1));
         let mut noted = live(2);
         noted["status"] = json!({"validation": {"valid": true}});

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_controller_serves_keeps_its_codes() {
+    fn a_rule_of_another_controller_keeps_its_status_codes() {
         let elsewhere = Outcome::ManagedElsewhere(Elsewhere::Made("VirtualService web-x".into()));
         let status = after(&ApiRuleStatus::default(), &elsewhere, Some(2), Timestamp::UNIX_EPOCH);
         assert_eq!((&status.api_rule_status, status.observed_generation), (&None, None));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_mean_something_else_is_refused() {
+    fn token_settings_with_another_meaning_are_refused() {
         for (more, why) in [
             (json!({"trusted_issuers": []}), "trusted_issuers"),
             (json!({"trusted_issuers": ["https://a/*"]}), "without *"),

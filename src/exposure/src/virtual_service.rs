@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_told_by_istio_where_nothing_else_does() {
+    fn istio_checks_methods_where_no_other_means_does() {
         let rules = [path("/.*", &["GET", ".*"], "noop"), path("/closed", &["GET"], "jwt")];
         let spec = built(&rules, &[Some(Guard::Methods), None]).unwrap()["spec"].take();
         let matches = json!([{"uri": {"regex": "/.*"}, "method": {"regex": r"GET|\.\*"}}]);

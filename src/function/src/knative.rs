@@ -1,7 +1,7 @@
-//! Finds out whether the cluster has Knative Serving, and watches its Services.
+//! Detects Knative Serving in the cluster, and watches its Services.
 //!
-//! Invariant: nothing of this costs anything until a Function is to run on Knative: then the definition of Knative's Services is
-//! watched, and its Services while it is there.
+//! Invariant: there is no watch until a Function needs Knative. Then the definition of Knative's Services is watched,
+//! and the Services while the definition exists.
 
 use std::future::pending;
 use std::sync::Arc;

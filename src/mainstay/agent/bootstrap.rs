@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_of_a_content_counts_for_that_content_and_for_later_agents() {
+    fn progress_counts_for_the_same_content_and_for_later_agents() {
         let mut progress = Progress::default();
         progress.read("c1", None);
         progress.applied.insert("a".to_owned());

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_nothing_here_takes_no_memory() {
+    fn irrelevant_fields_take_no_memory() {
         let fat = "x".repeat(200 << 10);
         let mut object = json!({
             "metadata": {

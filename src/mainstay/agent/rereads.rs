@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_while_no_memory_becomes_free() {
+    fn rereads_wait_until_memory_is_free() {
         let mut rereads = Rereads::default();
         for number in 0..3 {
             rereads.insert(&name("web", number), 100 * (number + 1), false);

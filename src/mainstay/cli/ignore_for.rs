@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_already_is_not_ignored_again() {
+    fn ignored_fields_are_not_added_again() {
         let rules = json!([{ "paths": ["/spec", "/metadata/annotations/a.b~1c"], "target": { "name": "web.*" } }]);
         let mut status = status();
         status["lastReverts"] = json!([]);

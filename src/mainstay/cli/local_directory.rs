@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_git_tracks_is_refused_also_in_a_directory_below_and_in_capitals() {
+    fn tracked_files_are_refused_in_subdirectories_and_in_capitals() {
         for (tracked, at) in
             [(".mainstay/lock", ""), (".mainstay", ""), ("apps/.mainstay/2/x", "apps"), (".MAINSTAY/lock", "")]
         {

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_health_unless_told_not_to() {
+    fn waits_for_health_unless_switched_off() {
         let progressing = with("Unknown", "Progressing", "True", "Progressing");
         check(progressing.clone(), Wait::UntilHealthy, &Settled::Waiting);
         check(progressing, Wait::UntilApplied, &Settled::Succeeded);

@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_somebody_changes_meanwhile_is_looked_at_again() {
+    async fn objects_that_change_meanwhile_are_examined_again() {
         let ours = json!({LABEL.0: LABEL.1});
         let preconditions = |uid: &str, version: &str| json!({"uid": uid, "resourceVersion": version});
         let (first, touched) = (found("1", "1", ours.clone()), found("1", "2", ours));

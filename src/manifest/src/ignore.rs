@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_left_out_below_the_directory_that_is_read() {
+    fn hidden_files_below_the_directory_are_left_out() {
         let left_out = |base_dir: &str, rules: &str, path: &str| {
             let mut ignored = Ignored::new(base_dir);
             ignored.add(".mainstayignore", rules.as_bytes());

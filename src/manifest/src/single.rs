@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_line() {
+    fn a_problem_has_its_line() {
         let wrong = |text: &str| fields(text).unwrap_err();
         assert_eq!(wrong("a: 1\n---\nb: 1\n"), (0, "it has more than one document".to_owned()));
         assert_eq!(wrong("- a\n"), (0, "it is no map".to_owned()));

@@ -418,7 +418,7 @@ fn files_too_large_are_not_even_read() {
 }
 
 #[test]
-fn reads_only_files_whose_content_nobody_holds() {
+fn reads_only_files_that_are_not_cached() {
     let cache = DecodeCache::default();
     let (a, b, c) = (config_map("a"), config_map("b"), config_map("c"));
     let first: Vec<(&str, &[u8])> = vec![("a.yaml", a.as_bytes()), ("b.yaml", b.as_bytes())];

@@ -66,8 +66,15 @@ impl World {
         self.receiver_status(name)["url"].as_str().unwrap().to_owned()
     }
 
-    /// The number of lookups that the agent has made.
+    /// The number of lookups that the agent has made. Waits until each GitRepository has its first status: the agent looks up
+    /// one that has no consumer three seconds after it was created.
     pub async fn lookups(&self) -> u64 {
+        let kind = ("serverless.kyma-project.io/v1alpha1", "gitrepositories");
+        let has_status = |r: &Value| r["status"]["observedGeneration"] == r["metadata"]["generation"];
+        self.until("each GitRepository has a status", |w| {
+            w.server.objects(kind.0, kind.1, None).iter().all(|repository| has_status(repository))
+        })
+        .await;
         let metrics = listener::metrics(self).await;
         let line = metrics.lines().find_map(|line| line.strip_prefix("mainstay_git_lookups_total "));
         line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number of lookups in {metrics}"))

@@ -250,7 +250,7 @@ async fn a_subscriber_gets_the_attributes_and_no_header_of_the_publisher() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_that_never_end_keep_nobody_out_and_cost_little() {
+async fn bodies_that_never_end_exclude_no_client_and_cost_little() {
     const CLIENTS: usize = 200;
     let events = Events::with_a_trigger_for_everything().await;
     let (before, idle) = (events.stored(), peak(events.process.as_ref().unwrap()));

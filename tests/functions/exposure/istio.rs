@@ -43,7 +43,7 @@ pub(crate) fn label_namespace(world: &World, labels: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_istio_is_alone_its_proxies_check_tokens() {
+async fn proxies_check_tokens_with_istio_alone() {
     let mut world = world_with(&[SERVICES, AUTHENTICATIONS, POLICIES]).await;
     label_namespace(&world, json!({"istio-injection": null}));
     world.service(NAMESPACE, "my-function", loopback());

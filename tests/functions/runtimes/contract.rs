@@ -78,7 +78,7 @@ fn answers_what_a_function_returns_and_probes_without_it() {
 }
 
 #[test]
-fn an_old_name_runs_on_a_maintained_row_and_is_told_its_old_name() {
+fn an_old_name_runs_on_a_maintained_row_and_the_pod_gets_its_old_name() {
     let server = Server::start("nodejs12", "exports.main = (event, context) => context", &[("FUNC_TIMEOUT", "30")]);
     assert_eq!(server.get("/").body, r#"{"function-name":"main","timeout":30,"runtime":"nodejs12"}"#);
     let server = Server::start("python38", "def main(event, context): return context", &[]);

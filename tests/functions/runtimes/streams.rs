@@ -195,7 +195,7 @@ fn pieces_are_made_no_faster_than_they_are_taken_and_no_thread_waits_for_clients
 }
 
 #[test]
-fn slow_requests_on_all_connections_keep_nobody_out() {
+fn slow_requests_on_all_connections_exclude_no_client() {
     let server = start(&[]);
     let slow: Vec<_> = (0..1200)
         .map(|_| {

@@ -132,7 +132,7 @@ async fn mirrors_in_use_stay_and_what_does_not_fit_beside_them_is_a_named_error(
 }
 
 #[tokio::test]
-async fn what_one_namespace_fetches_leaves_the_mirrors_of_others() {
+async fn fetches_of_one_namespace_do_not_evict_mirrors_of_others() {
     let shelf = Shelf::new().await;
     let (shop, greedy) = (shelf.bench.source.for_namespace("shop"), shelf.bench.source.for_namespace("greedy"));
     assert_eq!(shelf.fetched(&shop, "a").await, 1);
@@ -150,7 +150,7 @@ async fn what_one_namespace_fetches_leaves_the_mirrors_of_others() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_left_is_no_mirror_and_goes_first() {
+async fn leftovers_of_a_killed_process_are_no_mirror_and_go_first() {
     let shelf = Shelf::new().await;
     shelf.get("a").await;
     let directory = shelf.bench.mirrors.path();

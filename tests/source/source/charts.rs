@@ -210,7 +210,7 @@ fn map(value: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_differs_from_itself_is_refused_and_names_the_object() {
+async fn a_chart_that_renders_differently_each_time_is_refused_with_the_object() {
     let mut origin = small();
     let renderer = Renderer::new(&origin, &path());
     for random in [
@@ -295,7 +295,7 @@ async fn hostile_charts_end_in_a_problem_within_their_bounds() {
 }
 
 #[tokio::test]
-async fn what_leads_out_of_the_chart_is_refused_before_anything_runs() {
+async fn paths_out_of_the_chart_are_refused_before_the_tool_runs() {
     let mut origin = small();
     let renderer = Renderer::new(&origin, &path());
     chart(&mut origin, &map("{{ .Values.key }}"), "key: one\n");

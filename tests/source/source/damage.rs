@@ -8,7 +8,7 @@ fn generation(bench: &Bench) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_mirror_that_was_damaged_while_nothing_ran_is_fetched_anew() {
+async fn a_mirror_that_was_damaged_while_no_agent_ran_is_fetched_again() {
     type Damage = fn(&Path);
     let cases: [(&str, Damage); 6] = [
         ("garbage list", |generation| std::fs::write(generation.join("held"), "garbage\n").unwrap()),
@@ -52,7 +52,7 @@ fn cut(path: &Path) {
 }
 
 #[tokio::test]
-async fn a_file_that_was_lost_on_the_disk_is_fetched_anew() {
+async fn a_file_that_was_lost_on_the_disk_is_fetched_again() {
     let mut bench = Bench::new(small()).await;
     drop(bench.sync("main").await.unwrap());
     let first = mirrors::packs(bench.mirrors.path());

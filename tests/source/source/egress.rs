@@ -99,7 +99,7 @@ fn entries(snapshot: &Snapshot) -> Result<Vec<mainstay_git::Entry>, Error> {
 }
 
 #[tokio::test]
-async fn what_is_allowed_is_read_by_a_confined_namespace_as_by_any_other() {
+async fn a_confined_namespace_reads_allowed_addresses_like_any_other() {
     let bench = Bench::with(small(), confine).await;
     for url in [bench.server.url(NAME), bench.server.url(NAME).replace("127.0.0.1", "outside.example")] {
         let remote = within(&anonymous(&url), Egress::Confined);

@@ -65,7 +65,7 @@ fn without_origins(mut objects: Vec<Value>) -> Vec<Value> {
 
 /// What the documentation of kustomize shows, one directory each in `tests/kustomizations`, most of them over one base.
 #[tokio::test]
-async fn what_is_documented_is_built_as_kubectl_does() {
+async fn documented_kustomizations_are_built_as_by_kubectl() {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kustomizations");
     let mut origin = small();
     for (path, content) in files_below(&own) {

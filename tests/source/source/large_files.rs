@@ -140,7 +140,7 @@ async fn credentials_do_not_go_to_where_the_files_are() {
 }
 
 #[tokio::test]
-async fn what_a_server_of_large_files_does_wrong_is_a_named_failure() {
+async fn faults_of_a_large_file_server_are_named_failures() {
     let large = "a: 1\n".repeat(100);
     let (text, oid) = pointer(&large);
     let mut origin = Origin::new();
@@ -224,7 +224,7 @@ async fn what_a_server_of_large_files_does_wrong_is_a_named_failure() {
 }
 
 #[tokio::test]
-async fn what_one_repository_has_is_not_given_to_another_one() {
+async fn files_of_one_repository_are_not_served_to_another() {
     let large = "a: secret\n".repeat(100);
     let (text, oid) = pointer(&large);
     let bench_with = async || {
@@ -303,7 +303,7 @@ async fn consumers_that_come_together_fetch_once() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_file_holds_up_no_other_namespace() {
+async fn a_wait_for_a_file_holds_up_no_other_namespace() {
     let [(kept, oid), (stalled, _)] = ["a: 1\n", "b: 1\n"].map(pointer);
     let mut origin = Origin::new();
     origin.file("kept/a.yaml", &kept).file("stalled/b.yaml", &stalled).commit("one");

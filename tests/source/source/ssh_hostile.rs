@@ -253,7 +253,7 @@ async fn a_truncated_pack_is_refused_over_ssh() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_no_key_is_told_from_one_that_does_not_take_this_one() {
+async fn a_server_that_takes_no_key_is_distinguished_from_one_that_refuses_this_key() {
     let (bench, remote) = bench_with(Duration::from_secs(20), Duration::from_secs(60)).await;
     bench.server.want_a_password();
     let error = bench.source.lookup(&remote, &Reference::parse("main").unwrap(), NOW).await.unwrap_err();

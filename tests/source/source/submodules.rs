@@ -154,7 +154,7 @@ async fn credentials_go_to_submodules_on_the_same_server_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_submodule_may_not_be_is_a_named_failure() {
+async fn forbidden_submodules_are_named_failures() {
     let gitmodules = |address: &str| format!("[submodule \"x\"]\n\tpath = x\n\turl = {address}\n");
     let cases = [
         ("--upload-pack=evil", Class::Invalid, "neither the path nor the address of a submodule begins with `-`"),

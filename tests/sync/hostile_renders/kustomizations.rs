@@ -143,7 +143,7 @@ async fn remote_bases_in_disguise() {
 
 /// What a generator names is decided by patches: only the tool itself knows, and it has no network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn remote_bases_that_nobody_sees_before() {
+async fn hidden_remote_bases_are_refused() {
     let mut attacked = Attacked::new().await;
     let listening = Listening::new();
     let own = listening.address();

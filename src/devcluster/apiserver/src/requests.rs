@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_is_told_once() {
+    fn a_finished_request_wakes_its_waiter_once() {
         let requests = Requests::default();
         let mut waits = requests.waits();
         requests.wait_for(&Key::new("default", "hello-00001"));

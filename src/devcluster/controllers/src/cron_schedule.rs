@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_has_no_times() {
+    fn an_invalid_schedule_has_no_times() {
         for nonsense in ["", "* * * *", "61 * * * *", "a * * * *", "*/0 * * * *", "@never", "@every x", "5-1 * * * *"] {
             assert_eq!(Schedule::parse(nonsense, TimeZone::UTC), None, "{nonsense}");
         }

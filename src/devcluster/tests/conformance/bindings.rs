@@ -244,7 +244,7 @@ fn webhooks_judge_bindings() {
 }
 
 #[test]
-fn who_may_not_bind_is_told_so() {
+fn a_user_without_the_right_to_bind_is_refused() {
     claim(async |w| {
         unplaced(w, "p").await;
         let token = token(w, "a").await;

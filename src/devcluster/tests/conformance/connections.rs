@@ -175,7 +175,7 @@ fn a_webhook_for_namespaced_resources_leaves_others_alone() {
 }
 
 #[test]
-fn who_may_only_get_a_connection_may_not_have_it() {
+fn a_user_who_may_only_get_a_connection_is_refused() {
     claim(async |w| {
         let token = token(w, "a").await;
         let user = format!("system:serviceaccount:{}:a", w.ns);

@@ -134,7 +134,7 @@ fn scaling_follows_the_scale_endpoint() {
 }
 
 #[test]
-fn a_number_scaled_to_zero_is_nobodys_and_stays_so() {
+fn a_count_scaled_to_zero_has_no_manager_and_stays_so() {
     claim(async |w| {
         let path = format!("{}/d", w.path("apps/v1", "deployments"));
         let mut body = deployment("d");

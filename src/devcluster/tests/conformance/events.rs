@@ -67,7 +67,7 @@ fn deprecated_fields_are_fine_in_the_older_version() {
 }
 
 #[test]
-fn what_an_event_says_does_not_change_in_the_newer_version() {
+fn the_fields_of_an_event_do_not_change_in_the_newer_version() {
     claim(async |w| {
         let path = format!("{}/e", w.path("events.k8s.io/v1", "events"));
         w.post(&w.path("events.k8s.io/v1", "events"), event(w, json!({}))).await.code(201);

@@ -140,7 +140,7 @@ fn objects_may_only_be_so_large() {
 }
 
 #[test]
-fn what_is_in_a_terminating_namespace_can_still_change() {
+fn objects_in_a_terminating_namespace_can_still_change() {
     claim(async |w| {
         let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
         w.post(&w.maps(""), held).await.code(201);

@@ -82,7 +82,7 @@ fn a_selector_must_match_the_template() {
 }
 
 #[test]
-fn several_faults_are_told_together() {
+fn several_faults_are_reported_together() {
     claim(async |w| {
         let mut body = deployment("d");
         body["spec"]["template"]["spec"] = json!({"containers": [{"name": "c"}], "restartPolicy": "Never"});

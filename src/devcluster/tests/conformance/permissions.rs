@@ -234,7 +234,7 @@ fn roles_are_aggregated_by_their_labels() {
 }
 
 #[test]
-fn nobody_grants_what_he_lacks() {
+fn a_user_cannot_grant_rights_that_he_lacks() {
     claim(async |w| {
         let token = token(w, "a").await;
         let rules = json!([

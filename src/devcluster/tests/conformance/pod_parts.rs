@@ -234,7 +234,7 @@ fn a_running_container_says_what_it_has() {
 }
 
 #[test]
-fn what_no_resize_may_do_is_refused() {
+fn forbidden_changes_by_a_resize_are_refused() {
     claim(async |w| {
         sized(w, "p").await;
         let path = w.path("v1", "pods/p/resize");
@@ -361,7 +361,7 @@ fn webhooks_judge_changes_of_parts() {
 }
 
 #[test]
-fn who_may_not_change_a_part_is_told_so() {
+fn a_user_without_rights_on_a_subresource_is_refused() {
     claim(async |w| {
         let token = token(w, "a").await;
         let user = format!("system:serviceaccount:{}:a", w.ns);

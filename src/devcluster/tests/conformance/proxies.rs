@@ -165,7 +165,7 @@ fn webhooks_judge_what_is_proxied() {
 }
 
 #[test]
-fn who_may_not_use_a_proxy_is_told_so() {
+fn a_user_without_rights_on_a_proxy_is_refused() {
     claim(async |w| {
         let token = token(w, "a").await;
         let user = format!("system:serviceaccount:{}:a", w.ns);

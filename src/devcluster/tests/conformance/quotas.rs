@@ -82,7 +82,7 @@ fn a_quota_counts_what_pods_and_claims_ask_for() {
 }
 
 #[test]
-fn what_exceeds_a_quota_is_refused() {
+fn an_object_that_exceeds_a_quota_is_refused() {
     claim(async |w| {
         w.until(&w.maps("kube-root-ca.crt"), "the namespace is furnished", |a| a.code == 200).await;
         quota(w, "q", json!({"hard": {"count/configmaps": "2", "secrets": "0", "services.nodeports": "1", "count/jobs.batch": "0"}})).await;

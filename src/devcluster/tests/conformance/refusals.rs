@@ -278,7 +278,7 @@ impl Answer {
 }
 
 #[test]
-fn causes_about_metadata_are_told_again_of_changes() {
+fn causes_about_metadata_are_repeated_for_changes() {
     claim(async |w| {
         w.map("a", json!({"k": "v"})).await;
         for (patch, start) in [
@@ -356,7 +356,7 @@ fn forms_that_do_not_fit_are_406_with_the_reason() {
 }
 
 #[test]
-fn what_is_not_served_is_told_by_whose_it_is() {
+fn unserved_kinds_get_a_status_and_unserved_custom_groups_a_plain_text() {
     claim(async |w| {
         let status = "the server could not find the requested resource";
         for path in ["/api/v2/configmaps", "/apis/apps/v2/deployments", "/apis/apps/v1/nothing", "/api/v1/nothing"] {
@@ -414,7 +414,7 @@ fn the_phase_of_a_namespace_follows_its_deletion() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused_as_an_update_and_exists_as_a_creation() {
+fn an_immutable_object_is_forbidden_to_update_and_already_exists_to_create() {
     claim(async |w| {
         let pods = |name: &str| json!({"metadata": {"labels": {"app": name}}, "spec": {"restartPolicy": "Always", "containers": [{"name": "c", "image": "i"}]}});
         let job = |image: &str| {

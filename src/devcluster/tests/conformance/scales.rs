@@ -92,7 +92,7 @@ fn a_scale_is_applied_by_its_owner_and_refused_to_others() {
 }
 
 #[test]
-fn a_scale_that_nobody_owns_was_there_before_the_first_apply() {
+fn an_unowned_scale_belongs_to_before_first_apply() {
     claim(async |w| {
         let path = deployment(w, json!(1)).await;
         w.merge(&path, json!({"metadata": {"managedFields": [{}]}})).await.ok();
@@ -108,7 +108,7 @@ fn a_scale_that_nobody_owns_was_there_before_the_first_apply() {
 }
 
 #[test]
-fn what_is_applied_to_a_scale_is_a_scale() {
+fn an_apply_to_a_scale_takes_a_scale() {
     claim(async |w| {
         let at = format!("{}/scale", deployment(w, json!(1)).await);
         let wrong = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});

@@ -148,7 +148,7 @@ fn initial_events_need_a_match() {
 }
 
 #[test]
-fn a_watch_from_nowhere_that_takes_bookmarks_is_told_where_the_beginning_ends() {
+fn a_watch_with_bookmarks_and_no_version_gets_a_bookmark_after_the_initial_events() {
     claim(async |w| {
         let made = w.post(&w.maps(""), mine("a", "1")).await.ok();
         let mut watch = w.watch(&w.maps(&format!("?watch=1&{MINE}&allowWatchBookmarks=true"))).await;

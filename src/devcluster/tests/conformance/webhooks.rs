@@ -302,7 +302,7 @@ fn deletions_are_judged_by_the_object_that_goes() {
 }
 
 #[test]
-fn a_dry_run_is_told_as_one() {
+fn a_webhook_sees_a_dry_run_as_one() {
     claim(async |w| {
         let hooks = adding();
         configure(w, "mutating", "m", json!([hooks.hook(w, "m")])).await;

@@ -111,7 +111,7 @@ fn objects_are_taken_in_yaml_and_the_first_document_counts() {
 }
 
 #[test]
-fn who_deletes_with_a_body_has_said_everything_in_it() {
+fn the_body_of_a_deletion_replaces_its_query() {
     claim(async |w| {
         w.map("a", json!({})).await;
         let dry = format!("{}?dryRun=All", w.maps("a"));

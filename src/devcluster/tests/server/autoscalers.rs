@@ -64,7 +64,7 @@ fn says(machine: &Machine, kind: &str, reason: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_computes_is_scaled_up_and_what_is_idle_is_scaled_down() {
+async fn busy_deployments_are_scaled_up_and_idle_ones_down() {
     let machine = Machine::new();
     scaled(&machine, json!({"cpu": "50m"}), 2).await;
     until(&machine, "it is measured", |m| says(m, "ScalingActive", "ValidMetricFound")).await;
@@ -86,7 +86,7 @@ async fn what_computes_is_scaled_up_and_what_is_idle_is_scaled_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_recommended_lately_is_kept() {
+async fn recent_recommendations_are_kept() {
     let machine = Machine::new();
     std::fs::write(machine.directory.path().join("load"), "").unwrap();
     scaled(&machine, json!({"cpu": "50m"}), 300).await;

@@ -361,7 +361,7 @@ async fn controllers_go_on(world: &World) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_again_is_not_stored() {
+async fn an_object_that_could_not_be_read_back_is_not_stored() {
     let world = World::new();
     world.post(DEFINITIONS, definition()).await.expect(201);
     let widgets = "/apis/example.com/v1/namespaces/default/widgets";

@@ -230,7 +230,7 @@ async fn another_template_is_another_revision_and_the_old_one_has_no_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_away_is_put_back_and_what_is_changed_below_a_revision_stays() {
+async fn deleted_children_are_created_again_and_changes_below_a_revision_stay() {
     let machine = machine().await;
     machine.world.post(SERVICES, service("hello", "one", &json!({}))).await.expect(201);
     ready(&machine, "hello").await;
@@ -431,7 +431,7 @@ async fn a_revision_whose_code_ends_fails_and_the_one_before_serves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_that_nobody_needs_go_and_everything_goes_with_the_service() {
+async fn unused_revisions_go_and_all_go_with_the_service() {
     let machine = machine().await;
     let gc = json!({"retain-since-create-time": "0s", "retain-since-last-active-time": "0s", "min-non-active-revisions": "1"});
     configure(&machine, "config-gc", gc).await;
@@ -467,7 +467,7 @@ async fn revisions_that_nobody_needs_go_and_everything_goes_with_the_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_knative_refuses_is_refused_in_its_words_and_defaults_are_filled_in() {
+async fn admission_refuses_in_the_words_of_knative_and_fills_in_defaults() {
     let machine = machine().await;
     let mut reserved = service("hello", "one", &json!({}));
     reserved["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "PORT", "value": "1"}]);

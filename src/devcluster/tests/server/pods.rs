@@ -9,7 +9,7 @@ fn state(pod: &Value) -> &Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_runs_and_its_end_is_told() {
+async fn a_pod_runs_and_its_end_is_reported() {
     let machine = Machine::new();
     machine.pod("fine", "echo out; echo err >&2; echo bye > $LAST_WORDS", json!({})).await;
     let pod = machine.phase("fine", "Succeeded").await;
@@ -88,7 +88,7 @@ async fn a_deleted_pod_is_asked_to_end_and_then_killed_with_its_children() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_container_refers_to_may_come_later() {
+async fn references_of_a_container_may_be_created_later() {
     let machine = Machine::new();
     let from = |kind: &str, name: &str, key: &str| json!({"name": name.to_uppercase(), "valueFrom": {kind: {"name": name, "key": key}}});
     let env = json!([from("configMapKeyRef", "map", "k"), from("secretKeyRef", "hidden", "k")]);

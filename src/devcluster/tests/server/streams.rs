@@ -62,7 +62,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_leaves_ends_with_its_container() {
+async fn processes_left_by_a_command_end_with_its_container() {
     let machine = Machine::new();
     let kubectl = sleeper(&machine).await;
     let script = "setsid sleep 1234 > /dev/null 2>&1 & echo $!";

@@ -116,7 +116,7 @@ async fn an_image_that_leads_outside_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_that_nobody_runs_do_not_pile_up() {
+async fn unused_images_do_not_pile_up() {
     let machine = Machine::new();
     let kubectl = machine.serve().await;
     let image = format!("{}/app:v1", kubectl.host());

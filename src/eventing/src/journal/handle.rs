@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_delivered_is_queued_again() {
+    async fn undelivered_events_are_queued_again() {
         let room = tempfile::tempdir().unwrap();
         let mut opened = Opened::at(room.path(), 1 << 20);
         opened.journal.publish(event(1, "one", &["a", "b"])).await.unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_follows_a_damaged_record_is_not_lost() {
+    async fn records_after_a_damaged_one_are_not_lost() {
         let room = tempfile::tempdir().unwrap();
         let opened = Opened::at(room.path(), 1 << 20);
         for (number, data) in [(1, "first"), (2, "second"), (3, "third")] {

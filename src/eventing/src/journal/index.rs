@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_subscriber_waits_for_is_counted() {
+    fn waiting_events_of_each_subscriber_are_counted() {
         let mut index = Index::default();
         index.insert(1, entry(1, &["a", "b"]));
         index.insert(2, entry(1, &["a"]));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_counted_once() {
+    fn a_moved_event_is_counted_once() {
         let mut index = Index::default();
         index.wrote(1, 30, 0);
         index.insert(1, entry(1, &["a"]));

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_kept_is_new_again() {
+    fn a_forgotten_event_is_new_again() {
         let (mut recent, id) = (Recent::default(), SubscriberId::new(SubscriberKind::Trigger, "a", "b"));
         assert!(recent.insert(id.as_str(), "s", "1", 0));
         recent.forget(&id, "s", "1");

@@ -1,4 +1,4 @@
-//! Follows usages and bindings while they are defined.
+//! Watches usages and bindings while their definitions exist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ struct Watching {
     /// The kind of definitions.
     definition: Arc<Kind>,
     watches: Watches,
-    /// What ends the watch of a kind that is served.
+    /// Ends the watch of a served kind.
     of_kinds: HashMap<Defined, CancellationToken>,
     /// The definitions that are there.
     definitions: HashMap<Defined, Cache<()>>,
     /// The lists that are being read.
     shown: HashMap<Watched, Shown<Name>>,
-    /// Whether the other definitions are watched: only once usages are defined.
+    /// Whether the other definitions are watched. They are watched only once usages are defined.
     follows_others: bool,
 }
 
@@ -108,7 +108,7 @@ impl Watching {
         }
     }
 
-    /// Watches the objects of what is defined now.
+    /// Watches the objects of a new definition, or ends their watch.
     fn set_defined(&mut self, defined: Defined, definition: Option<&Value>) {
         let watched = match defined {
             Defined::Usages => {
@@ -142,7 +142,7 @@ impl Watching {
     }
 }
 
-/// The kind that a definition serves in this version.
+/// Returns the kind that a definition serves in this version.
 fn served(api_version: &str, kind: &str, definition: &Value) -> Option<Arc<Kind>> {
     let (group, name) = api_version.split_once('/')?;
     let versions = definition["spec"]["versions"].as_array()?;

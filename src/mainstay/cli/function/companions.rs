@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_cannot_say_is_not_half_said() {
+    fn a_configuration_is_refused_when_it_cannot_hold_the_object_in_full() {
         let mut config = Config { name: "fn".into(), namespace: "ns".into(), ..Config::default() };
         let trigger = json!({"kind": "Trigger", "spec": {"filter": {"attributes": {"subject": "x"}}}});
         assert!(add(&mut config, &trigger).is_err());

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_workspace_becomes_becomes_the_workspace_again() {
+    fn a_workspace_survives_a_round_trip_through_objects() {
         let config = Config::read(include_str!("tests/whole.yaml"), None).unwrap();
         let code = Code { source: "module.exports = {}\r\n{{ .Values }}".into(), dependencies: "{}\n".into() };
         let objects = objects(&config, &code).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_configuration_cannot_say_is_named() {
+    fn fields_that_a_configuration_cannot_hold_are_named() {
         let fetched = fetched(
             &function(&json!({
                 "source": "x", "minReplicas": 2, "secretMounts": [{"secretName": "s", "mountPath": "/s"}],

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_would_refuse_is_refused_in_its_words() {
+    fn refuses_invalid_objects_in_the_words_of_the_agent() {
         let head = "namespace: default\nsource: {sourceType: inline}\n";
         check(&format!("name: a\n{head}env: [{{name: 1A, value: x}}]\n"), &{
             let function = json!({

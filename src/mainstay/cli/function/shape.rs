@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_is_refused_where_it_stands() {
+    fn a_field_of_another_shape_is_refused_with_its_position() {
         assert_eq!(
             problems("name: [a]\nenv: x\nlabels: [a]\n"),
             ["1:7: name is a text", "2:6: env is a list", "3:9: labels is a map"]
@@ -436,7 +436,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_the_same(
+        fn a_written_configuration_is_read_back_unchanged(
             name in any::<String>(), key in "[^\u{0}]{1,9}", values in prop::collection::vec(any::<String>(), 1..4),
             port in any::<u32>(),
         ) {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serves_an_older_generation_is_waited_for() {
+    fn waits_while_pods_serve_an_older_generation() {
         let (ready, built, running) = ("ConfigurationReady", "BuildReady", "Running");
         check(&[], Progress::Waiting);
         check(&[(running, "True", 1), (built, "True", 2), (ready, "True", 2)], Progress::Waiting);

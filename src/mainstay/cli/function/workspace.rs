@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_replaced_only_when_it_may_be() {
+    fn existing_files_are_replaced_only_if_permitted() {
         let (_room, workspace) = room();
         workspace.write(&texts(&[("a", "1"), ("b", "2")]), false).unwrap();
         workspace.write(&texts(&[("a", "1"), ("c", "3")]), false).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused() {
+    fn a_file_that_is_no_text_is_refused() {
         let (_room, workspace) = room();
         fs::write(workspace.root().join("binary"), [0xff, 0xfe]).unwrap();
         assert!(matches!(workspace.read("binary"), Err(Error::NotRead { why: "it is not a text in UTF-8", .. })));

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_to_which_this_version_gives_another_value_is_nobodys_choice() {
+    fn a_default_that_this_version_changes_is_no_choice_of_a_user() {
         let with =
             |argument: &'static str| deployment(|one| pod(one)["containers"][0]["args"] = json!(["agent", argument]));
         let given = of_flags(&Arguments::default()).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_command_names_otherwise_is_changed_without_a_word() {
+    fn values_set_by_flags_change_without_a_note() {
         let mut flags = Arguments::default();
         flags.pods.replicas = Some(3);
         flags.pods.node_selector = vec![("k8s.io/pool".into(), "blue".into())];
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_added_stays_where_an_apply_leaves_it() {
+    fn additions_of_others_stay_where_an_apply_leaves_them() {
         let last = deployment(|last| pod(last)["priorityClassName"] = json!("high"));
         let live = deployment(|live| {
             live["metadata"]["annotations"] = json!({LAST_APPLIED: last.to_string()});

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_between_runs_is_refused_by_name_and_without_values() {
+    fn objects_that_differ_between_runs_are_refused_by_name_without_values() {
         let run = |value: &str, name: &str| {
             document("web/templates/a.yaml", "a", "")
                 + &document("web/templates/b.yaml", name, &format!("data: {{k: {value}}}\n"))

@@ -340,7 +340,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_is_a_problem_with_its_line_and_without_its_address() {
+    fn remote_references_are_a_problem_with_a_line_and_without_an_address() {
         for remote in [
             "https://user:hush@example.com/x.yaml",
             "HTTPS://example.com/x",

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tool_would_read_otherwise_is_a_problem() {
+    fn constructs_that_the_tool_reads_otherwise_are_a_problem() {
         let spelled = |text: &str| unread(text).contains("which is spelled otherwise (write ");
         for text in [
             "Resources: [a]",
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_a_path_an_object_or_something_elsewhere() {
+    fn a_reference_is_a_path_an_inline_object_or_remote() {
         let named = |text: &str| {
             let fields = fields(text.as_bytes()).unwrap();
             references(&fields).iter().map(|one| format!("{:?}", one.to)).collect::<Vec<_>>().join(" ")

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_found_where_nothing_is() {
+    async fn a_missing_program_is_not_found() {
         assert_eq!(Program::find(OsStr::new("relative:/nothing"), Purpose::Kustomize), None);
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_answer_is_no_problem_of_the_commit() {
+    async fn an_invalid_answer_is_no_problem_of_the_commit() {
         let length = |length: u64, begin: &'static [u8]| [begin, &length.to_be_bytes()].concat().leak();
         assert!(matches!(asked(b"").await, Run::Away(_)), "it was killed");
         assert!(matches!(asked(length(9, b"B")).await, Run::Away(_)), "in the middle");

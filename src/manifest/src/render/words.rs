@@ -54,7 +54,7 @@ mod tests {
     use mainstay_object::Place;
 
     #[test]
-    fn a_developer_sees_all_that_the_tool_says_and_nobody_else_does() {
+    fn only_a_developer_sees_all_output_of_the_tool() {
         let problem = |hint| Problem::new(Place::file("a/kustomization.yaml"), "kustomize refuses it", Some(hint));
         let said = "Error: in '/scratch/x/a/p.yaml':\n  no such key hush\n\n";
         let told = |words: Words, hint| words.add(problem(hint), said, "/scratch/x").to_string();

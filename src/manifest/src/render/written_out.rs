@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_out_is_yaml_and_read_back_as_it_was() {
+    fn written_yaml_is_read_back_unchanged() {
         let odd = "del \u{7f} next \u{85} line \u{2028} mark \u{feff} {{ .Values }} ${x}\n# \"";
         let before = [object(&map("a", odd), "a.yaml"), object(&map("b", "---\n"), "b.yaml")];
         let text = String::from_utf8(written_out(&before)).unwrap();

@@ -108,7 +108,7 @@ fn two_of_three_groups_of_keys_suffice_and_one_says_what_is_missing() {
 }
 
 #[test]
-fn nothing_of_a_file_that_was_tampered_with_is_used() {
+fn a_file_that_was_tampered_with_is_not_used() {
     let intact = yaml(TYPES);
     // Somewhere in each encrypted value, in the MAC, and in the key. (The metadata of further documents are not used.)
     let values = TYPES.match_indices(MARKER).map(|(at, _)| at);
@@ -139,7 +139,7 @@ fn line(text: &str, begin: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_says_what_and_how_to_go_on() {
+fn an_unusable_key_says_why_and_what_to_do() {
     let kms = TYPES.replace("    age:\n", "    kms:\n").replace("- recipient:", "- arn:");
     assert!(yaml(&kms).contains("its data key is encrypted by AWS KMS, which is not asked"), "{}", yaml(&kms));
     let cases = [

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sops_does_not_write_is_refused() {
+    fn yaml_that_sops_does_not_write_is_refused() {
         for (text, what) in [
             ("a: &x 1\nb: *x\n", "anchor"),
             ("1: x\n", "a key is no text"),

@@ -59,7 +59,7 @@ fn built(text: &str) -> String {
 }
 
 #[test]
-fn what_was_encrypted_comes_back_and_is_confidential_whatever_its_kind() {
+fn decrypted_objects_of_any_kind_are_confidential() {
     let files =
         [("a.yaml", ENCRYPTED.as_bytes()), ("b.yaml", b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n")];
     let decoded = decode_bytes(&files, &DecodeCache::default(), &with(IDENTITY));
@@ -79,7 +79,7 @@ fn what_was_encrypted_comes_back_and_is_confidential_whatever_its_kind() {
 }
 
 #[test]
-fn what_one_has_verified_is_not_what_another_gets_from_the_cache() {
+fn a_file_verified_with_one_key_is_not_cached_for_another() {
     let (cache, files) = (DecodeCache::default(), [("a.yaml", ENCRYPTED.as_bytes())]);
     let mine = decode_bytes(&files, &cache, &with(IDENTITY));
     assert_eq!((mine.objects.len(), mine.sealed.len()), (2, 1));
@@ -102,7 +102,7 @@ fn what_one_has_verified_is_not_what_another_gets_from_the_cache() {
 }
 
 #[test]
-fn what_a_tool_makes_of_a_verified_file_is_decrypted_and_nothing_else() {
+fn only_output_made_from_a_verified_file_is_decrypted() {
     let rendered = ENCRYPTED.replace("name: db", "name: prod-db").replace("stringData:", "stringData:\n    more: open");
     let own = "Secret prod-db {\"more\":\"b3Blbg==\",\"password\":\"aHVudGVyMg==\"} confidential";
     assert!(built(&rendered).contains(own), "{}", built(&rendered));
@@ -145,7 +145,7 @@ fn what_a_tool_makes_of_a_verified_file_is_decrypted_and_nothing_else() {
 }
 
 #[test]
-fn what_an_object_is_may_not_be_encrypted() {
+fn the_identity_of_an_object_may_not_be_encrypted() {
     let value = "ENC[AES256_GCM,data:a,iv:a,tag:a,type:str]";
     for (field, changed) in [
         ("kind", ENCRYPTED.replace("kind: Secret", &format!("kind: {value}"))),
@@ -164,7 +164,7 @@ fn what_an_object_is_may_not_be_encrypted() {
 }
 
 #[test]
-fn nothing_in_a_chart_is_decrypted_and_that_is_a_problem_to_those_who_decrypt() {
+fn encrypted_files_in_a_chart_are_not_decrypted_and_a_problem_with_decryption() {
     let said = |text: &str, limits: &Limits| {
         let limits = Limits { decryption: limits.decryption.in_chart(), ..limits.clone() };
         finally(decode_manifests("Chart.yaml", text.as_bytes(), &limits), &limits)

@@ -19,7 +19,7 @@ fn is_applied(path: &str, content: &str) {
 const SOPS: &str = "sops:\n  age:\n  - recipient: age1\n    enc: hunter2\n  lastmodified: '2026-01-01T00:00:00Z'\n  mac: ENC[AES256_GCM,data:hunter2,type:str]\n  version: 3.9.0\n";
 
 #[test]
-fn what_sops_encrypted_is_one_line_of_its_file() {
+fn a_file_encrypted_by_sops_is_one_problem() {
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a, labels: {on: 3}}\nstringData:\n  p: ENC[AES256_GCM,data:hunter2,type:str]\n";
     let hint =
         "(name a Secret with the private key in the GitSync: spec.decryption: {provider: sops, secretRef: {name: …}})";
@@ -40,7 +40,7 @@ fn what_sops_encrypted_is_one_line_of_its_file() {
 }
 
 #[test]
-fn what_merely_names_sops_is_applied() {
+fn an_object_that_only_mentions_sops_is_applied() {
     // The controller in the cluster decrypts it.
     is_applied(
         "a.yaml",

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_expression_comes_to_is_checked_where_it_is_known() {
+    fn the_type_of_an_expression_is_checked_where_it_is_known() {
         let composition = composition();
         assert_eq!(composition.check("object.x", Wanted::Bool).unwrap_err(), "must evaluate to bool but got dyn");
         assert_eq!(composition.check("'text ' + object.x", Wanted::Text), Ok(()));

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_request_is_told() {
+    fn a_pod_without_a_request_is_reported() {
         let container = |name: &str, cpu: Value| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
         let pod = |containers: Value| json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
         let two = pod(json!([container("a", json!("100m")), container("b", json!(1))]));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_false_beats_what_is_unknown_and_that_what_is_true() {
+    fn false_precedes_unknown_and_unknown_precedes_true() {
         let mut all = conditions();
         assert_eq!(said(&all), "Unknown - -");
         all.is_unknown("ConfigurationsReady", "A", "a");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ready_does_not_depend_on_is_of_severity_info() {
+    fn conditions_beside_ready_have_severity_info() {
         let mut all = conditions();
         all.is_true("ConfigurationsReady");
         all.is_true("RoutesReady");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_keeps_its_time() {
+    fn a_repeated_condition_keeps_its_time() {
         let mut all = conditions();
         all.is_unknown("RoutesReady", "A", "a");
         let object = json!({"status": {"conditions": all.list()}});

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_routed_or_to_be_kept_stays() {
+    fn routed_and_retained_revisions_stay() {
         let change = |generation, revision: &mut Value| match generation {
             1 => revision["metadata"]["labels"][names::ROUTING_STATE] = json!("active"),
             2 => revision["metadata"]["annotations"][KEPT] = json!("true"),

@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_name_that_is_too_long_is_cut_and_told_apart_by_a_digest() {
+    fn a_name_that_is_too_long_is_cut_and_distinguished_by_a_digest() {
         assert_eq!(child("hello-00001", "-deployment"), "hello-00001-deployment");
         let long = "a".repeat(60);
         let name = child(&long, "-deployment");

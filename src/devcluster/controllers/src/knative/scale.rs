@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_route_leads_to_has_no_pods_once_its_requests_have_ended() {
+    fn an_unrouted_revision_loses_its_pods_once_its_requests_have_ended() {
         let left = Facts { reach: Reach::Unreachable, min: 2, replicas: 2, ready: 2, ..FACTS };
         assert_eq!(after(left, 2, 0), (0, State::Inactive));
         assert_eq!(after(left, 2, 1).0, 1);

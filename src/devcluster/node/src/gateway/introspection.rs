@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_issuer_says_decides() {
+    fn the_answer_of_the_issuer_decides() {
         let config = json!({"required_scope": ["read"], "target_audience": ["web"], "trusted_issuers": ["https://a"]});
         let good = json!({"active": true, "scope": "read write", "aud": ["web"], "iss": "https://a", "exp": 20});
         let check = |change: Value, expected: Option<u16>| {

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_absent_lets_nobody_through_and_what_is_unknown_is_not_there() {
+    fn a_rule_without_handlers_admits_no_request_and_an_unknown_handler_is_absent() {
         let whole = json!({
             "upstream": {"url": "http://web.shop.svc.cluster.local:80"},
             "match": {"url": "<http|https>://Web.kyma.local</.*>", "methods": ["GET"]},

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_understood_has_no_routes() {
+    fn an_unsupported_virtual_service_has_no_routes() {
         let with = |route: Value| read(&json!({"spec": {"hosts": ["A.b"], "http": [route]}}), "shop");
         let to = json!([{"destination": {"host": "web", "port": {"number": 80}}}]);
         let read = with(json!({"match": [{"uri": {"regex": "/.*"}}], "route": to})).unwrap();

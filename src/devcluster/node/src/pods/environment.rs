@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_as_the_kubelet_says_it() {
+    fn missing_references_have_the_words_of_the_kubelet() {
         let of = |source: Value| json!({"env": [{"name": "X", "valueFrom": source}]});
         check(of(json!({"configMapKeyRef": {"name": "no", "key": "k"}})), Err("configmap \"no\" not found"));
         check(of(json!({"secretKeyRef": {"name": "no", "key": "k"}})), Err("secret \"no\" not found"));

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside() {
+    fn an_archive_writes_no_file_outside_its_directory() {
         check(&[&["../x=1"]], Err("an entry lies outside of the image"));
         check(&[&["a/../../x=1"]], Err("an entry lies outside of the image"));
         check(&[&["h=>../outside"]], Err("an entry lies outside of the image"));

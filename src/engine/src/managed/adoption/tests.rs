@@ -35,7 +35,7 @@ fn all() -> Appliers {
 }
 
 #[test]
-fn every_form_of_kubectl_and_every_named_applier_is_taken_over_and_nobody_else() {
+fn only_kubectl_in_every_form_and_named_appliers_are_taken_over() {
     let fields = container("log", &json!({".": {}, "f:name": {}, "f:image": {}}));
     let check = |manager: &str, operation: &str, is_taken: bool| {
         let taken = taken(&json!([entry(manager, operation, &fields)]), &all(), Moment::Before);
@@ -123,7 +123,7 @@ fn fields_of_another_version_become_ours_by_themselves() {
 }
 
 #[test]
-fn what_a_refusal_names_is_put_back_and_the_rest_stays_ours() {
+fn fields_named_by_a_refusal_are_returned_and_the_rest_stays_owned() {
     let fields = json!({"f:spec": {"f:paused": {}, "f:selector": {}, "f:template": {"f:spec": {"f:hostNetwork": {}}}}});
     let entries = json!([entry("kubectl", "Update", &fields)]);
     let taken = taken(&entries, &all(), Moment::Before).unwrap();
@@ -145,7 +145,7 @@ fn what_a_refusal_names_is_put_back_and_the_rest_stays_ours() {
 }
 
 #[test]
-fn a_preview_lacks_what_becomes_ours_and_is_owned_by_nobody_else() {
+fn a_preview_lacks_fields_that_become_solely_ours() {
     let object =
         json!({"spec": {"a": 1, "b": 2, "list": [{"name": "x", "v": 1}, {"name": "y", "v": 1}], "map": {"k": 1}}});
     let taken = json!({"f:spec": {"f:a": {}, "f:b": {}, "f:map": {".": {}, "f:k": {}}, "f:list": {

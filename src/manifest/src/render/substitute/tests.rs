@@ -84,7 +84,7 @@ fn a_fault_names_the_expression_and_no_default() {
 }
 
 #[test]
-fn what_comes_out_is_bounded() {
+fn the_result_is_bounded() {
     let long = "a".repeat(1 << 20);
     let values = BTreeMap::from([("v".to_owned(), long.clone()), ("b".to_owned(), long)]);
     let bounded = |text: &str| reported(text, &values, Undefined::Refused);

@@ -77,7 +77,7 @@ fn a_sole_applier_gets_exactly_what_it_applied_last() {
 }
 
 #[test]
-fn whatever_happens_every_owned_path_exists_and_the_last_forced_value_holds() {
+fn every_owned_path_exists_and_the_last_forced_value_holds_after_any_story() {
     let mut random = fastrand::Rng::with_seed(11);
     let mut story = Story::of("v1", "Pod");
     story.apply("m0", &pod(&mut random).to_string());

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changed_it_is_said_when_what_is_wanted_changed() {
+    fn the_last_modifier_is_set_when_the_spec_changes() {
         let old = complete("Service", &service(), &Value::Null, "ada", &Settings::default());
         let mut new = old.clone();
         new["metadata"]["labels"] = json!({"a": "b"});

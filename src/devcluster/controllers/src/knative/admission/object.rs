@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_knative_refuses_is_said_in_its_words() {
+    fn refusals_have_the_words_of_knative() {
         let pod = |fields: Value| json!({"spec": {"template": {"spec": fields}}});
         let env = |value: Value| container(json!({"env": [value]}));
         let at = "spec.template.spec.containers[0]";
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_knative_accepts_is_not_refused() {
+    fn accepts_all_that_knative_accepts() {
         let restricted = json!({
             "securityContext": {"runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}},
             "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_made_it_cannot_be_changed_nor_left_out() {
+    fn the_creator_can_be_neither_changed_nor_removed() {
         let service = |annotations: Value, image: &str| {
             json!({"metadata": {"name": "hello", "annotations": annotations},
                 "spec": {"traffic": [{"percent": 100}], "template": {"spec": {"containers": [{"image": image}]}}}})

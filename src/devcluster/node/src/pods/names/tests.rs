@@ -156,7 +156,7 @@ fn an_unknown_service_fails_as_a_resolver_does() {
 }
 
 #[test]
-fn what_is_no_service_is_looked_up_as_ever() {
+fn names_that_are_no_service_are_resolved_unchanged() {
     let room = Room::new();
     room.names.set("shop", "localhost", Ipv4Addr::new(127, 9, 9, 9), &[]).unwrap();
     let looked = "return (await require('dns').promises.lookup('localhost', 4)).address";
@@ -172,7 +172,7 @@ fn what_is_no_service_is_looked_up_as_ever() {
 }
 
 #[test]
-fn what_a_program_has_of_its_own_stays() {
+fn hooks_and_options_of_a_program_itself_stay() {
     let room = Room::new();
     let own = room.directory.path().join("own");
     fs::create_dir(&own).unwrap();
