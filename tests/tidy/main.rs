@@ -221,6 +221,17 @@ fn ports_are_bound_in_one_place() {
     );
 }
 
+/// What a list lacks is gone, but only once the list is complete. This is decided in one place for all watches: `watch` makes
+/// their events, `scope` merges the watches of several namespaces, and `reflector` takes the events in.
+#[test]
+fn events_of_watches_are_taken_in_by_the_reflector() {
+    let matches = |path: &PathBuf| production(path).contains("WatchEvent::Begin");
+    let all = PRODUCT.into_iter().flat_map(sources).filter(|path| !path.ends_with("tests.rs")).filter(matches);
+    let mut all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
+    all.sort();
+    assert_eq!(all, ["src/cluster/src/reflector.rs", "src/cluster/src/scope.rs", "src/cluster/src/watch.rs"]);
+}
+
 /// Values in selectors are escaped where selectors are built, and nobody else writes one into a request.
 #[test]
 fn selectors_of_requests_are_built_in_one_place() {

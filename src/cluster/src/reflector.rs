@@ -210,25 +210,21 @@ impl<T> Cache<T> {
     /// Takes in an event. Returns the changes that follow from it, which the cache already holds.
     ///
     /// `read` returns what is kept of an object, `None` if the object does not matter, or why it cannot be read.
-    pub fn take(
-        &mut self,
-        event: WatchEvent,
-        read: impl FnOnce(&Value) -> Result<Option<T>, String>,
-    ) -> Changes<T> {
+    pub fn take(&mut self, event: WatchEvent, read: impl FnOnce(&Value) -> Result<Option<T>, String>) -> Changes<T> {
         let mut gone = Vec::new();
         let change = match event {
             WatchEvent::Begin => {
                 self.list = self.list.wrapping_add(1);
                 None
             }
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) => name_of(&live).and_then(|name| match read(&live) {
-                Ok(Some(kept)) => self.put(name, live, kept),
-                Ok(None) => self.lose(name, live),
-                Err(why) => Some(self.keep(name, live, why)),
-            }),
-            WatchEvent::Unreadable(live, error) => {
-                name_of(&live).map(|name| self.keep(name, live, error.cause_text()))
+            WatchEvent::Initial(live) | WatchEvent::Applied(live) => {
+                name_of(&live).and_then(|name| match read(&live) {
+                    Ok(Some(kept)) => self.put(name, live, kept),
+                    Ok(None) => self.lose(name, live),
+                    Err(why) => Some(self.keep(name, live, why)),
+                })
             }
+            WatchEvent::Unreadable(live, error) => name_of(&live).map(|name| self.keep(name, live, error.cause_text())),
             WatchEvent::Deleted(live) => name_of(&live).and_then(|name| self.lose(name, live)),
             WatchEvent::Synced(version) => {
                 self.is_complete = true;
@@ -392,7 +388,7 @@ impl<T> fmt::Debug for Reflector<T> {
 }
 
 /// What an event says to a consumer that keeps the objects itself.
-pub enum Seen<K> {
+pub enum Delta<K> {
     /// An object of the list that is being read.
     Listed(K, Value),
     /// An object was added or changed.
@@ -407,6 +403,23 @@ pub enum Seen<K> {
     Failed(Error),
     /// After a failure the watch is open again, and nothing was missed.
     Resumed,
+}
+
+impl<K> Delta<K> {
+    /// The same with other keys.
+    pub fn map<L: Eq + Hash>(self, key: impl Fn(K) -> L) -> Delta<L> {
+        match self {
+            Self::Listed(of, live) => Delta::Listed(key(of), live),
+            Self::Changed(of, live) => Delta::Changed(key(of), live),
+            Self::Unreadable(of, live, error) => Delta::Unreadable(key(of), live, error),
+            Self::Gone(of, live) => Delta::Gone(key(of), live),
+            Self::Complete(List { shown, version }) => {
+                Delta::Complete(List { shown: shown.into_iter().map(key).collect(), version })
+            }
+            Self::Failed(error) => Delta::Failed(error),
+            Self::Resumed => Delta::Resumed,
+        }
+    }
 }
 
 /// A list that was read as a whole.
@@ -460,18 +473,18 @@ impl<K> Default for Shown<K> {
 
 impl<K: Clone + Eq + Hash> Shown<K> {
     /// Takes in an event. Returns what it says; `None` if that is nothing, or if the object has no `key`.
-    pub fn take(&mut self, event: WatchEvent, key: impl FnOnce(&Value) -> Option<K>) -> Option<Seen<K>> {
-        self.take_noting(event, key, |key, _, _| Some(key.clone()))
+    pub fn take(&mut self, event: WatchEvent, key: impl FnOnce(&Value) -> Option<K>) -> Option<Delta<K>> {
+        self.take_noting(event, key, |key, _| Some(key.clone()))
     }
 
     /// The same, with `note`: it returns the key of a listed object as it is noted, or `None` to note nothing, so that objects
-    /// that the consumer does not know take bounded memory. Its arguments are the key, the object, and the number of keys noted.
+    /// that the consumer does not know take bounded memory. Its arguments are the key and the number of keys noted.
     pub fn take_noting(
         &mut self,
         event: WatchEvent,
         key: impl FnOnce(&Value) -> Option<K>,
-        note: impl FnOnce(&K, &Value, usize) -> Option<K>,
-    ) -> Option<Seen<K>> {
+        note: impl FnOnce(&K, usize) -> Option<K>,
+    ) -> Option<Delta<K>> {
         Some(match event {
             WatchEvent::Begin => {
                 self.0 = Some(HashSet::new());
@@ -479,27 +492,25 @@ impl<K: Clone + Eq + Hash> Shown<K> {
             }
             WatchEvent::Initial(live) => {
                 let key = key(&live)?;
-                self.note_with(&key, &live, note);
-                Seen::Listed(key, live)
+                self.note_with(&key, note);
+                Delta::Listed(key, live)
             }
             WatchEvent::Unreadable(live, error) => {
                 let key = key(&live)?;
-                self.note_with(&key, &live, note);
-                Seen::Unreadable(key, live, error)
+                self.note_with(&key, note);
+                Delta::Unreadable(key, live, error)
             }
-            WatchEvent::Applied(live) => Seen::Changed(key(&live)?, live),
-            WatchEvent::Deleted(live) => Seen::Gone(key(&live)?, live),
-            WatchEvent::Synced(version) => {
-                Seen::Complete(List { shown: self.0.take().unwrap_or_default(), version })
-            }
-            WatchEvent::Failed(error) => Seen::Failed(error),
-            WatchEvent::Resumed => Seen::Resumed,
+            WatchEvent::Applied(live) => Delta::Changed(key(&live)?, live),
+            WatchEvent::Deleted(live) => Delta::Gone(key(&live)?, live),
+            WatchEvent::Synced(version) => Delta::Complete(List { shown: self.0.take().unwrap_or_default(), version }),
+            WatchEvent::Failed(error) => Delta::Failed(error),
+            WatchEvent::Resumed => Delta::Resumed,
         })
     }
 
-    fn note_with(&mut self, key: &K, live: &Value, note: impl FnOnce(&K, &Value, usize) -> Option<K>) {
+    fn note_with(&mut self, key: &K, note: impl FnOnce(&K, usize) -> Option<K>) {
         if let Some(shown) = &mut self.0 {
-            shown.extend(note(key, live, shown.len()));
+            shown.extend(note(key, shown.len()));
         }
     }
 

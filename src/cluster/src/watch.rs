@@ -75,6 +75,14 @@ pub enum WatchEvent {
 }
 
 impl WatchEvent {
+    /// The failure of an attempt, if it is one.
+    pub fn failure(&self) -> Option<&Error> {
+        match self {
+            Self::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
     /// Takes an object that cannot be read for one that is known by its metadata alone: all that is read of it is there.
     #[must_use]
     pub fn by_metadata(self) -> Self {

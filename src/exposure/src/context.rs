@@ -11,12 +11,13 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::child::{ChildKind, Place};
 use super::known::{Facts, Known};
-use super::listed::Watched;
+use super::listed::{Name, Watched};
 use super::no_target::NoTargets;
 use super::seen::Seen;
 use super::served::Served;
 use super::settings::Settings;
 use mainstay_cluster::liveness::Component;
+use mainstay_cluster::reflector::List;
 use mainstay_engine::apply::Writer;
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
@@ -150,14 +151,9 @@ impl Context {
         self.change(|known| known.set_served(kind, served))
     }
 
-    /// A list begins.
-    pub(super) fn begin(&self, watched: Watched) {
-        self.change(|known| known.begin(watched));
-    }
-
     /// A list is complete.
-    pub(super) fn synced(&self, watched: Watched) {
-        self.change(|known| known.synced(watched));
+    pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
+        self.change(|known| known.complete(watched, list));
     }
 
     /// A watch fails.

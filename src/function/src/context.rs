@@ -25,6 +25,7 @@ use mainstay_api::{Function, FunctionSpec};
 use mainstay_cluster::liveness::Component;
 use mainstay_cluster::secrets::Secrets;
 use mainstay_engine::apply::{Announcement, Writer};
+use mainstay_engine::drift::Drift;
 use mainstay_engine::managed::Part;
 use mainstay_engine::notification::Message;
 use mainstay_git::{Pushes, Repositories, Source};
@@ -160,7 +161,7 @@ impl Context {
         self.settings.subscribe()
     }
 
-    /// The tasks that watch what Functions depend on, until `stop`. `drift` takes in every event of a child.
+    /// Returns the tasks that watch the dependencies of Functions until `stop`. `drift` receives every event of a child.
     pub fn watches(&self, drift: &Drift, stop: &CancellationToken) -> Vec<BoxFuture<'static, ()>> {
         let children = ChildKind::ALL.into_iter().map(|child_kind| {
             let (cache, writer, drift) = (Arc::clone(&self.cache), self.writer.clone(), drift.clone());
@@ -168,8 +169,7 @@ impl Context {
         });
         let quotas = Arc::clone(&self.quotas).follow(self.writer.cluster().clone(), stop.clone());
         let registries = Arc::clone(&self.registry_waits).follow(stop.clone());
-        let knative =
-            knative::follow(Arc::clone(&self.cache), self.writer.clone(), drift.clone(), stop.clone());
+        let knative = knative::follow(Arc::clone(&self.cache), self.writer.clone(), drift.clone(), stop.clone());
         children.chain([quotas.boxed(), registries.boxed(), knative.boxed()]).collect()
     }
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::kept::Name;
 use mainstay_api::names::{LEADER, LEADS};
-use mainstay_cluster::reflector::{Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, chain};
 
@@ -34,7 +34,7 @@ pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop:
         let mut again = None;
         while let Some(event) = next(&mut events, again, &stop).await {
             let Some(seen) = shown.take(event, name_of) else { continue };
-            let is_list = matches!(seen, Seen::Complete(_));
+            let is_list = matches!(seen, Delta::Complete(_));
             let mut failed = false;
             for (pod, value) in writes(seen, &own) {
                 if let Err(error) = label(&cluster, &kind, &pod, value).await {
@@ -76,16 +76,16 @@ async fn next(
 }
 
 /// The pods that get this label now, in this order.
-fn writes(seen: Seen<Name>, own: &Name) -> Vec<(Name, Value)> {
+fn writes(seen: Delta<Name>, own: &Name) -> Vec<(Name, Value)> {
     match seen {
-        Seen::Changed(pod, _) if pod != *own => vec![(pod, Value::Null)],
-        Seen::Complete(list) => {
+        Delta::Changed(pod, _) if pod != *own => vec![(pod, Value::Null)],
+        Delta::Complete(list) => {
             let own_first = list.lacks(own).then(|| (own.clone(), Value::from(LEADS)));
             let mut others: Vec<Name> = list.shown().iter().filter(|pod| *pod != own).cloned().collect();
             others.sort();
             own_first.into_iter().chain(others.into_iter().map(|pod| (pod, Value::Null))).collect()
         }
-        Seen::Gone(pod, _) if pod == *own => vec![(pod, Value::from(LEADS))],
+        Delta::Gone(pod, _) if pod == *own => vec![(pod, Value::from(LEADS))],
         _ => Vec::new(),
     }
 }

@@ -18,7 +18,7 @@ use super::rereads::Rereads;
 use super::tasks::{identity_of, read};
 use mainstay_api::GitRepository;
 use mainstay_api::git_repository::GitRepositorySpec;
-use mainstay_cluster::reflector::{Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::secrets::{Referrer, SecretReferences as _, Secrets};
 use mainstay_cluster::{Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
@@ -67,10 +67,10 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
         };
         let Some(event) = event else { return };
         match shown.take(event, name_of) {
-            Some(Seen::Listed(name, value) | Seen::Changed(name, value)) => kept.set(&name, value),
-            Some(Seen::Unreadable(name, value, error)) => kept.set_unreadable(&name, &value, error.cause_text()),
-            Some(Seen::Gone(name, _)) => kept.remove(&name),
-            Some(Seen::Complete(list)) => {
+            Some(Delta::Listed(name, value) | Delta::Changed(name, value)) => kept.set(&name, value),
+            Some(Delta::Unreadable(name, value, error)) => kept.set_unreadable(&name, &value, error.cause_text()),
+            Some(Delta::Gone(name, _)) => kept.remove(&name),
+            Some(Delta::Complete(list)) => {
                 for name in kept.repositories.names().into_iter().filter(|name| list.lacks(name)) {
                     kept.remove(&name);
                 }
@@ -78,7 +78,7 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
                 kept.secrets.set_listed(Referrer::GitRepository);
                 known.send_replace(true);
             }
-            Some(Seen::Failed(error)) => {
+            Some(Delta::Failed(error)) => {
                 let why = chain(&error);
                 tracing::warn!(why, "GitRepositories cannot be watched");
                 if !*known.borrow() {
@@ -86,7 +86,7 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
                     kept.repositories.set_unknown(why);
                 }
             }
-            Some(Seen::Resumed) | None => {}
+            Some(Delta::Resumed) | None => {}
         }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::kept::{self, Labels, Name, memory};
 use super::notify::Notifier;
 use super::rereads::Rereads;
-use mainstay_cluster::reflector::{Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::managed::Part;
@@ -167,26 +167,26 @@ impl<W: Work> Tasks<W> {
             };
             let Some(event) = event else { break };
             match shown.take(event, name_of) {
-                Some(Seen::Listed(name, value) | Seen::Changed(name, value)) => self.see(name, value),
+                Some(Delta::Listed(name, value) | Delta::Changed(name, value)) => self.see(name, value),
                 // Its task goes on with what was read last.
-                Some(Seen::Unreadable(name, value, error)) => {
+                Some(Delta::Unreadable(name, value, error)) => {
                     self.announce_unreadable(&name, &value, error.cause_text());
                 }
-                Some(Seen::Gone(name, value)) => {
+                Some(Delta::Gone(name, value)) => {
                     let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
                     self.end(&name, last);
                 }
-                Some(Seen::Complete(list)) => {
+                Some(Delta::Complete(list)) => {
                     let known: HashSet<Name> = self.running.keys().cloned().chain(self.rereads.names()).collect();
                     for name in known.iter().filter(|name| list.lacks(name)) {
                         self.end(name, None);
                     }
                     self.work.complete();
                 }
-                Some(Seen::Failed(error)) => {
+                Some(Delta::Failed(error)) => {
                     tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
                 }
-                Some(Seen::Resumed) | None => {}
+                Some(Delta::Resumed) | None => {}
             }
         }
         Ok(())
@@ -291,7 +291,7 @@ impl<W: Work> Tasks<W> {
     /// There is no memory for an object, or for what it has become: the task that it has goes on with what it was.
     fn refuse(&mut self, name: Name, owner: &Owner, uid: Option<String>, bytes: usize) {
         if self.running.get(&name).is_some_and(|running| running.uid != uid) {
-            // Seen is what came in its place.
+            // Delta is what came in its place.
             self.end_task(&name, None);
             for part in [Part::Resource, Part::Source] {
                 self.work.writer().keep_in_memory(owner, part, 0);

@@ -29,7 +29,7 @@ use super::{
     table::{self, Table},
 };
 use mainstay_api::GitSync;
-use mainstay_cluster::reflector::{Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Selection};
 use mainstay_gitsync::Listing;
 use mainstay_object::Key;
@@ -207,11 +207,11 @@ async fn watch(
         };
         let Some(event) = event else { return Ok(Exit::Fine) };
         let next = match shown.take(event, name_of) {
-            Some(Seen::Listed(name, value)) => {
+            Some(Delta::Listed(name, value)) => {
                 listed.insert(name, SeenEvent::read(&value));
                 continue;
             }
-            Some(Seen::Complete(list)) => {
+            Some(Delta::Complete(list)) => {
                 let all = std::mem::take(&mut listed).into_iter().filter(|(name, _)| !list.lacks(name));
                 let mut all: Vec<SeenEvent> = all.map(|(_, event)| event).collect();
                 all.sort_by(|a, b| (a.last, &a.name).cmp(&(b.last, &b.name)));
@@ -219,8 +219,8 @@ async fn watch(
                 all.retain(|event| before < event.last);
                 all
             }
-            Some(Seen::Changed(_, value)) => vec![SeenEvent::read(&value)],
-            Some(Seen::Failed(error)) => {
+            Some(Delta::Changed(_, value)) => vec![SeenEvent::read(&value)],
+            Some(Delta::Failed(error)) => {
                 output::note(&format!("not connected, trying again: {}\n", chain(&error)));
                 continue;
             }

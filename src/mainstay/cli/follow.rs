@@ -11,7 +11,7 @@ use super::{
     syncs::{self, understand},
 };
 use mainstay_api::GitSync;
-use mainstay_cluster::reflector::{Name, Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Selection, WatchEvent};
 use mainstay_object::failure::chain;
 
@@ -56,31 +56,31 @@ impl State {
     /// Whether the event makes a whole state that differs from the one before.
     fn takes(&mut self, event: WatchEvent) -> Result<bool, Error> {
         match self.shown.take(event, name_of) {
-            Some(Seen::Listed(name, value)) => {
+            Some(Delta::Listed(name, value)) => {
                 self.listed.insert(name, understand(value)?);
                 Ok(false)
             }
-            Some(Seen::Complete(list)) => {
+            Some(Delta::Complete(list)) => {
                 let all = std::mem::take(&mut self.listed).into_iter().filter(|(name, _)| !list.lacks(name));
                 let all: Syncs = all.map(|(_, sync)| (syncs::name(&sync), sync)).collect();
                 let differs = !self.is_shown || differ(&self.known, &all);
                 (self.known, self.is_shown) = (all, true);
                 Ok(differs)
             }
-            Some(Seen::Changed(_, value)) => {
+            Some(Delta::Changed(_, value)) => {
                 let sync = understand::<GitSync>(value)?;
                 let name = syncs::name(&sync);
                 let differs = self.known.get(&name).is_none_or(|old| differs(old, &sync));
                 self.known.insert(name, sync);
                 Ok(differs)
             }
-            Some(Seen::Gone(_, value)) => Ok(self.known.remove(&syncs::name(&understand(value)?)).is_some()),
-            Some(Seen::Unreadable(_, _, error)) => Err(error.into()),
-            Some(Seen::Failed(error)) => {
+            Some(Delta::Gone(_, value)) => Ok(self.known.remove(&syncs::name(&understand(value)?)).is_some()),
+            Some(Delta::Unreadable(_, _, error)) => Err(error.into()),
+            Some(Delta::Failed(error)) => {
                 output::note(&format!("not connected, trying again: {}\n", chain(&error)));
                 Ok(false)
             }
-            Some(Seen::Resumed) | None => Ok(false),
+            Some(Delta::Resumed) | None => Ok(false),
         }
     }
 }

@@ -29,7 +29,7 @@ use super::{
     syncs,
 };
 use mainstay_api::{GitSync, Span, conditions, names};
-use mainstay_cluster::reflector::{Name, Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
 use mainstay_cluster::{Cluster, Kind, Part, Selection, WatchEvent};
 use mainstay_object::counted;
 
@@ -228,7 +228,7 @@ impl Request {
     async fn settled(&mut self, wait: Wait) -> Result<(GitSync, End), Error> {
         while let Some(event) = self.events.next().await {
             match self.shown.take(event, name_of) {
-                Some(Seen::Listed(_, value) | Seen::Changed(_, value)) => {
+                Some(Delta::Listed(_, value) | Delta::Changed(_, value)) => {
                     let sync = syncs::understand::<GitSync>(value)?;
                     self.progress.say(&waiting(&sync));
                     match settled(&sync, &self.token, wait, jiff::Timestamp::now()) {
@@ -238,10 +238,10 @@ impl Request {
                         Settled::Unanswered => {}
                     }
                 }
-                Some(Seen::Gone(..)) => return Err(Error::Missing { what: self.what.clone() }),
-                Some(Seen::Unreadable(_, _, error)) => return Err(error.into()),
+                Some(Delta::Gone(..)) => return Err(Error::Missing { what: self.what.clone() }),
+                Some(Delta::Unreadable(_, _, error)) => return Err(error.into()),
                 // The watch retries by itself; the caller sets a deadline.
-                Some(Seen::Complete(_) | Seen::Failed(_) | Seen::Resumed) | None => {}
+                Some(Delta::Complete(_) | Delta::Failed(_) | Delta::Resumed) | None => {}
             }
         }
         Err(Error::NotAnswered { seconds: 0 })

@@ -130,7 +130,11 @@ fn an_object_that_cannot_be_read_is_skipped_with_a_message_and_becomes_good_late
     assert_eq!(last([Begin, Applied(object("a", "bad"))]), ["unreadable a: its value is bad"]);
     let good = || [Begin, Initial(object("a", "1")), synced()];
     let then = |events: Vec<WatchEvent>| last(good().into_iter().chain(events));
-    assert_eq!(then(vec![Applied(object("a", "bad")), Applied(object("a", "1"))]), [""; 0], "what was read of it stayed");
+    assert_eq!(
+        then(vec![Applied(object("a", "bad")), Applied(object("a", "1"))]),
+        [""; 0],
+        "what was read of it stayed"
+    );
     assert_eq!(then(vec![Begin, Initial(object("a", "bad")), synced()]), ["complete 7"], "it is there");
     assert_eq!(then(vec![Begin, Unreadable(object("a", ""), error()), synced()]), ["complete 7"], "it is there");
     assert_eq!(then(vec![Applied(object("a", "bad")), Deleted(object("a", "bad"))]), ["gone a 1"]);
@@ -198,11 +202,11 @@ fn a_list_says_to_a_store_what_it_lacks() {
     let name = |name: &str| ("shop".to_owned(), name.to_owned());
     let mut take = |event| shown.take(event, name_of);
     assert!(take(Begin).is_none());
-    assert!(matches!(take(Initial(object("a", "1"))), Some(Seen::Listed(..))));
+    assert!(matches!(take(Initial(object("a", "1"))), Some(Delta::Listed(..))));
     assert!(take(Begin).is_none());
-    assert!(matches!(take(Initial(object("b", "1"))), Some(Seen::Listed(..))));
-    assert!(matches!(take(Unreadable(object("c", ""), error())), Some(Seen::Unreadable(..))));
-    let Some(Seen::Complete(list)) = take(synced()) else { panic!("it is complete") };
+    assert!(matches!(take(Initial(object("b", "1"))), Some(Delta::Listed(..))));
+    assert!(matches!(take(Unreadable(object("c", ""), error())), Some(Delta::Unreadable(..))));
+    let Some(Delta::Complete(list)) = take(synced()) else { panic!("it is complete") };
     assert_eq!(["a", "b", "c"].map(|one| list.lacks(&name(one))), [true, false, false]);
     assert_eq!(list.version(), "7");
     assert!(take(Applied(json!({"metadata": {}}))).is_none(), "it has no name");
@@ -211,13 +215,13 @@ fn a_list_says_to_a_store_what_it_lacks() {
 #[test]
 fn a_list_notes_no_more_unknown_objects_than_allowed() {
     let mut shown = Shown::default();
-    let note = |key: &Name, _: &Value, count| (count < 10 || key.1 == "known").then(|| key.clone());
+    let note = |key: &Name, count| (count < 10 || key.1 == "known").then(|| key.clone());
     shown.take_noting(Begin, name_of, note);
     for number in 0..1000 {
         shown.take_noting(Initial(object(&number.to_string(), "1")), name_of, note);
     }
     shown.take_noting(Initial(object("known", "1")), name_of, note);
-    let Some(Seen::Complete(list)) = shown.take_noting(synced(), name_of, note) else { panic!("it is complete") };
+    let Some(Delta::Complete(list)) = shown.take_noting(synced(), name_of, note) else { panic!("it is complete") };
     assert_eq!((list.shown().len(), list.lacks(&("shop".to_owned(), "known".to_owned()))), (11, false));
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::context::Bindings;
 use super::listed::{Defined, Watched};
-use mainstay_cluster::reflector::{Cache, Change, List, Name, Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Name, Shown, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Class, chain};
 use mainstay_object::is_established;
@@ -20,14 +20,13 @@ type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
 /// Watches until `stop`.
 pub async fn watch(bindings: Arc<Bindings>, cluster: Cluster, stop: CancellationToken) {
     let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    let definition = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
+    let definitions = Arc::new(Kind::fixed(version, kind, "customresourcedefinitions", Scope::Cluster));
     let mut watching = Watching {
         bindings,
         cluster,
-        definition,
+        definitions,
         watches: SelectAll::new(),
         of_kinds: HashMap::new(),
-        definitions: HashMap::new(),
         shown: HashMap::new(),
         follows_others: false,
     };
@@ -38,13 +37,10 @@ pub async fn watch(bindings: Arc<Bindings>, cluster: Cluster, stop: Cancellation
 struct Watching {
     bindings: Arc<Bindings>,
     cluster: Cluster,
-    /// The kind of definitions.
-    definition: Arc<Kind>,
+    definitions: Arc<Kind>,
     watches: Watches,
     /// Ends the watch of a served kind.
     of_kinds: HashMap<Defined, CancellationToken>,
-    /// The definitions that are there.
-    definitions: HashMap<Defined, Cache<()>>,
     /// The lists that are being read.
     shown: HashMap<Watched, Shown<Name>>,
     /// Whether the other definitions are watched. They are watched only once usages are defined.
@@ -54,53 +50,37 @@ struct Watching {
 impl Watching {
     fn define(&mut self, defined: Defined) {
         let selection = Selection::named(None, defined.definition());
-        let events = self.cluster.watch(&self.definition, selection);
+        let events = self.cluster.watch(&self.definitions, selection);
         self.watches.push(events.map(move |event| (Watched::Definition(defined), event)).boxed());
     }
 
     async fn run(&mut self) {
         while let Some((watched, event)) = self.watches.next().await {
-            match watched {
-                Watched::Definition(defined) => self.observe_definition(watched, defined, event),
-                Watched::Usages | Watched::Bindings => self.observe(watched, event),
-            }
-        }
-    }
-
-    fn observe_definition(&mut self, watched: Watched, defined: Defined, event: WatchEvent) {
-        let cache = self.definitions.entry(defined).or_insert_with(Cache::of_names);
-        let changes = cache.take(event, |_| Ok(Some(())));
-        let is_there = cache.iter().next().is_some();
-        for change in changes {
-            match change {
-                Change::Changed { live, .. } => self.set_defined(defined, Some(&live).filter(|live| is_established(live))),
-                Change::Gone { .. } => self.set_defined(defined, None),
-                Change::Complete { .. } => {
-                    if !is_there {
+            match self.shown.entry(watched).or_default().take(event, name_of) {
+                Some(Delta::Listed(_, live) | Delta::Changed(_, live)) => self.observe(watched, &live, true),
+                Some(Delta::Gone(_, live)) => self.observe(watched, &live, false),
+                Some(Delta::Complete(list)) => {
+                    if let Watched::Definition(defined) = watched
+                        && list.shown().is_empty()
+                    {
                         self.set_defined(defined, None);
                     }
-                    self.bindings.complete(watched, &List::default());
+                    self.bindings.complete(watched, &list);
                 }
-                Change::Failed(error) => self.fail(watched, &error),
-                // Its fields cannot be read: it is as it was.
-                Change::Unreadable { .. } | Change::Resumed => {}
+                Some(Delta::Failed(error)) => self.fail(watched, &error),
+                // The object cannot be parsed, so its last state stays.
+                Some(Delta::Unreadable(..) | Delta::Resumed) | None => {}
             }
         }
     }
 
-    fn observe(&mut self, watched: Watched, event: WatchEvent) {
-        match self.shown.entry(watched).or_default().take(event, name_of) {
-            Some(Seen::Listed(_, live) | Seen::Changed(_, live)) => self.bindings.see(watched, &live, true),
-            Some(Seen::Gone(_, live)) => self.bindings.see(watched, &live, false),
-            Some(Seen::Complete(list)) => self.bindings.complete(watched, &list),
-            Some(Seen::Failed(error)) => self.fail(watched, &error),
-            // Its fields cannot be read: it is as it was.
-            Some(Seen::Unreadable(..) | Seen::Resumed) | None => {}
-        }
+    fn observe(&mut self, watched: Watched, live: &Value, is_there: bool) {
+        let Watched::Definition(defined) = watched else { return self.bindings.see(watched, live, is_there) };
+        self.set_defined(defined, Some(live).filter(|live| is_there && is_established(live)));
     }
 
     fn fail(&self, watched: Watched, error: &Error) {
-        // Everything else passes by itself; a kind is not served yet right after its definition.
+        // Other failures are temporary: a kind is not served immediately after its definition is created.
         if error.class() == Class::Denied {
             let why = chain(error);
             tracing::warn!(why, "service bindings are not followed; apply manifests/bindings for them");

@@ -13,7 +13,7 @@ use crate::cli::{
     output::{self, OutputArgument},
     stop,
 };
-use mainstay_cluster::reflector::{Seen, Shown, name_of};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Printed, Selection};
 use mainstay_object::failure::chain;
 
@@ -39,21 +39,21 @@ pub(super) async fn follow(query: &Query<'_>, layout: Layout) -> Result<Exit, Er
         };
         let Some(event) = event else { return Ok(Exit::Fine) };
         let changed = match shown.take(event, name_of) {
-            Some(Seen::Listed(name, object)) => {
+            Some(Delta::Listed(name, object)) => {
                 listed.push((name, object));
                 continue;
             }
-            Some(Seen::Complete(list)) => {
+            Some(Delta::Complete(list)) => {
                 let all = std::mem::take(&mut listed).into_iter().filter(|(name, _)| !list.lacks(name));
                 all.map(|(_, object)| object).collect()
             }
-            Some(Seen::Changed(_, object)) => vec![object],
-            Some(Seen::Unreadable(_, _, error)) => return Err(error.into()),
-            Some(Seen::Failed(error)) => {
+            Some(Delta::Changed(_, object)) => vec![object],
+            Some(Delta::Unreadable(_, _, error)) => return Err(error.into()),
+            Some(Delta::Failed(error)) => {
                 output::note(&format!("not connected, trying again: {}\n", chain(&error)));
                 continue;
             }
-            Some(Seen::Gone(..) | Seen::Resumed) | None => continue,
+            Some(Delta::Gone(..) | Delta::Resumed) | None => continue,
         };
         let changed = Vec::into_iter(changed).filter(|object| is_another(&mut known, object)).collect();
         if printer.print(changed).await?.is_break() {
