@@ -1,4 +1,4 @@
-//! Triggers, Subscriptions, Brokers and namespaces as they are in the cluster: who gets events, and what has to be written.
+//! The known Triggers, Subscriptions, Brokers and namespaces. They determine the subscribers and the needed writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use super::trigger::{DEFAULT_BROKER, Trigger, condition};
 use mainstay_api::names::{AGENT_MANAGER, BROKER_LABEL};
 use mainstay_cluster::reflector::List;
 
-/// A kind of objects that are watched.
+/// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Watched {
     Triggers,
     Subscriptions,
     Brokers,
-    /// Those that want a Broker.
+    /// Namespaces with the label for a Broker.
     Namespaces,
     Services,
-    /// EndpointSlices that somebody wrote.
+    /// EndpointSlices that the cluster's controller did not write.
     Written,
 }
 
@@ -34,23 +34,23 @@ impl Watched {
         [Self::Triggers, Self::Subscriptions, Self::Brokers, Self::Namespaces, Self::Services, Self::Written];
 }
 
-/// What has to be written.
+/// A needed write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Write {
     Status(Value),
-    /// The Broker of a Trigger, as a label.
+    /// The label of a Trigger with its Broker.
     Label(String),
     /// The Broker `default`.
     Broker,
 }
 
-/// What is remembered of an object.
+/// The remembered state of an object.
 #[derive(Clone, Debug)]
 struct Live {
     generation: Value,
     status: Value,
     label: Option<String>,
-    /// Another controller writes its status.
+    /// Whether another controller writes its status.
     is_foreign: bool,
     read: Read,
 }
@@ -62,7 +62,7 @@ enum Read {
     Nothing,
 }
 
-/// Everything that is known.
+/// The known state.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     objects: BTreeMap<Watched, BTreeMap<Name, Live>>,
@@ -76,7 +76,7 @@ impl Seen {
         Self { services, grants, ..Self::default() }
     }
 
-    /// An object is there; whether anything follows from that.
+    /// Adds or updates an object. Returns whether the table or the needed writes may change.
     pub(super) fn see(&mut self, watched: Watched, object: &Value) -> bool {
         let name = name_of(object);
         match watched {
@@ -100,7 +100,7 @@ impl Seen {
         true
     }
 
-    /// An object is gone.
+    /// Removes a deleted object.
     pub(super) fn gone(&mut self, watched: Watched, object: &Value) {
         self.forget(watched, &name_of(object));
     }
@@ -113,12 +113,12 @@ impl Seen {
         }
     }
 
-    /// Why events do not lead to a target.
+    /// Returns why a target is not valid.
     fn flaw(&self, target: Option<&Target>) -> Option<String> {
         target.and_then(|target| self.services.flaw(target.host()))
     }
 
-    /// A list is complete.
+    /// Ends a list: removes the objects that it lacks.
     pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
         let known: Vec<Name> = match watched {
             Watched::Services => self.services.names(),
@@ -131,17 +131,17 @@ impl Seen {
         self.complete.insert(watched);
     }
 
-    /// Whether everything was listed once.
+    /// Whether all lists have been complete once.
     pub(super) fn is_complete(&self) -> bool {
         Watched::ALL.iter().all(|watched| self.complete.contains(watched))
     }
 
-    /// Objects that are left to other controllers.
+    /// Returns the number of objects that are left to other controllers.
     pub(super) fn foreign(&self) -> usize {
         self.objects.values().flat_map(BTreeMap::values).filter(|live| live.is_foreign).count()
     }
 
-    /// Who gets events.
+    /// Returns the subscribers.
     pub(super) fn table(&self) -> Table {
         let of = |live: &Live| -> Option<Subscriber> {
             match &live.read {
@@ -160,7 +160,7 @@ impl Seen {
         Table(all.map(|one| (one.id.clone(), Arc::new(one))).collect(), Arc::clone(&self.grants))
     }
 
-    /// What has to be written now.
+    /// Returns the needed writes.
     pub(super) fn writes(&self, now: Timestamp) -> Vec<(Watched, Name, Write)> {
         let mut writes = Vec::new();
         for (watched, name, live) in self.own() {
@@ -194,7 +194,7 @@ impl Seen {
         all.filter(|(.., live)| !live.is_foreign)
     }
 
-    /// Namespaces in which the Broker `default` is wanted, and is not.
+    /// Returns the namespaces that need the Broker `default` and lack it.
     fn without_broker(&self) -> BTreeSet<String> {
         let wanted = self.own().filter_map(|(watched, name, live)| match &live.read {
             Read::Trigger(trigger) if trigger.broker == DEFAULT_BROKER => Some(name.0.clone()),

@@ -487,7 +487,7 @@ fn text<'v>(live: &'v Value, path: &str) -> &'v str {
     live.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns a text as one line, cut to [`MAX_TEXT`] bytes.
+/// Returns a text as one line, cut to `MAX_TEXT` bytes.
 pub(super) fn short(text: &str) -> String {
     cut(text, MAX_TEXT).chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()
 }

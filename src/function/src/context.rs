@@ -1,4 +1,4 @@
-//! The state that all Functions of an agent share: [`Context`].
+//! The state that all Functions of an agent share: `Context`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

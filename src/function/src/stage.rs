@@ -54,7 +54,7 @@ pub struct Repository {
     pub pull: String,
     /// The Secret with its credentials.
     pub secret: String,
-    /// Whether builds use HTTPS or HTTP for it.
+    /// How builds access it.
     pub transport: Transport,
     /// Why nodes do not use that Secret, and how to change that; `None` if they use it.
     pub no_pull: Option<String>,
@@ -105,7 +105,7 @@ pub struct Observed<'a> {
     pub kept: &'a dyn Fn(&Key) -> Option<Digest>,
     /// Returns whether an autoscaler may scale the Deployment of this name to zero.
     pub may_rest: &'a dyn Fn(&str) -> bool,
-    /// Whether Knative is installed.
+    /// The known state of Knative.
     pub knative: &'a Presence,
     /// Its place in the build queue.
     pub admission: Admission,

@@ -55,13 +55,14 @@ pub struct Access {
     pub connection: Connection,
 }
 
-/// Returns the access for a repository's `auth` and the `data` of its Secret (`None` if the Secret is missing).
+/// Returns the access for a repository's `auth` and the `data` of its Secret (`None` if the Secret is missing). The
+/// Secret's type does not matter. One trailing line break is removed from a value.
 ///
-/// Type `key` reads the private key from `key`, `ssh-privatekey` or `identity`, its passphrase from `password`, and
-/// host keys from `known_hosts`. Type `basic` reads `bearerToken`, which wins, or a GitHub App (`githubAppID`,
-/// `githubAppInstallationID`, `githubAppPrivateKey`), or `username` and `password`, which must both exist and may be
-/// empty. It also reads `ca.crt`, and `tls.crt` with `tls.key`; each of them is enough without credentials. The
-/// Secret's type does not matter. One trailing line break, as `echo` writes it, is removed from a value.
+/// - Type `key` reads the private key from `key`, `ssh-privatekey` or `identity`, its passphrase from `password`, and
+///   host keys from `known_hosts`
+/// - Type `basic` reads `bearerToken`, else a GitHub App (`githubAppID`, `githubAppInstallationID`,
+///   `githubAppPrivateKey`), else `username` and `password`; both must exist and may be empty
+/// - Type `basic` also reads `ca.crt`, and `tls.crt` with `tls.key`; each of them is enough without credentials
 pub fn access(auth: Option<&RepositoryAuth>, secret: Option<&BTreeMap<String, ByteString>>) -> Result<Access, Error> {
     read(auth, secret).map_err(|cause| Error::Authenticate { cause: Arc::new(cause) })
 }

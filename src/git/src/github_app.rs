@@ -84,8 +84,8 @@ impl GithubApp {
     }
 
     /// Returns the API that issues tokens for a repository at this address. A signed request is worth a token of the
-    /// App, so it is sent only to GitHub's own API or to the API in the Secret, never to a host that only the
-    /// repository's address names.
+    /// App, so it is sent only to GitHub's own API or to the API in the Secret. A host that only the repository's
+    /// address names never receives one.
     ///
     /// # Errors
     /// If the repository is not on `github.com` and the Secret names no API.

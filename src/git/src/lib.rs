@@ -1,12 +1,14 @@
 //! Turns a Git remote into a [`Snapshot`]: an immutable commit with the ids of its trees and its files.
 //!
 //! [`Source::lookup`] asks a remote for its references. After a change, [`Source::fetch`] transfers the commit into
-//! the mirror of the remote, where its files are read as blobs. HTTP, SSH and the Git protocol are implemented here;
-//! libgit2 only indexes packs and reads objects. So every wait has a deadline and blocks no thread, an unchanged
-//! remote costs one small request, and a pack is checked before it is unpacked.
+//! the mirror of the remote, where its files are read as blobs.
+//!
+//! HTTP, SSH and the Git protocol are implemented here; libgit2 only indexes packs and reads objects. So every wait
+//! has a deadline and blocks no thread, and an unchanged remote costs one small request. A pack is checked before it
+//! is unpacked.
 //!
 //! Invariant: no repository is cloned. A lookup transfers reference names. A fetch transfers the files of one commit,
-//! without its history if the server supports that, and only once for all consumers of the remote.
+//! and its history only if the server cannot omit it. All consumers of the remote share the fetch.
 //! Invariant: there is no work tree. No content of a repository becomes a path, a link or a program here.
 //! Invariant: credentials are sent only to their own host, and appear in no error, log, file or path.
 //! Invariant: [`Limits`] bound the size of an answer, and [`Deadlines`] its duration.

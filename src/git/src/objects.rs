@@ -178,8 +178,8 @@ impl Objects {
     /// Finds the submodules at these paths under the tree `root`. Each directory on the way is read once.
     ///
     /// # Errors
-    /// If the directories exceed the limit together, or if one of them lists a submodule's name, or the name of a
-    /// directory above one, twice.
+    /// If the directories exceed the limit together. If one of them lists a name twice: that of a submodule, or of a
+    /// directory above one.
     pub(super) fn submodules<'p>(
         &self,
         root: Id,

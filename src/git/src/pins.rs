@@ -73,9 +73,9 @@ pub fn pin_for_now(repository: &GitRepository, host: &str, key: &str) -> GitRepo
     repository
 }
 
-/// Returns the status without stale pins; `None` if there are none. A pin is stale if its host is not the
-/// GitRepository's any more, if the GitRepository no longer pins keys, or if the host's keys are known to all
-/// repositories or to its Secret.
+/// Returns the status without stale pins; `None` if there are none. A pin is stale if the GitRepository has another
+/// host now or pins no keys any more. It is also stale if the shared host keys, or those in its Secret, include the
+/// host.
 pub(super) fn without_stale_pins(
     repository: &GitRepository,
     is_superseded: bool,

@@ -1,8 +1,9 @@
-//! Labels the pod of the agent that leads, so that the Service of Receivers leads to it and to no standby.
+//! Labels the pod of the leading agent, so that the Service of Receivers routes to it and not to a standby.
 //!
-//! Invariant: only the leader writes; it takes the label off all other pods, which an agent that ended may have left there.
-//! Invariant: its own pod comes first; that the label cannot be taken off another one keeps nothing else from being done.
-//! Invariant: while nothing changes, nothing is requested but the watch.
+//! Invariant: only the leader writes. It removes the label from all other pods, where an earlier leader may have left
+//! it.
+//! Invariant: its own pod comes first. A failure to remove another label does not block other work.
+//! Invariant: without changes, the watch is the only request.
 
 use std::time::Duration;
 
@@ -18,25 +19,25 @@ use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::{Cluster, Error, Kind, Part, Scope, Selection, WatchEvent};
 use mainstay_object::failure::{Backoff, chain};
 
-/// Wait after labels could not be written.
+/// Delay after labels could not be written.
 const AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Keeps the label on this pod, and off all others of the namespace, until `stop`.
 pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop: CancellationToken) {
     let kind = std::sync::Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced));
     let own = (namespace, pod);
-    // In a row.
+    // Consecutive failures.
     let mut failures = 0;
     loop {
         let mut events = cluster.watch(&kind, Selection::labelled(LEADER, LEADS).within(&own.0));
         let mut shown = Shown::default();
-        // When labels that could not be written are tried again, with a new list.
+        // Time of the next attempt, with a new list, after labels could not be written.
         let mut again = None;
         while let Some(event) = next(&mut events, again, &stop).await {
-            let Some(seen) = shown.take(event, name_of) else { continue };
-            let is_list = matches!(seen, Delta::Complete(_));
+            let Some(delta) = shown.take(event, name_of) else { continue };
+            let is_list = matches!(delta, Delta::Complete(_));
             let mut failed = false;
-            for (pod, value) in writes(seen, &own) {
+            for (pod, value) in writes(delta, &own) {
                 if let Err(error) = label(&cluster, &kind, &pod, value).await {
                     tracing::warn!(
                         pod = pod.1,
@@ -60,7 +61,7 @@ pub(super) async fn keep(cluster: Cluster, namespace: String, pod: String, stop:
     }
 }
 
-/// The next event; `None` if the watch has ended, it is time to begin anew, or all ends.
+/// Returns the next event; `None` if the watch has ended, at the time of a retry, or at `stop`.
 async fn next(
     events: &mut BoxStream<'static, WatchEvent>,
     again: Option<Instant>,
@@ -75,9 +76,9 @@ async fn next(
     event.await.flatten()
 }
 
-/// The pods that get this label now, in this order.
-fn writes(seen: Delta<Name>, own: &Name) -> Vec<(Name, Value)> {
-    match seen {
+/// Returns the pods to label now, in order, with the label's value.
+fn writes(delta: Delta<Name>, own: &Name) -> Vec<(Name, Value)> {
+    match delta {
         Delta::Changed(pod, _) if pod != *own => vec![(pod, Value::Null)],
         Delta::Complete(list) => {
             let own_first = list.lacks(own).then(|| (own.clone(), Value::from(LEADS)));
@@ -94,7 +95,7 @@ async fn label(cluster: &Cluster, kind: &Kind, (namespace, name): &Name, value: 
     let patch = json!({"metadata": {"labels": {LEADER: value}}});
     match cluster.patch_merge(kind, Some(namespace), name, Part::Main, &patch).await {
         Ok(_) => Ok(()),
-        // A pod that is gone receives nothing.
+        // A deleted pod needs no label.
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
     }
@@ -105,8 +106,8 @@ mod tests {
     use super::*;
 
     fn written(listed: &mut Shown<Name>, event: WatchEvent) -> Vec<(String, Value)> {
-        let seen = listed.take(event, name_of);
-        let written = seen.map(|seen| writes(seen, &("flux".to_owned(), "own".to_owned()))).unwrap_or_default();
+        let delta = listed.take(event, name_of);
+        let written = delta.map(|delta| writes(delta, &("flux".to_owned(), "own".to_owned()))).unwrap_or_default();
         written.into_iter().map(|((_, pod), value)| (pod, value)).collect()
     }
 

@@ -1,7 +1,8 @@
 //! A desired object, as in its manifest.
 //!
-//! Invariant: an [`Object`] is a JSON object with a well-formed `apiVersion`, `kind` and `metadata.name`, nested at
-//! most [`DEPTH`] deep, and its labels and annotations are maps of strings. No other code needs to check this.
+//! Invariant: an [`Object`] is a JSON object with a well-formed `apiVersion`, `kind` and `metadata.name`. It is
+//! nested at most [`DEPTH`] deep, and its labels and annotations are maps of strings. No other code needs to check
+//! this.
 //! Invariant: the content is stored once, as compact JSON with sorted keys, and the digest is computed from those
 //! bytes.
 //!

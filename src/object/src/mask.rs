@@ -1,8 +1,8 @@
 //! Hides secret values in two states of an object for display. A change of a secret is visible, its value is not.
 //!
 //! Invariant: a confidential object keeps only `apiVersion`, `kind`, `type`, name and namespace.
-//! Invariant: any other object loses every value that is or contains a known value of a Secret, and the annotation in
-//! which `kubectl apply` keeps a copy of the object.
+//! Invariant: any other object loses every value that is or contains a known value of a Secret. It also loses the
+//! annotation in which `kubectl apply` keeps a copy of the object.
 //! Invariant: a replacement reveals only whether the value is the same on both sides.
 //!
 //! Not here: which objects are confidential, and the origin of known values.

@@ -1,4 +1,4 @@
-//! The request, the response and the functions of `bottle` in Python, beside a plain Bottle application that is asked the same.
+//! Requests, responses and functions of `bottle` in Python, compared with a plain Bottle application.
 
 use mainstay_function::runtimes::{Language, libraries};
 use serde::Deserialize;

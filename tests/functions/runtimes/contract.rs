@@ -1,4 +1,4 @@
-//! What functions of every language may rely on.
+//! The contract for functions of every language.
 
 use std::{io::Write, net::TcpListener, thread};
 
@@ -9,7 +9,7 @@ const HELLO: [(&str, &str); 2] = [
     ("python312", "def main(event, context):\n    return 'Hello World!'\n"),
 ];
 
-/// One function per language that answers by the path: `/throws`, `/data`, and so on.
+/// One function per language whose answer depends on the path: `/throws`, `/data`, and so on.
 const MANY: [(&str, &str); 2] = [
     (
         "nodejs22",

@@ -1,4 +1,4 @@
-//! Mirrors on the disk: they grow, break, and go.
+//! Mirrors on disk: growth, damage, and removal.
 
 use super::*;
 

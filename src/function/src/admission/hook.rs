@@ -22,7 +22,7 @@ pub(super) enum Hook {
     DefaultSecret,
     /// Validates Functions.
     ValidateFunction,
-    /// Warns if a new registry Secret replaces an existing copy.
+    /// Explains how a new registry Secret replaces an existing copy.
     ExplainCopy,
     /// Validates GitRepositories.
     ValidateRepository,

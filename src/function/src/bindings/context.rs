@@ -88,7 +88,7 @@ impl Bindings {
         self.change(|state| state.known.set_defined(defined, is_there, kind));
     }
 
-    /// A list is complete.
+    /// Ends a list: removes the objects that it lacks.
     pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
         self.change(|state| state.known.complete(watched, list));
     }

@@ -93,7 +93,7 @@ impl Known {
         self.everything_may_be_other();
     }
 
-    /// A list is complete.
+    /// Ends a list: removes the objects that it lacks.
     pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
         match watched {
             Watched::Usages => {

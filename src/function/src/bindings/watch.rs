@@ -41,7 +41,7 @@ struct Watching {
     watches: Watches,
     /// Ends the watch of a served kind.
     of_kinds: HashMap<Defined, CancellationToken>,
-    /// The lists that are being read.
+    /// The lists being read.
     shown: HashMap<Watched, Shown<Name>>,
     /// Whether the other definitions are watched. They are watched only once usages are defined.
     follows_others: bool,

@@ -27,7 +27,7 @@ const DOCKERFILE: &str = "Dockerfile";
 const CHECK: &str = "check.sh";
 const SERVER: &str = "server";
 const EMPTY: &str = "empty";
-/// The entries of the workspace that [`write`] creates.
+/// The entries of the workspace that `write` creates.
 pub(super) const NAMES: [&str; 4] = [DOCKERFILE, CHECK, SERVER, EMPTY];
 
 /// Writes the build context. `dependencies` is the digest of their inputs; empty without dependencies.

@@ -16,10 +16,11 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::fetch::{Error, Finding, Node, Tree};
+use super::fetch::{DEPS, Error, Finding, Node, Tree};
 use crate::runtimes::{Language, Runtime};
 use mainstay_api::build::IMAGE_FORMAT;
 
+pub(super) mod bytecode;
 mod npm;
 mod pip;
 
@@ -141,13 +142,21 @@ impl Plan {
             }
             Self::Pip { .. } => PIP.to_owned(),
         };
-        format!("{}{PREPARE}{steps}", begin(runtime))
+        format!("{}{}{PREPARE}{steps}", begin(runtime), library(runtime))
     }
 }
 
 /// Returns a script that prints why no packages are installed.
 pub(super) fn no_script(runtime: &Runtime, why: &'static str) -> String {
-    format!("{}echo '{why}'\n", begin(runtime))
+    format!("{}{}echo '{why}'\n", begin(runtime), library(runtime))
+}
+
+/// The step that compiles the standard library. Only a layer of our own builder can have the bytecode.
+fn library(runtime: &Runtime) -> String {
+    match bytecode::step(runtime.language, &format!("\"$PWD/{DEPS}/{}\"", bytecode::DIR)) {
+        step if step.is_empty() => step,
+        step => format!("if [ -z \"${{MAINSTAY_DEPS:-}}\" ]; then\n{step}fi\n"),
+    }
 }
 
 /// The version of the script. It changes when the same inputs produce other dependencies.
@@ -177,13 +186,15 @@ pub(crate) fn needs_nothing(runtime: &Runtime, dependencies: &str) -> bool {
 }
 
 /// Returns a script like [`check`] for an inline source. It copies the files from directory `$1` to directory `$2`.
+/// It leaves bytecode of the standard library in the workspace `$3`.
 pub(crate) fn check_inline(runtime: &Runtime) -> String {
     let (handler, dependencies) = (runtime.handler_file(), runtime.dependency_file());
     format!(
         "set -eu\nmkdir -p \"$2/src\"\ncp \"$1/source\" \"$2/src/{handler}\"\n\
          if [ -f \"$1/dependencies\" ]; then cp \"$1/dependencies\" \"$2/src/{dependencies}\"; fi\n\
-         cd \"$2\"\n{}\n",
-        parses(runtime)
+         cd \"$2\"\n{}\n{}",
+        parses(runtime),
+        bytecode::step(runtime.language, &format!("\"$3/{}\"", bytecode::DIR))
     )
 }
 

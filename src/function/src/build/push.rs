@@ -168,6 +168,7 @@ fn registries(request: &Request, bundle: &Bundle) -> Result<Registries, Error> {
 
 /// The layers that this build creates.
 struct Ours {
+    bytecode: Option<Made>,
     server: Made,
     dependencies: Option<Made>,
     source: Option<Made>,
@@ -182,7 +183,8 @@ impl Ours {
             layer.descriptor.annotations.insert(names::LAYER.to_owned(), what.to_owned());
             Part { layer, at: At::Made(made.file) }
         };
-        let mut parts = vec![made(self.server, names::SERVER_LAYER)];
+        let bytecode = self.bytecode.map(|bytecode| made(bytecode, names::BYTECODE_LAYER));
+        let mut parts: Vec<Part> = bytecode.into_iter().chain([made(self.server, names::SERVER_LAYER)]).collect();
         parts.extend(previous.map(|layer| Part { layer, at: At::Previous }));
         parts.extend(self.dependencies.map(|dependencies| {
             let mut part = made(dependencies, names::DEPENDENCIES_LAYER);
@@ -204,6 +206,8 @@ async fn make(request: &Request, with_dependencies: bool) -> Result<Ours, Error>
         let packages = (packages.as_path(), libraries::name(runtime.language));
         let made = layer::of_server(runtime.server_files(), packages, server);
         let server = made.map_err(Error::of(error::Part::Server))?;
+        let bytecode = workspace::bytecode_folder(&workspace).map(|folder| layer::of_bytecode(&folder, bounds));
+        let bytecode = bytecode.transpose().map_err(Error::of(error::Part::Bytecode))?.flatten();
         let folder = workspace::dependency_folder(&workspace, runtime).filter(|_| with_dependencies);
         let at = format!("{code}/{}", runtime.dependency_dir());
         let dependencies = folder.map(|folder| layer::of_folder(&folder, &at, bounds)).transpose();
@@ -213,7 +217,7 @@ async fn make(request: &Request, with_dependencies: bool) -> Result<Ours, Error>
         if source.is_none() {
             return Err(Error::NoSource);
         }
-        Ok(Ours { server, dependencies, source })
+        Ok(Ours { bytecode, server, dependencies, source })
     });
     making.await.map_err(Error::Broke)?
 }

@@ -52,7 +52,7 @@ pub struct Build<'a> {
     pub repository: &'a str,
     /// Secret with the registry's credentials.
     pub registry_secret: &'a str,
-    /// Whether the registry is accessed over HTTPS or HTTP.
+    /// How the registry is accessed.
     pub transport: Transport,
     /// The source.
     pub from: Origin<'a>,
@@ -202,7 +202,9 @@ fn install(function: &ResolvedFunction, settings: &Settings, has_fetch: bool, co
         (["sh", "/workspace/install.sh"].map(str::to_owned).to_vec(), mounts)
     } else {
         let script = literal(&install::check_inline(function.runtime));
-        (["sh", "-c", &script, "check", "/sources", "/tmp"].map(str::to_owned).to_vec(), code_mounts)
+        let mut mounts = vec![mount("workspace", "/workspace")];
+        mounts.extend(code_mounts);
+        (["sh", "-c", &script, "check", "/sources", "/tmp", "/workspace"].map(str::to_owned).to_vec(), mounts)
     };
     let mut install = container(INSTALL, image, command, &[], mounts, function);
     if is_tagged(function) {

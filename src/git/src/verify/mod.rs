@@ -4,8 +4,9 @@
 //! they must have signed the commit, the annotated tag that leads to it, or both. The bytes of the fetched object
 //! itself are verified. A fetch for a remote with a verification returns only verified commits.
 //!
-//! Invariant: a signature is valid only if it is the only one of its object, was made for exactly these bytes with a
-//! strong hash, and by a key in the Secret that may sign and is neither expired nor revoked.
+//! Invariant: a valid signature is the only one of its object, and was made for exactly these bytes with a strong
+//! hash.
+//! Invariant: its key is in the Secret, may sign, and is neither expired nor revoked.
 //! Invariant: time and memory grow at most with the bytes that are read. A signature has at most 64 KiB.
 //!
 //! Not here: per-branch signers, and the order of commits. A signature proves who signed, not when: an older signed

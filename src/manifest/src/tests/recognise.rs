@@ -1,8 +1,8 @@
-//! What is said of files that are no manifests, and that what only looks like one of them is applied.
+//! Tests of the problems of other files than manifests. Manifests that only resemble them are applied.
 
 use super::*;
 
-/// The one thing that is said of a file.
+/// Returns the only problem of a file.
 fn said(path: &str, content: impl AsRef<[u8]>) -> String {
     let decoded = decode_bytes(&[(path, content.as_ref())], &DecodeCache::default(), &limits());
     assert_eq!(decoded.problems.len(), 1, "{}", shown(&decoded));
@@ -41,7 +41,7 @@ fn a_file_encrypted_by_sops_is_one_problem() {
 
 #[test]
 fn an_object_that_only_mentions_sops_is_applied() {
-    // The controller in the cluster decrypts it.
+    // A controller in the cluster decrypts it.
     is_applied(
         "a.yaml",
         &format!("apiVersion: isindir.github.com/v1alpha3\nkind: SopsSecret\nmetadata: {{name: a}}\n{SOPS}"),
@@ -72,7 +72,7 @@ fn a_helm_chart_is_named_and_nothing_in_it_is_read() {
     assert_eq!(decoded.charts, ["charts/web/Chart.yaml"]);
     assert_eq!(decoded.kustomizations, ["overlay/kustomization.yaml"]);
     assert_eq!(decode_files(&[("Chart.yaml", chart), ("templates/a.yaml", template)]).charts, ["Chart.yaml"]);
-    // Left out, it is no chart; and one of these is an object.
+    // An ignored `Chart.yaml` defines no chart; and a HelmChart is an object.
     let object = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: a\n";
     check(
         &[

@@ -46,8 +46,8 @@ fn is_metadata_v4(address: Ipv4Addr) -> bool {
     address.is_link_local() || METADATA_V4.contains(&address)
 }
 
-/// Returns the IPv4 address embedded in an IPv6 address, by a translator (RFC 6052, RFC 8215, RFC 2765), an old form
-/// (RFC 4291) or 6to4 (RFC 3056).
+/// Returns the IPv4 address that an IPv6 address embeds: by a translator (RFC 6052, RFC 8215, RFC 2765), in an old
+/// form (RFC 4291), or for 6to4 (RFC 3056).
 pub(super) fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.octets() {
         [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]

@@ -66,8 +66,8 @@ impl Class {
     }
 
     /// Returns the delay before a status is written again, after this many consecutive failures (from 1). It is the
-    /// class's backoff, at least 5 s and at most 60 s (30 s if no server refused it), so that a fix takes effect
-    /// soon. A longer `Retry-After` of the server wins.
+    /// class's backoff, or a fixed one for `Invalid`, so that a fix takes effect soon: at least 5 s, and at most 60 s
+    /// for `Invalid`, `Denied` and `Bug` or 30 s for other classes. A longer `Retry-After` of the server wins.
     pub fn status_delay(self, failures: u32, retry_after: Option<Duration>, chance: f64) -> Duration {
         let backoff = self.backoff().unwrap_or(INVALID_STATUS);
         let most = match self {

@@ -11,8 +11,8 @@ use futures::FutureExt;
 #[error("a panic, which is a defect of Mainstay: the agent's log says where; please report it")]
 pub struct Panicked;
 
-/// Runs a task, and catches its panic. State shared with others must be consistent at each await point and before
-/// calls that may panic, as for a task that can be dropped.
+/// Runs a task, and catches its panic. As for a task that can be dropped, shared state must be consistent at each
+/// await point, and also before calls that may panic.
 pub fn caught<F: Future>(task: F) -> impl Future<Output = Result<F::Output, Panicked>> {
     AssertUnwindSafe(task).catch_unwind().map(|ended| ended.map_err(|_| Panicked))
 }

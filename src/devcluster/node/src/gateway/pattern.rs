@@ -45,7 +45,6 @@ fn compile(expression: &str) -> Option<Regex> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use super::*;
 
@@ -68,15 +67,15 @@ mod tests {
 
     #[test]
     fn expressions_that_would_blow_up_cost_little() {
-        let (patterns, began) = (Patterns::default(), Instant::now());
-        let long = format!("/{}", "a".repeat(60_000));
+        // Without its bounds, this would not end: the test runner stops it.
+        let patterns = Patterns::default();
+        let long = format!("/{}", "a".repeat(5_000));
         assert!(!patterns.matches("/(a+)+b", &long));
         assert!(!patterns.matches("/(a{1000}){1000}{1000}", &long));
         assert!(patterns.matches("/(a|aa|aaa)*", &long));
-        for at in 0..2_000 {
+        for at in 0..KEPT + 50 {
             assert!(patterns.matches(&format!("/x{at}/.*"), &format!("/x{at}/y")));
         }
         assert!(patterns.0.lock().len() <= KEPT);
-        assert!(began.elapsed().as_secs() < 60);
     }
 }

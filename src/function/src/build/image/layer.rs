@@ -82,6 +82,28 @@ pub(in crate::build) fn of_folder(root: &Path, at: &str, bounds: Bounds) -> Resu
     archive.map(Archive::finish).transpose()
 }
 
+/// Returns the bytecode of modules as a layer, from directories named after those of the modules. Each file lies in the `__pycache__`
+/// beside its module. The layer names no directory, so those of the base keep their owners and modes. `None` without bytecode.
+pub(in crate::build) fn of_bytecode(root: &Path, bounds: Bounds) -> Result<Option<Made>, Error> {
+    let mut archive: Option<Archive> = None;
+    let mut left = bounds;
+    tree::walk(root, &mut |on_disk: &Path, entry: Entry| {
+        let Kind::File(size, _) = entry.kind else { return Ok(()) };
+        let (Some(folder), Some(name)) = (entry.path.parent(), entry.path.file_name()) else { return Ok(()) };
+        if entry.path.extension().is_none_or(|extension| extension != "pyc") {
+            return Ok(());
+        }
+        left.bytes = left.bytes.checked_sub(size).ok_or(Error::TooLarge { what: "bytes", limit: bounds.bytes })?;
+        let path = folder.join("__pycache__").join(name);
+        let archive = match &mut archive {
+            Some(archive) => archive,
+            None => archive.insert(Archive::begin("")?),
+        };
+        archive.add(on_disk, &path, &Kind::File(size, false))
+    })?;
+    archive.map(Archive::finish).transpose()
+}
+
 /// Returns the files of a runtime server and its packages as a layer with its contents at `at`. `packages` is a
 /// directory and its name in the layer.
 pub(in crate::build) fn of_server(files: &[ServerFile], packages: (&Path, &str), at: &str) -> Result<Made, Error> {
@@ -250,6 +272,30 @@ mod tests {
             format!("{} {mode:o} {uid} {mtime}", entry.path().unwrap().display())
         };
         archive.entries().unwrap().map(|entry| line(entry.unwrap())).collect()
+    }
+
+    #[test]
+    fn bytecode_lies_beside_its_modules_and_names_no_directory_of_the_base() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(of_bytecode(root.path(), Bounds::default()).unwrap().is_none());
+        for name in
+            ["usr/lib/python3/json/__init__.cpython-312.pyc", "usr/lib/python3/socket.cpython-312.pyc", "bin/sh"]
+        {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, name).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        symlink("socket.cpython-312.pyc", root.path().join("usr/lib/python3/link.pyc")).unwrap();
+        let expected = [
+            "usr/lib/python3/json/__pycache__/__init__.cpython-312.pyc 644 1000 0",
+            "usr/lib/python3/__pycache__/socket.cpython-312.pyc 644 1000 0",
+        ];
+        assert_eq!(listing(&of_bytecode(root.path(), Bounds::default()).unwrap().unwrap()), expected);
+        let small = Bounds { bytes: 60, ..Bounds::default() };
+        assert!(matches!(of_bytecode(root.path(), small), Err(Error::TooLarge { .. })));
+        symlink("../../..", root.path().join("out")).unwrap();
+        assert!(matches!(of_bytecode(root.path(), Bounds::default()), Err(Error::Unfit(Unfit::LeadsOut { .. }))));
     }
 
     #[test]

@@ -13,6 +13,8 @@ use mainstay_object::is_unprintable;
 /// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The bytecode of the standard library.
+    Bytecode,
     /// The runtime server.
     Server,
     /// The dependencies.
@@ -24,6 +26,7 @@ pub enum Part {
 impl std::fmt::Display for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::Bytecode => "the bytecode of the standard library",
             Self::Server => "the runtime server",
             Self::Dependencies => "the dependencies",
             Self::Source => "the source",
@@ -156,7 +159,9 @@ impl Error {
             Self::Secret(_) => (FailureReason::Registry, false),
             Self::Layer { part, cause: LayerError(cause) } => match (cause, part) {
                 (layer::Error::TooLarge { .. }, _) => (FailureReason::TooLarge, false),
-                (layer::Error::Unfit(_), Part::Dependencies) => (FailureReason::DependencyInvalid, false),
+                (layer::Error::Unfit(_), Part::Bytecode | Part::Dependencies) => {
+                    (FailureReason::DependencyInvalid, false)
+                }
                 (layer::Error::Unfit(_), Part::Source) => (FailureReason::SourceInvalid, false),
                 _ => (FailureReason::Internal, true),
             },

@@ -9,6 +9,7 @@ use k8s_openapi::ByteString;
 
 use super::{Error, plain_file};
 use crate::build::fetch::{BEGUN, DEPENDENCIES, DEPS, REUSED};
+use crate::build::install::bytecode;
 use crate::registry::SecretData;
 use crate::runtimes::Runtime;
 
@@ -59,6 +60,14 @@ pub(super) fn dependency_folder(workspace: &Path, runtime: &Runtime) -> Option<P
         folder.symlink_metadata().ok().filter(fs::Metadata::is_dir)?;
     }
     Some(folder)
+}
+
+/// Returns the directory of the standard library's bytecode, if no part of its path is a link.
+pub(super) fn bytecode_folder(workspace: &Path) -> Option<PathBuf> {
+    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+    let deps = Some(workspace.join(DEPS)).filter(|deps| is_folder(deps));
+    let above = deps.into_iter().chain([workspace.to_owned()]);
+    above.map(|above| above.join(bytecode::DIR)).find(|folder| is_folder(folder))
 }
 
 /// Reads the mounted registry Secret.

@@ -1,8 +1,8 @@
 //! Connection pool: one login serves many lookups and fetches, concurrently and one after the other.
 //!
 //! Invariant: a connection is shared only by remotes with the same host, port, user, key, known host keys and proxy.
-//! Invariant: a connection closes with the last remote that may use it, after some idle time, at the age of [`AGE`]
-//! (so a withdrawn key does not work longer), and when the known host keys change.
+//! Invariant: a connection closes with the last remote that may use it, after some idle time, and when the known host
+//! keys change. It also closes at the age of [`AGE`], so that a withdrawn key does not work longer.
 //! Invariant: a connection with an aborted conversation is not used again.
 
 use std::collections::HashMap;

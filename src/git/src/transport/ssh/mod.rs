@@ -1,7 +1,11 @@
 //! Git over SSH: runs `git-upload-pack` on a channel, as `git` does.
 //!
-//! `opening` opens private keys, `handler` checks the host key, `limited_stream` bounds the bytes from an
-//! unauthenticated server, `connection` is an open connection, `lane` pools connections, `session` is a conversation.
+//! - `opening` opens private keys
+//! - `handler` checks the host key
+//! - `limited_stream` bounds the bytes from an unauthenticated server
+//! - `connection` is an open connection
+//! - `lane` pools connections
+//! - `session` is a conversation
 //!
 //! Invariant: only the handshake is sent before the host key is accepted, and only a signature of the client key
 //! before authentication succeeds.
