@@ -239,20 +239,16 @@ impl<T> Cache<T> {
 
     fn put(&mut self, name: Name, live: Value, kept: T) -> Option<Change<T>> {
         let list = self.list;
-        let before = match self.objects.get_mut(&name) {
-            Some(known) => {
-                known.list = list;
-                if (self.is_same)(&known.kept, &kept) {
-                    return None;
-                }
-                Some(std::mem::replace(&mut known.kept, kept))
+        if let Some(known) = self.objects.get_mut(&name) {
+            known.list = list;
+            if (self.is_same)(&known.kept, &kept) {
+                return None;
             }
-            None => {
-                self.objects.insert(name.clone(), Entry { kept, list });
-                None
-            }
-        };
-        Some(Change::Changed { name, live, before })
+            let before = Some(std::mem::replace(&mut known.kept, kept));
+            return Some(Change::Changed { name, live, before });
+        }
+        self.objects.insert(name.clone(), Entry { kept, list });
+        Some(Change::Changed { name, live, before: None })
     }
 
     fn lose(&mut self, name: Name, live: Value) -> Option<Change<T>> {

@@ -173,12 +173,16 @@ impl Known {
         match watched {
             Watched::Services => {
                 let gone: Vec<Name> = self.services.keys().filter(|name| list.lacks(name)).cloned().collect();
-                gone.into_iter().for_each(|name| self.put_service(name, None));
+                for name in gone {
+                    self.put_service(name, None);
+                }
             }
             Watched::Namespaces => {
-                let lacks = |name: &&String| list.lacks(&(String::new(), name.to_string()));
+                let lacks = |name: &&String| list.lacks(&(String::new(), (*name).clone()));
                 let gone: Vec<String> = self.proxied.iter().filter(lacks).cloned().collect();
-                gone.iter().for_each(|name| self.set_proxied(name, false));
+                for name in &gone {
+                    self.set_proxied(name, false);
+                }
             }
             Watched::Children(kind) => {
                 let at = list.version().parse::<u64>().ok();

@@ -98,11 +98,15 @@ impl Known {
         match watched {
             Watched::Usages => {
                 let gone: Vec<Name> = self.usages.keys().filter(|key| list.lacks(key)).cloned().collect();
-                gone.into_iter().for_each(|key| self.set_usage(key, None));
+                for key in gone {
+                    self.set_usage(key, None);
+                }
             }
             Watched::Bindings => {
                 let gone: Vec<Name> = self.bindings.keys().filter(|key| list.lacks(key)).cloned().collect();
-                gone.iter().for_each(|key| self.set_binding(key, None));
+                for key in &gone {
+                    self.set_binding(key, None);
+                }
             }
             Watched::Definition(_) => {}
         }
