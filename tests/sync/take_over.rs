@@ -1,4 +1,4 @@
-//! Objects of other GitOps tools: left to those that still keep them, and taken over from those that are gone.
+//! Objects of other GitOps tools: left to running tools, and taken over from removed ones.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `docs/tutorials`: each is followed from a fresh cluster to its end, and prints what it says.
+//! Follows each tutorial of `docs/tutorials` in a new cluster, and compares the output.
 
 mod expected;
 mod needs;
@@ -16,23 +16,23 @@ use mainstay_testkit::{
 };
 use needs::Need;
 
-/// Longest wait for a command, and for it to print what it should.
+/// Deadline of a command and of its expected output.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Commands that only look, and are run again until they print what they should.
+/// Read-only commands, which are repeated until the output is as expected.
 const LOOKS: &[&str] = &["kubectl get ", "kubectl logs ", "kubectl wait ", "mainstay status", "curl "];
 
-/// What makes a request change something.
+/// Options that make a request change something.
 const CHANGES: &[&str] = &[" -d ", " --data", " -X ", " --json ", " -F "];
 
-/// One command, and what it prints if the tutorial says so.
+/// A command, and its output if the tutorial states it.
 #[derive(Debug)]
 struct Step {
     command: String,
     expected: Option<String>,
 }
 
-/// The commands of the blocks marked `sh`; a block marked `text` after one is what its last command prints.
+/// Returns the commands of the `sh` blocks. A `text` block after one is the output of its last command.
 fn steps(markdown: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut spoken = true;
@@ -47,7 +47,7 @@ fn steps(markdown: &str) -> Vec<Step> {
                 steps.last_mut().unwrap().expected = Some(block.text);
                 spoken = true;
             }
-            // What a reader sees, and does not run.
+            // Only for the reader.
             _ => spoken = true,
         }
     }
@@ -58,7 +58,7 @@ fn looks(command: &str) -> bool {
     LOOKS.iter().any(|looks| command.starts_with(looks)) && !CHANGES.iter().any(|changes| command.contains(changes))
 }
 
-/// Runs one command, if it only looks again and again, until it is as expected and does not fail.
+/// Runs a command. A read-only one is repeated until it succeeds as expected.
 async fn take(session: &mut Session, step: &Step, log: &Path) {
     let Step { command, expected } = step;
     let began = Instant::now();
@@ -82,7 +82,7 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tutorials")
 }
 
-/// The README begins and ends each tutorial.
+/// Follows a tutorial between the steps of the README.
 async fn follow(test: &str, need: Need) {
     let room = tempfile::tempdir().unwrap();
     let person = "[user]\n\tname = Ada\n\temail = ada@example.com\n[credential]\n\thelper = store\n";
@@ -107,7 +107,7 @@ fn file(test: &str) -> String {
     test.replace('_', "-") + ".md"
 }
 
-/// A test for each tutorial, of its name.
+/// Defines a test with the name of each tutorial.
 macro_rules! tutorials {
     ($($name:ident: $need:ident,)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What a GitOps agent relies on when it looks for drift.
+//! Behaviour that a GitOps agent relies on to detect drift.
 
 use serde_json::{Value, json};
 

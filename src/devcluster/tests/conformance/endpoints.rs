@@ -1,4 +1,4 @@
-//! EndpointSlices and their old twin.
+//! EndpointSlices and Endpoints.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What may be changed of a pod that is there: its ephemeral containers and its resources, each through a subresource.
+//! Mutable parts of a pod: ephemeral containers and resources, each through a subresource.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn resources(resources: Value) -> Value {
     json!({"spec": {"containers": [{"name": "c", "resources": resources}]}})
 }
 
-/// A pod that no scheduler looks at, with an init container and with requests and limits.
+/// Creates a pod that no scheduler places, with an init container, requests and limits.
 async fn sized(w: &World, name: &str) -> Value {
     let requests = json!({"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "1Gi"});
     let main = json!({"requests": requests, "limits": {"cpu": "200m", "memory": "128Mi"}});

@@ -1,4 +1,4 @@
-//! Questions about access and identity.
+//! Access reviews and identity reviews.
 
 use serde_json::{Value, json};
 

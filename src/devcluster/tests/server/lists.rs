@@ -1,4 +1,4 @@
-//! Lists: snapshots, pages, selectors, forms.
+//! Lists: snapshots, pages, selectors, formats.
 
 use crate::world::{MAPS, World, version};
 use serde_json::json;

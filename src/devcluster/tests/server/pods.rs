@@ -1,4 +1,4 @@
-//! Pods as processes: what they are given, how they end, what is said of it.
+//! Pods as processes: their inputs, their end and their status.
 
 use crate::machine::{HOST, Machine, PODS, eventually, lives};
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ async fn a_secret_is_on_disk_only_while_a_container_runs_that_has_it() {
         let secret = json!({"metadata": {"name": name}, "stringData": {"word": format!("the {name} secret")}});
         machine.world.post(secrets, secret).await.expect(201);
     }
-    // Whatever a container can find among the volumes of its pod.
+    // Lists every secret that a container finds in the volumes of its pod.
     let look = "grep -rhs 'the .* secret' \"$TMPDIR/../volumes\" | sort | tr '\\n' ' '";
     let container = |name: &str, mounts: Value| json!({"name": name, "image": HOST, "command": ["sh", "-c", look], "volumeMounts": mounts});
     let mount = |name: &str| json!([{"name": name, "mountPath": format!("/{name}")}]);

@@ -1,4 +1,4 @@
-//! Containers that end as they are told instead of what they would do.
+//! Containers with a simulated outcome.
 
 use crate::world::World;
 use devcluster::{Options, Simulation};
@@ -19,7 +19,7 @@ fn job() -> Value {
     })
 }
 
-/// The pod of a Job that has come to an end.
+/// Returns the pod of a finished Job.
 async fn ended(world: &World) -> Value {
     let mut changes = world.server.subscribe();
     let finished = async {
@@ -111,7 +111,7 @@ async fn controllers_forget_nothing_when_there_is_much_to_do() {
     tokio::time::timeout(Duration::from_secs(60), all).await.expect("all pods run");
 }
 
-/// Waits until pods are as wanted; the cells of their table, by their names.
+/// Waits until pods are as wanted. Returns the cells of their table, sorted by name.
 async fn table(world: &World, wanted: impl Fn(&Value) -> bool) -> Vec<(String, String, String)> {
     let mut changes = world.server.subscribe();
     let reached = async {

@@ -1,23 +1,23 @@
-//! Regular expressions of paths, which match a whole path.
+//! Regular expressions that match a whole path.
 //!
-//! Invariant: few compiled expressions are kept, however many objects there are; each takes bounded memory.
+//! Invariant: the cache of compiled expressions is bounded, and so is the memory of each.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use regex::{Regex, RegexBuilder};
 
-/// Memory of an expression, in bytes.
+/// Maximum memory of an expression in bytes.
 const SIZE: usize = 1 << 20;
-/// Expressions that are kept.
+/// Maximum number of cached expressions.
 const KEPT: usize = 256;
 
-/// Matches paths.
+/// Matches texts with cached expressions.
 #[derive(Debug, Default)]
 pub(super) struct Patterns(Mutex<HashMap<String, Option<Regex>>>);
 
 impl Patterns {
-    /// Whether an expression matches a whole text. One that is none, or takes too much memory, matches nothing.
+    /// Whether an expression matches the whole text. An invalid or too large expression matches nothing.
     pub(super) fn matches(&self, expression: &str, text: &str) -> bool {
         if expression == "/.*" {
             return text.starts_with('/') && !text.contains('\n');
@@ -38,7 +38,7 @@ impl Patterns {
 
 fn compile(expression: &str) -> Option<Regex> {
     let build = |text: &str| RegexBuilder::new(text).size_limit(SIZE).build().ok();
-    // Alone, too: `a)|(b` is one only between parentheses.
+    // The expression must be valid by itself: `a)|(b` is valid only within parentheses.
     build(expression)?;
     build(&format!("^(?:{expression})$"))
 }
