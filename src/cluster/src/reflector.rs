@@ -51,14 +51,16 @@
 //! Invariant: an object that cannot be read is there. It is logged and reported, and what was kept of it before stays.
 //!
 //! # Why not `kube::runtime`
-//! Its `reflector` (version 5.0) was compared with what the agent needs:
+//! The `reflector` of its version 5.0 lacks what the agent needs:
 //!
-//! - It replaces the whole map at the end of a list and does not say which objects are gone. A consumer would compare the two
-//!   maps by itself, and both are in memory at that time.
-//! - It keeps whole objects. The agent keeps a few bytes of a Service and digests of a Secret.
-//! - It reports every event, also an unchanged state after each list.
-//! - It needs a Rust type for each kind, and an object that does not fit this type fails the whole list.
-//! - It is fed by its `watcher`, which does not fit, for the reasons that [`Cluster::watch`] names.
+//! - It replaces the whole map at the end of a list and does not report which objects are gone. A consumer must compare two maps,
+//!   and both are in memory at that time. The agent deletes, releases and revokes things when an object is gone.
+//! - It keeps whole objects. `event_modify` can empty fields of a type, but the agent keeps a few bytes of a Service, and digests
+//!   of a Secret.
+//! - It reports an unchanged state after each list. `predicate_filter` drops such events, but its stream does not tell a deletion
+//!   from a change.
+//! - Its `watcher` does not fit, for the reasons that the module of [`Cluster::watch`] names: an object that cannot be read makes
+//!   its list fail, or it is left out without its name.
 //!
 //! Deliberately absent: subscriptions to a shared cache, indexes, periodic resyncs, and what changes mean.
 
@@ -190,7 +192,7 @@ impl<T: PartialEq> Default for Cache<T> {
 
 impl Cache<()> {
     /// A cache of names, for which every state that arrives is a change.
-    pub fn of_names() -> Self {
+    pub(crate) fn of_names() -> Self {
         Self::new(|(), ()| false, || Some(()))
     }
 }
@@ -488,6 +490,8 @@ impl<K: Clone + Eq + Hash> Shown<K> {
             }
             WatchEvent::Initial(live) => {
                 let key = key(&live)?;
+                // Only lists have these.
+                self.0.get_or_insert_default();
                 self.note_with(&key, note);
                 Delta::Listed(key, live)
             }

@@ -1,3 +1,5 @@
+//! Caches and lists of watches, over events.
+
 use std::time::Duration;
 
 use serde_json::json;
