@@ -108,10 +108,7 @@ async fn a_trace_names_file_line_commit_and_what_is_next() {
     assert_eq!(code, 0, "{said}");
     let (_, text, _) = program.run(&["trace", "cm/a", "-n", NAMESPACE]).await;
     assert!(text.contains("after kubectl-edit changed data.key"), "{text}");
-    assert!(
-        text.contains("nothing until `mainstay resume ConfigMap/a -n mainstay-tests`: it is under break glass"),
-        "{text}"
-    );
+    assert!(text.contains("nothing until `mainstay resume ConfigMap/a -n mainstay-tests`: it is paused"), "{text}");
 
     let metadata =
         json!({"name": "foreign", "namespace": NAMESPACE, "labels": {"mainstay.dev/sync": "mainstay-tests.demo"}});

@@ -406,7 +406,7 @@ async fn fields_that_go_at_an_adoption_are_shown_before_they_go() {
     let mut writes = Writes::of(&world);
     let (code, out) = mainstay(&world, &["diff", "demo", "--path", &clone.text()]).await;
     assert_eq!(code, 1, "{out}");
-    assert!(out.contains("what its former appliers wrote and Git lacks goes, too"), "{out}");
+    assert!(out.contains("fields of its former appliers that are not in Git are removed, too"), "{out}");
     let removed = out.lines().filter(|line| line.trim_start().starts_with('-')).collect::<Vec<_>>().join("\n");
     for part in ["stale: x", "sidecar", "busybox:1", "serviceAccount: nobody", "serviceAccountName: nobody"] {
         assert!(removed.contains(part), "{part}: {out}");
@@ -547,7 +547,7 @@ async fn a_saved_cluster_is_compared_as_the_cluster_itself() {
     // Without managed fields, the output names the limitation.
     let saved = save("without.yaml", &[]).await;
     let (code, here) = without_cluster(&[&preview[..], &[&saved]].concat());
-    assert!(code == 1 && here.contains("note: the snapshot does not say who owns which fields"), "{here}");
+    assert!(code == 1 && here.contains("note: the snapshot has no managedFields"), "{here}");
     assert!(here.contains("changed    Widget.mainstay-tests.example.org") && !here.contains("deleted    "), "{here}");
 
     // Missing objects of the snapshot are reported, and no variable remains unsubstituted.
@@ -588,7 +588,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     assert_eq!(code, 2, "{out}");
     for line in [
         "failed     Deployment.apps mainstay-tests/web (web.yaml:1 (document 1))\n  a field differs that cannot be changed; ",
-        "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is under break glass",
+        "left alone ConfigMap mainstay-tests/paused (paused.yaml:1 (document 1))\n  it is paused",
         "1 left alone, 1 failed, 1 unchanged\n",
     ] {
         assert!(out.contains(line), "{line:?} is not in\n{out}");
@@ -597,7 +597,7 @@ async fn immutable_paused_and_scaled_objects_are_shown_as_the_agent_treats_them(
     let (code, out) = mainstay(&world, &preview).await;
     assert!(code == 1 && out.contains("replaced   Deployment.apps mainstay-tests/web"), "{out}");
     assert!(
-        out.contains("spec.replace lets it be deleted and created anew") && out.contains("+      app: other"),
+        out.contains("spec.replace lets it be deleted and created again") && out.contains("+      app: other"),
         "{out}"
     );
     let after = world.get("apps/v1", "deployments", "web").unwrap();

@@ -23,7 +23,7 @@ pub enum Type {
     Frozen,
     /// Hand edits of managed objects are refused.
     Prevented,
-    /// Nothing is applied, pruned or reverted.
+    /// Applies, prunes and reverts are stopped.
     Suspended,
     /// The references of a GitRepository were looked up, and HEAD is known.
     Resolved,

@@ -20,6 +20,8 @@ use super::services::Services;
 use super::subscriber::{Subscriber, SubscriberKind};
 use super::watch::follow;
 use loopback::Reserved;
+use mainstay_api::events::Reason;
+use mainstay_api::names::EVENTING_REPORTER;
 use mainstay_cluster::listener;
 use mainstay_cluster::{Cluster, Event, EventRecorder, EventType, Priority, Regarding};
 
@@ -83,7 +85,7 @@ pub async fn run(settings: Settings, cluster: Cluster, stop: CancellationToken) 
     let letters = DeadLetters::new(&data).map_err(failed("the directory of dead letters"))?;
     let control = control::listen(&data);
     let listener = listener.listen().map_err(failed("the listener"))?;
-    let (events, recording) = EventRecorder::new(cluster.clone(), "mainstay.dev/eventing", &instance);
+    let (events, recording) = EventRecorder::new(cluster.clone(), EVENTING_REPORTER, &instance);
     let (known, table) = watch::channel(None);
     let delivery = Arc::new(Delivery {
         journal: journal.clone(),
@@ -167,7 +169,7 @@ fn event(to: &Subscriber, letter: &DeadLetter) -> Event {
         kind: EventType::Warning,
         priority: Priority::Failure,
         about: None,
-        reason: "DeliveryFailed".to_owned(),
+        reason: Reason::DeliveryFailed.into(),
         action: "Deliver".to_owned(),
         note: format!(
             "event {id:?} of type {of:?} is a dead letter: {why}; `mainstay eventing replay {}` delivers it again",

@@ -67,7 +67,7 @@ impl Server {
             return match asked {
                 Asked::Alive => empty(StatusCode::OK),
                 Asked::Nowhere => empty(StatusCode::NOT_FOUND),
-                _ => text(StatusCode::SERVICE_UNAVAILABLE, "who subscribes is not known yet"),
+                _ => text(StatusCode::SERVICE_UNAVAILABLE, "the subscribers are not known yet"),
             };
         };
         match asked {

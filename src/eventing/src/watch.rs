@@ -85,7 +85,7 @@ async fn see(
             Some(Delta::Gone(_, live)) => seen.gone(watched, &live),
             Some(Delta::Complete(list)) => seen.complete(watched, &list),
             Some(Delta::Failed(error)) => {
-                tracing::warn!(why = chain(&error), "what subscribes to events is not watched");
+                tracing::warn!(why = chain(&error), "subscribers of events are not watched");
                 continue;
             }
             Some(Delta::Resumed) | None => continue,
@@ -96,7 +96,7 @@ async fn see(
         table.send_replace(Some(Arc::new(seen.table())));
         if foreign != seen.foreign() {
             foreign = seen.foreign();
-            tracing::info!(objects = foreign, "objects whose status another controller writes are left to it");
+            tracing::info!(objects = foreign, "objects with a status of another controller are left to it");
         }
         *writes.lock() = seen
             .writes(Timestamp::now())
@@ -145,7 +145,7 @@ async fn write(cluster: &Cluster, writes: &Writes, notify: &Notify) {
                 let wait = error.class().status_delay(failures, error.retry_after(), fastrand::f64());
                 if failures == 1 {
                     let (why, (namespace, name)) = (chain(&error), &key.1);
-                    tracing::warn!(namespace, name, why, "could not write about what subscribes to events");
+                    tracing::warn!(namespace, name, why, "could not write the status of subscribers");
                 }
                 refused.insert(key.clone(), Refused { failures, until: Instant::now() + wait });
                 // A newer write takes precedence.

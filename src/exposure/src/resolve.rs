@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn hosts_of_the_cluster_and_addresses_are_refused() {
         let attribute = "Validation error: Attribute \".spec.service.host\": ";
-        let of_cluster = "Host is not whitelisted: it is a host of the cluster, which nobody can take";
+        let of_cluster = "Host is not whitelisted: it is a host of the cluster itself";
         for bad in
             ["payments.prod.svc", "payments.prod.svc.cluster.local", "Payments.prod.SVC.kyma.local", "a.cluster.local"]
         {

@@ -32,7 +32,7 @@ impl Settings {
         }
         let host = HostName::parse(written).map_err(|why| why.to_string())?;
         if host.is_of_cluster() {
-            return Err("Host is not whitelisted: it is a host of the cluster, which nobody can take".to_owned());
+            return Err("Host is not whitelisted: it is a host of the cluster itself".to_owned());
         }
         let mut permitted = self.default_domain.iter().chain(&self.allowed_domains);
         if permitted.any(|domain| host.is_below(domain)) {

@@ -48,7 +48,7 @@ pub(super) enum Outcome {
 
 impl Outcome {
     /// Returns status, reason and message of the condition.
-    fn condition(&self) -> (&'static str, Reason, String) {
+    pub(super) fn condition(&self) -> (&'static str, Reason, String) {
         let kept = |text: &str, is_served: bool| {
             if is_served { format!("{text}\nThe last valid version is still served.") } else { text.to_owned() }
         };
@@ -64,14 +64,14 @@ impl Outcome {
             }
             Self::NotAccepted(Some(why)) => ("False", Reason::NotAccepted, format!("the route is not accepted: {why}")),
             Self::ManagedElsewhere(Elsewhere::Reported) => {
-                let text = "another controller writes the status of this APIRule (lastProcessedTime), so it is left to that; what \
-                            this agent has made for it stays as it is until the APIRule changes";
+                let text = "another controller writes the status of this APIRule (lastProcessedTime) and serves it; \
+                            objects of this agent for it stay until the APIRule changes";
                 ("Unknown", Reason::ManagedElsewhere, text.to_owned())
             }
             Self::ManagedElsewhere(Elsewhere::Made(child)) => {
                 let text = format!(
-                    "another controller has made {child} for this APIRule, so it is left to that; if that controller is gone, \
-                     delete what it has made"
+                    "another controller has made {child} for this APIRule and serves it; if that controller is gone, \
+                     delete its objects"
                 );
                 ("Unknown", Reason::ManagedElsewhere, text)
             }
@@ -112,7 +112,8 @@ fn no_targets(all: &NoTargets) -> (&'static str, Reason, String) {
         return ("False", Reason::ServiceNotFound, format!("Service {name}{more} not found in this namespace"));
     }
     let why = format!(
-        "Service {name}{more} cannot be exposed: its type is ExternalName, or unknown, and may lead out of this namespace; \
+        "Service {name}{more} cannot be exposed: its type is ExternalName, or unknown, and may lead out of this \
+         namespace; \
          expose a Service of type ClusterIP"
     );
     ("False", Reason::ServiceNotAllowed, why)

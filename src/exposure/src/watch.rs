@@ -74,7 +74,7 @@ impl Watching {
                 }
                 Some(Delta::Failed(error)) => {
                     let why = explain(&error);
-                    tracing::warn!(why, "what APIRules need is not watched");
+                    tracing::warn!(why, "objects that APIRules need are not watched");
                     // Other failures are temporary: a kind is not served immediately after its definition is created.
                     if error.class() == Class::Denied {
                         self.context.failed(watched, why);

@@ -116,7 +116,7 @@ impl Attempt<'_> {
                     tracing::warn!(
                         sync = self.owner.resource().as_str(),
                         why = refused.message,
-                        "objects could not be let go"
+                        "objects could not be released"
                     );
                     left = Err(refused);
                 }

@@ -99,8 +99,9 @@ impl Attempt<'_> {
     fn foreign(&self, home: &str) -> Refused {
         let (namespace, label) = (self.namespace(), self.label);
         let message = format!(
-            "another GitSync {namespace}/{} applies to the cluster, from {home}, and its objects could not be told from those of this \
-             one; give one of the two another name. If the other one does not exist any more, delete its inventory there: kubectl \
+            "another GitSync {namespace}/{} applies to the cluster, from {home}, so both would have the same labels; \
+             give one of them another name. If the other one does not exist any more, delete its inventory there: \
+             kubectl \
              --kubeconfig FILE -n {namespace} delete configmap -l {INVENTORY_LABEL}={label}",
             self.name()
         );
@@ -231,9 +232,11 @@ impl Attempt<'_> {
 /// An inventory that does not fit into memory: the next attempt tries again.
 fn too_large(name: &str, bytes: usize) -> Refused {
     let message = format!(
-        "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left for this \
-         namespace; give the agent more memory (limits.memory of its Deployment), or delete these ConfigMaps if Mainstay did \
-         not write them: they are put together anew from the labels of the objects",
+        "the inventory (ConfigMaps mainstay-inventory-{name}-…) takes {} MiB of memory, more than the agent has left \
+         for this \
+         namespace; give the agent more memory (limits.memory of its Deployment), or delete these ConfigMaps if \
+         Mainstay did \
+         not write them: the inventory is rebuilt from the labels of the objects",
         bytes.div_ceil(1 << 20)
     );
     Refused { class: Class::NotReady, reason: Reason::ApplyFailed, message, retry_after: None }

@@ -401,7 +401,7 @@ impl Attempt<'_> {
                 tracing::warn!(
                     sync = self.owner.resource().as_str(),
                     why = refused.message,
-                    "what was applied before cannot be read"
+                    "the inventory cannot be read"
                 );
             }
         }
@@ -470,7 +470,7 @@ fn without_directory(missing: &MissingDirectory, managed: usize, sync: &Owner, c
         managed => format!("the {managed} objects that came from it are kept"),
     };
     let allow = prune::allow_prune(sync, commit);
-    format!("{missing}; {kept}. Put it back, or delete what is kept with: {allow}")
+    format!("{missing}; {kept}. Restore it, or delete the kept objects with: {allow}")
 }
 
 fn refused_for(problems: &[Problem]) -> Refused {

@@ -88,7 +88,7 @@ impl Attempt<'_> {
         }
         self.emit_stuck();
         let note = self.state.rebuilt.then(|| {
-            "the inventory was missing or damaged and was put together from labels; nothing is pruned in this round"
+            "the inventory was missing or damaged and was rebuilt from labels; nothing is pruned in this round"
                 .to_owned()
         });
         let since = match &self.state.since {
@@ -222,7 +222,7 @@ impl Attempt<'_> {
                 if let Some(awaits) = &awaits {
                     let (since, waits) = (awaits.since, waits_for(&awaits.finalizers));
                     message =
-                        format!("it is being deleted, since {since}, and {waits}; it is created anew when it is gone");
+                        format!("it is being deleted, since {since}, and {waits}; it is created again once it is gone");
                 }
                 self.state.failed.add(key, Class::NotReady, Reason::ApplyFailed, message, None);
                 if let Some(awaits) = awaits {
@@ -233,7 +233,7 @@ impl Attempt<'_> {
             }
             Change::Anothers => {
                 // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
-                let message = "somebody else has just created it";
+                let message = "another client has just created it";
                 self.state.failed.add(key, Class::Conflict, Reason::ApplyFailed, message.to_owned(), None);
                 return;
             }

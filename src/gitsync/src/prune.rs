@@ -122,7 +122,10 @@ pub(super) fn refused_permission(value: &str, sync: &Owner, commit: &str) -> Opt
     let shown = value.chars().take(SHOWN).collect::<String>();
     let command = allow_prune(sync, commit);
     value.parse::<Commit>().is_err().then(|| {
-        format!("{ALLOW_PRUNE}: {shown:?} is not a full commit id, so it allows nothing; what is seen now is allowed with: {command}")
+        format!(
+            "{ALLOW_PRUNE}: {shown:?} is not a full commit id, so it allows nothing; to allow these deletions: \
+                 {command}"
+        )
     })
 }
 

@@ -68,8 +68,8 @@ pub(super) fn counted(each: usize, copies: usize, bytes: usize) -> usize {
 /// Returns the message for an object without memory.
 pub(super) fn no_memory(bytes: usize) -> String {
     format!(
-        "the agent has no memory left for this namespace to keep it ({} KiB); delete what the namespace does not need, make it \
-         smaller, or give the agent more memory (limits.memory of its Deployment)",
+        "the agent has no memory left for this namespace to keep it ({} KiB); delete unused objects of the namespace, \
+         make it smaller, or give the agent more memory (limits.memory of its Deployment)",
         bytes.div_ceil(1 << 10)
     )
 }

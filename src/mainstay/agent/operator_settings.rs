@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::notify::Notifier;
+use mainstay_api::events::Reason;
 use mainstay_api::names::{LAST_VALID_SETTINGS, SETTINGS};
 use mainstay_cluster::reflector::{Cache, Change, Reflector};
 use mainstay_cluster::{Cluster, Event, EventType, Kind, Part, Priority, Regarding, Scope, Selection};
@@ -156,7 +157,12 @@ impl Followed {
                         first.why
                     ),
                 };
-                self.emit(map, EventType::Normal, "SettingsApplied", format!("{} settings hold{more}", data.len()));
+                self.emit(
+                    map,
+                    EventType::Normal,
+                    Reason::SettingsApplied,
+                    format!("{} settings hold{more}", data.len()),
+                );
                 self.remember(map, &data).await;
                 Some(settings)
             }
@@ -173,11 +179,11 @@ impl Followed {
         let shown = shown.collect::<Vec<_>>().join("; ");
         let before = if self.is_valid { None } else { Some(last_valid(&self.base, map)) };
         let stays = match &before {
-            None | Some(Some(_)) => "what was valid last holds",
+            None | Some(Some(_)) => "the last valid settings stay",
             Some(None) => "the agent's own settings hold",
         };
         let note = format!("{} mistakes, so {stays}: {shown}", mistakes.len());
-        self.emit(map, EventType::Warning, "SettingsInvalid", note);
+        self.emit(map, EventType::Warning, Reason::SettingsInvalid, note);
         before.map(|before| before.unwrap_or_else(|| self.base.clone()))
     }
 
@@ -190,11 +196,11 @@ impl Followed {
         let patch = json!({"metadata": {"annotations": {LAST_VALID_SETTINGS: text}}});
         let written = self.cluster.patch_merge(&self.kind, Some(&self.namespace), SETTINGS, Part::Main, &patch).await;
         if let Err(error) = written {
-            tracing::warn!(why = chain(&error), "{SETTINGS}: what is valid is not remembered");
+            tracing::warn!(why = chain(&error), "{SETTINGS}: the valid settings could not be stored");
         }
     }
 
-    fn emit(&self, map: &Value, kind: EventType, reason: &str, note: String) {
+    fn emit(&self, map: &Value, kind: EventType, reason: Reason, note: String) {
         let uid = map["metadata"]["uid"].as_str().map(str::to_owned);
         self.notifier.publish(Event {
             regarding: Regarding {
@@ -206,7 +212,7 @@ impl Followed {
             kind,
             priority: Priority::of(kind),
             about: None,
-            reason: reason.to_owned(),
+            reason: reason.into(),
             action: "ReadSettings".to_owned(),
             note,
             aggregation_key: String::new(),

@@ -37,10 +37,11 @@ const COPIES: usize = 2;
 const LONGEST_SPEC: usize = 2 << 10;
 const LONGEST: usize = 8 << 10;
 
-const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 KiB, and all of it 8 KiB without labels and \
+const TOO_LARGE: &str = "it is larger than the agent keeps: the spec may take 2 KiB, and all of it 8 KiB without \
+                         labels and \
                          foreign annotations";
-const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete what the namespace does not \
-                         need, or give the agent more memory (limits.memory of its Deployment)";
+const NO_MEMORY: &str = "the agent has no memory left for this namespace to keep it; delete unused objects of the \
+                         namespace, or give the agent more memory (limits.memory of its Deployment)";
 
 /// Interval for reading objects without memory again, and maximum number per interval.
 const AGAIN: Duration = Duration::from_secs(30);

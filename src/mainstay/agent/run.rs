@@ -306,7 +306,7 @@ async fn lead_by_terms(
             }
             // All state is rebuilt from the cluster. Another replica would not help: it has the same defect.
             panics = if began.elapsed() > PANICKED_LATELY { 1 } else { panics + 1 };
-            tracing::error!(why = chain(&error), "the work begins anew");
+            tracing::error!(why = chain(&error), "the work restarts");
             if end.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await.is_none() {
                 return Ok(());
             }
@@ -567,7 +567,7 @@ fn other_clusters(
                 () = auditing => return,
             };
             if let Err(error) = ran {
-                tracing::error!(why = chain(&error), "the work in another cluster begins anew");
+                tracing::error!(why = chain(&error), "the work in another cluster restarts");
             }
         });
         Begun { writer, running: Box::new(AbortOnDropHandle::new(running)), over }

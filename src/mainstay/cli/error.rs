@@ -94,7 +94,7 @@ pub(super) enum Error {
     #[cfg(feature = "dev")]
     #[error("could not use the snapshot")]
     Snapshot(#[from] super::dev::snapshot::Error),
-    #[error("could not tell what would change")]
+    #[error("could not compute the changes")]
     NoPreview(#[from] mainstay_gitsync::NoPreview),
     #[error("GitRepository {repository} is a path of the agent's machine")]
     PathOfAgent { repository: String },
@@ -157,7 +157,7 @@ impl Error {
             Self::AgentOfDev => Some("RUST_LOG=info mainstay dev prints more of it".into()),
             Self::WatchSeveral => Some("as in: mainstay get gitsyncs --watch".into()),
             Self::SeveralKinds => Some("as in: mainstay get gitsyncs shop".into()),
-            Self::NotManaged { .. } => Some("mainstay tree -A lists what GitSyncs manage".into()),
+            Self::NotManaged { .. } => Some("mainstay tree -A lists the objects of GitSyncs".into()),
             Self::UnknownKind(_) => Some("kubectl api-resources lists the kinds".into()),
             Self::Missing { .. } | Self::NoSync { namespace: Some(_) } => {
                 Some("-n NAMESPACE looks in another namespace; mainstay status -A lists all GitSyncs".into())

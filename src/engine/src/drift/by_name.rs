@@ -1,4 +1,4 @@
-//! The watch of one object that lost our label and is left as it is, for it is under break glass, is being deleted, or is
+//! The watch of one object that lost our label and is left as it is, for it is paused, is being deleted, or is
 //! only reported: the watch of its kind does not show it.
 
 use std::sync::Arc;

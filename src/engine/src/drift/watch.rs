@@ -183,7 +183,7 @@ impl Drift {
         let mut panics = 0;
         while let Err(panicked) = caught(self.follow_once(&kind, &control, &stop)).await {
             panics += 1;
-            tracing::error!(resource = &*kind.resource, why = %panicked, "a watch begins anew");
+            tracing::error!(resource = &*kind.resource, why = %panicked, "a watch restarts");
             let waited = stop.run_until_cancelled(tokio::time::sleep(PANICKED.delay(panics))).await;
             if waited.is_none() || control.end.is_cancelled() {
                 return;
@@ -233,7 +233,7 @@ impl Drift {
             lists.spawn(async move {
                 let listed = caught(tokio::time::timeout(LIST_WITHIN, this.list_kind(&owner, &kind, &label))).await;
                 if !matches!(listed, Ok(Ok(()))) {
-                    tracing::warn!(owner = %owner, resource = &*kind.resource, "objects could not be listed anew");
+                    tracing::warn!(owner = %owner, resource = &*kind.resource, "objects could not be listed again");
                 }
             });
         }

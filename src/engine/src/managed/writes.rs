@@ -31,7 +31,7 @@ pub(crate) struct Begun {
 }
 
 impl Store {
-    /// Starts an apply that its owner wants. `None` when it is under break glass: then that
+    /// Starts an apply that its owner wants. `None` when it is paused: then that
     /// is what it will be afterwards. What was seen of the object before the write says nothing once it has succeeded.
     pub(crate) fn begin_put(&mut self, owner: &Owner, desired: &Arc<Desired>) -> Option<(String, Option<Box<Seen>>)> {
         self.hold(owner, Arc::clone(desired), LastApplied::default());
@@ -277,7 +277,7 @@ mod tests {
         assert!(store.inventory(&owner).unwrap().0[&key].is_for(&first));
 
         store.get_mut(&key).unwrap().phase.begin_pause(crate::managed::PauseEnd::Open);
-        assert!(store.begin_put(&owner, &second).is_none(), "it is under break glass");
+        assert!(store.begin_put(&owner, &second).is_none(), "it is paused");
         let mut ended = live(6, "1");
         ended["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
         store.note_end(&second.kind, &key, &ended);

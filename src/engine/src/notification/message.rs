@@ -7,8 +7,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use mainstay_api::events::Reason;
 use mainstay_api::git_sync::{AllowedBy, UNKNOWN, WHOLE_OBJECT};
 use mainstay_api::names::{ALLOW_PRUNE, DELETE_OBJECTS, ENABLED, ON_DELETE, REPLACE, RERUN};
+use mainstay_api::{EventReason, conditions, function_conditions};
 use mainstay_object::Owner;
 
 /// How much attention a message needs.
@@ -27,8 +29,8 @@ pub enum Severity {
 pub struct Description {
     /// How much attention it needs.
     pub severity: Severity,
-    /// Why it was sent, as one CamelCase word: the reason of Kubernetes Events.
-    pub reason: String,
+    /// Why it was sent: the reason of Kubernetes Events.
+    pub reason: EventReason,
     /// What the agent was doing, as one CamelCase word: the action of Kubernetes Events.
     pub action: &'static str,
     /// What happened, without the subject and the object. May have several lines.
@@ -271,7 +273,7 @@ pub enum Message {
         /// When it was to be gone, as RFC 3339 has it.
         since: String,
     },
-    /// A GitSync has left a cluster in which its objects could not be let go of.
+    /// A GitSync has left a cluster in which its objects could not be released of.
     LeftBehind {
         /// The GitSync.
         #[serde(flatten)]
@@ -301,7 +303,7 @@ pub enum Message {
         /// `True`, `False` or `Unknown`.
         status: String,
         /// Reason of the condition.
-        reason: String,
+        reason: EventReason,
         /// Message of the condition.
         message: String,
     },
@@ -311,7 +313,7 @@ pub enum Message {
         #[serde(flatten)]
         subject: Owner,
         /// CamelCase word for the problem.
-        reason: String,
+        reason: EventReason,
         /// The problem, and how it is handled.
         message: String,
     },
@@ -367,24 +369,28 @@ impl Message {
     /// Severity, reason and text: the one place that decides how a message is presented.
     pub fn describe(&self) -> Description {
         use Severity::{Debug, Info, Warning};
-        let describe = |severity, reason: &str, action, key: String, text| Description {
+        let describe = |severity, reason: EventReason, action, key: String, text| Description {
             severity,
-            reason: reason.to_owned(),
+            reason,
             action,
             text,
             aggregation_key: key,
         };
         match self {
-            Self::CommitSeen { commit, .. } => {
-                describe(Debug, "CommitSeen", "Apply", commit.clone(), format!("commit {} seen", short(commit)))
-            }
+            Self::CommitSeen { commit, .. } => describe(
+                Debug,
+                Reason::CommitSeen.into(),
+                "Apply",
+                commit.clone(),
+                format!("commit {} seen", short(commit)),
+            ),
             Self::BranchRewritten { branch, old, new, .. } => {
                 let text = format!(
                     "branch {branch} was rewritten: {} → {}, which does not descend from it",
                     short(old),
                     short(new)
                 );
-                describe(Info, "BranchRewritten", "Apply", new.clone(), text)
+                describe(Info, Reason::BranchRewritten.into(), "Apply", new.clone(), text)
             }
             Self::CommitApplied { commit, created, changed, unchanged, pruned, millis, .. } => {
                 let text = format!(
@@ -392,19 +398,21 @@ impl Message {
                      ({millis} ms)",
                     short(commit)
                 );
-                describe(Info, "Applied", "Apply", commit.clone(), text)
+                describe(Info, conditions::Reason::Applied.into(), "Apply", commit.clone(), text)
             }
             Self::NoManifests { commit, why, .. } => {
                 let text = format!("commit {}: {why}", short(commit));
-                describe(Warning, "NoManifests", "Apply", why.clone(), text)
+                describe(Warning, conditions::Reason::NoManifests.into(), "Apply", why.clone(), text)
             }
-            Self::CommitHeld { commit, why, .. } => describe(Info, "CommitHeld", "Apply", commit.clone(), why.clone()),
+            Self::CommitHeld { commit, why, .. } => {
+                describe(Info, Reason::CommitHeld.into(), "Apply", commit.clone(), why.clone())
+            }
             Self::WindowOverridden { commit, window, who, claimed_user, .. } => {
                 let claimed = claimed_user.as_deref().map(|user| format!(", as the user {user} by its own account"));
                 let claimed = claimed.unwrap_or_default();
                 let text =
-                    format!("commit {} is applied although {window}: {who} asked for it{claimed}", short(commit));
-                describe(Warning, "WindowOverridden", "Apply", commit.clone(), text)
+                    format!("commit {} is applied although {window}: requested by {who}{claimed}", short(commit));
+                describe(Warning, Reason::WindowOverridden.into(), "Apply", commit.clone(), text)
             }
             Self::Reverted { fields, who, millis, .. } => {
                 let text = if fields == &[WHOLE_OBJECT] {
@@ -413,11 +421,11 @@ impl Message {
                 } else {
                     format!("reverted {} (changed by {who}, {millis:.1} ms)", fields.join(", "))
                 };
-                describe(Info, "Reverted", "Revert", change_key(fields, who), text)
+                describe(Info, Reason::Reverted.into(), "Revert", change_key(fields, who), text)
             }
             Self::DriftSeen { fields, who, .. } => {
-                let text = format!("differs in {} (changed by {who}), left as it is by policy", fields.join(", "));
-                describe(Warning, "DriftSeen", "Revert", change_key(fields, who), text)
+                let text = format!("differs in {} (changed by {who}), not reverted by policy", fields.join(", "));
+                describe(Warning, Reason::DriftSeen.into(), "Revert", change_key(fields, who), text)
             }
             Self::DriftMissed { fields, who, .. } => {
                 let text = if fields == &[WHOLE_OBJECT] {
@@ -426,41 +434,48 @@ impl Message {
                     let fields = fields.join(", ");
                     format!("differs in {fields} (changed by {who}; found by an audit)")
                 };
-                describe(Warning, "DriftMissed", "Audit", change_key(fields, who), text)
+                describe(Warning, Reason::DriftMissed.into(), "Audit", change_key(fields, who), text)
             }
             Self::AuditRefused { cause, .. } => {
                 let text = format!("it and others of its kind cannot be audited by dry runs: {cause}");
-                describe(Warning, "AuditRefused", "Audit", cause.clone(), text)
+                describe(Warning, Reason::AuditRefused.into(), "Audit", cause.clone(), text)
             }
             Self::Contended { fields, who, .. } => {
                 let text = format!("{who} keeps writing to {}: reverts slow down", fields.join(", "));
-                describe(Warning, "Contended", "Revert", change_key(fields, who), text)
+                describe(Warning, conditions::Reason::Contended.into(), "Revert", change_key(fields, who), text)
             }
             Self::NotPutBack { fields, cause, .. } => {
                 let text = format!("cannot revert {}: {cause}", fields.join(", "));
-                describe(Warning, "RevertFailed", "Revert", fields.join(","), text)
+                describe(Warning, conditions::Reason::RevertFailed.into(), "Revert", fields.join(","), text)
             }
             Self::TakenOver { from, fields, .. } => {
                 let from = from.join(", ");
                 let text = match &**fields {
-                    [] => format!("took over fields of {from}; all of them are in the manifest"),
+                    [] => format!("took over fields of {from}, and removed none"),
                     fields => {
-                        format!("took over from {from}, and removed what is not in the manifest: {}", fields.join(", "))
+                        format!(
+                            "took over from {from}, and removed fields that are not in the manifest: {}",
+                            fields.join(", ")
+                        )
                     }
                 };
-                describe(Info, "TakenOver", "Apply", from, text)
+                describe(Info, Reason::TakenOver.into(), "Apply", from, text)
             }
             Self::NotRemoved { cause, .. } => {
                 let text = format!("fields that other tools left in it cannot be removed: {cause}");
-                describe(Warning, "NotRemoved", "Apply", text.clone(), text)
+                describe(Warning, Reason::NotRemoved.into(), "Apply", text.clone(), text)
             }
             Self::Unreadable { cause, .. } => {
-                let text = format!("cannot be read, so nothing is done about it until it is changed: {cause}");
-                describe(Warning, "Unreadable", "Read", String::new(), text)
+                let text = format!("cannot be decoded; the agent skips it until it changes: {cause}");
+                describe(Warning, Reason::Unreadable.into(), "Read", String::new(), text)
             }
-            Self::NotKept { why, .. } => {
-                describe(Warning, "MemoryExhausted", "Read", String::new(), format!("reconciliation is paused: {why}"))
-            }
+            Self::NotKept { why, .. } => describe(
+                Warning,
+                conditions::Reason::MemoryExhausted.into(),
+                "Read",
+                String::new(),
+                format!("reconciliation is paused: {why}"),
+            ),
             Self::Pruned { why, .. } => {
                 let text = match why {
                     WhyPruned::Left(commit) => format!("pruned: not in commit {}", short(commit)),
@@ -470,7 +485,7 @@ impl Message {
                     WhyPruned::WithItsGitSync => format!("pruned with its GitSync ({ON_DELETE}: {DELETE_OBJECTS})"),
                     WhyPruned::RunsAgain => format!("deleted, to run again ({RERUN})"),
                 };
-                describe(Info, "Pruned", "Prune", text.clone(), text)
+                describe(Info, Reason::Pruned.into(), "Prune", text.clone(), text)
             }
             Self::Replaced { fields, allowed_by, .. } => {
                 let fields = if fields.is_empty() { "a field".to_owned() } else { fields.join(", ") };
@@ -478,21 +493,21 @@ impl Message {
                     AllowedBy::Annotation => format!("{REPLACE}: {ENABLED}"),
                     AllowedBy::Spec => "spec.replace".to_owned(),
                 };
-                let text = format!("deleted, to be created anew: {fields} cannot be changed ({by})");
-                describe(Info, "Replaced", "Replace", text.clone(), text)
+                let text = format!("deleted to be created again: {fields} cannot be changed ({by})");
+                describe(Info, Reason::Replaced.into(), "Replace", text.clone(), text)
             }
             Self::AnnotationInvalid { problem, .. } => {
-                describe(Warning, "AnnotationInvalid", "Reconcile", problem.clone(), problem.clone())
+                describe(Warning, Reason::AnnotationInvalid.into(), "Reconcile", problem.clone(), problem.clone())
             }
             Self::DeletionStuck { finalizers, since, .. } => {
                 let text = format!("is still being deleted, since {since}: it {}", waits_for(finalizers));
-                describe(Warning, "DeletionStuck", "Prune", since.clone(), text)
+                describe(Warning, Reason::DeletionStuck.into(), "Prune", since.clone(), text)
             }
             Self::LeftBehind { cluster, why, .. } => {
                 let text = format!(
                     "the objects in cluster {cluster} are orphaned: labelled by Mainstay, owned by no GitSync: {why}"
                 );
-                describe(Warning, "LeftBehind", "Reconcile", cluster.clone(), text)
+                describe(Warning, Reason::LeftBehind.into(), "Reconcile", cluster.clone(), text)
             }
             Self::Failed { commit, problems, .. } => {
                 let at = commit.as_deref().map(|commit| format!(" at commit {}", short(commit))).unwrap_or_default();
@@ -500,32 +515,32 @@ impl Message {
                     [one] => format!("failed{at}: {one}"),
                     several => format!("failed{at}: {} problems:\n{}", several.len(), several.join("\n")),
                 };
-                describe(Warning, "Failed", "Apply", problems.first().cloned().unwrap_or_default(), text)
+                describe(Warning, Reason::Failed.into(), "Apply", problems.first().cloned().unwrap_or_default(), text)
             }
             Self::Stage { status, reason, message, .. } => {
                 let severity = if status == "False" { Warning } else { Info };
                 // The position in the build queue changes too often for an Event each time.
-                let queued = *reason == mainstay_api::function_conditions::Reason::JobQueued.as_str();
-                let key = if queued { reason.clone() } else { message.clone() };
-                describe(severity, reason, "Reconcile", key, message.clone())
+                let queued = *reason == function_conditions::Reason::JobQueued.into();
+                let key = if queued { reason.to_string() } else { message.clone() };
+                describe(severity, *reason, "Reconcile", key, message.clone())
             }
             Self::Noticed { reason, message, .. } => {
-                describe(Warning, reason, "Reconcile", message.clone(), message.clone())
+                describe(Warning, *reason, "Reconcile", message.clone(), message.clone())
             }
-            Self::DeliveryRefused { why, .. } => {
-                describe(Warning, "DeliveryRefused", "Receive", why.clone(), format!("a delivery was refused: {why}"))
-            }
+            Self::DeliveryRefused { why, .. } => describe(
+                Warning,
+                Reason::DeliveryRefused.into(),
+                "Receive",
+                why.clone(),
+                format!("a delivery was refused: {why}"),
+            ),
             Self::Paused { problem: Some(problem), .. } => {
-                let text = format!("paused (break glass); {problem}");
-                describe(Warning, "Paused", "Pause", String::new(), text)
+                let text = format!("paused; {problem}");
+                describe(Warning, Reason::Paused.into(), "Pause", String::new(), text)
             }
             Self::Paused { paused, .. } => {
-                let (reason, text) = if *paused {
-                    ("Paused", "paused (break glass)")
-                } else {
-                    ("Resumed", "resumed (break glass ended)")
-                };
-                describe(Info, reason, "Pause", String::new(), text.to_owned())
+                let (reason, text) = if *paused { (Reason::Paused, "paused") } else { (Reason::Resumed, "resumed") };
+                describe(Info, reason.into(), "Pause", String::new(), text.to_owned())
             }
         }
     }
@@ -586,7 +601,7 @@ impl Message {
 /// What an object that is being deleted waits for, and who can help.
 pub fn waits_for(finalizers: &[String]) -> String {
     match finalizers {
-        [] => "waits for its grace period or for what it holds".to_owned(),
+        [] => "waits for its grace period or for its dependents".to_owned(),
         [one] => format!("waits for the finalizer {one}, which only its controller should take off"),
         several => {
             format!("waits for the finalizers {}, which only their controllers should take off", several.join(", "))
@@ -648,7 +663,7 @@ mod tests {
     #[test]
     fn lines_after_the_first_are_indented() {
         let text = || "x".to_owned();
-        let (reason, message) = ("ApplyFailed".to_owned(), "one\ntwo".to_owned());
+        let (reason, message) = (function_conditions::Reason::ApplyFailed.into(), "one\ntwo".to_owned());
         let subject = Owner::function("x", "y");
         let stage = Message::Stage { subject, condition: text(), status: text(), reason, message };
         assert_eq!(stage.to_string(), "function x/y  x  ApplyFailed  one\n    two");
@@ -675,14 +690,20 @@ mod tests {
 
     #[test]
     fn positions_in_the_build_queue_are_aggregated_and_other_texts_are_not() {
-        let key = |reason: &str, message: &str| {
+        let key = |reason: function_conditions::Reason, message: &str| {
             let (condition, status) = ("BuildReady".to_owned(), "Unknown".to_owned());
-            let (reason, message) = (reason.to_owned(), message.to_owned());
+            let (reason, message) = (reason.into(), message.to_owned());
             Message::Stage { subject: Owner::function("a", "b"), condition, status, reason, message }
                 .describe()
                 .aggregation_key
         };
-        assert_eq!(key("JobQueued", "position 1"), key("JobQueued", "position 2"));
-        assert_ne!(key("JobFailed", "one"), key("JobFailed", "two"));
+        assert_eq!(
+            key(function_conditions::Reason::JobQueued, "position 1"),
+            key(function_conditions::Reason::JobQueued, "position 2")
+        );
+        assert_ne!(
+            key(function_conditions::Reason::JobFailed, "one"),
+            key(function_conditions::Reason::JobFailed, "two")
+        );
     }
 }

@@ -204,7 +204,8 @@ impl Keeper {
                     self.agent = Some(agent);
                 }
                 Ok(None) => {
-                    let why = "the API server does not say as whom the agent is known, so it would be refused, too";
+                    let why =
+                        "the API server does not tell the agent its user name, so the agent would be refused, too";
                     self.fail(ALL, State::Failed(why.to_owned()), None);
                     self.tell();
                 }
@@ -361,7 +362,7 @@ impl Keeper {
         let now = Instant::now();
         let wait = self.reverts.add(part, name, now);
         if !wait.is_zero() {
-            let why = format!("{} {name} is changed or deleted by somebody again and again", part.kind());
+            let why = format!("{} {name} is changed or deleted repeatedly", part.kind());
             self.failures.add(name, State::Failed(why), now + wait);
         }
     }

@@ -19,6 +19,7 @@ use super::tally::Tally;
 use super::write::Write;
 use crate::apply::Writer;
 use crate::managed::revert_backoff::Shift;
+use mainstay_api::events::Reason;
 use mainstay_api::names::{CONFIG, PROPAGATED_FROM};
 use mainstay_cluster::{Denial, Error, Event, EventType, Kind, Priority, Regarding, Scope, Selection, WatchEvent};
 use mainstay_object::failure::chain;
@@ -207,8 +208,8 @@ impl Propagation {
             Ok(Some("deleted") | None) => self.queue.ended(&place),
             Ok(Some(_)) if self.queue.written(&place, clock) == Shift::Contended => {
                 let note = format!(
-                    "somebody keeps changing its copy in {}: it is reverted less often from now on; its managedFields name \
-                     who changes it",
+                    "its copy in {} keeps being changed, so it is reverted less often; its managedFields name the \
+                     client",
                     place.0
                 );
                 tracing::warn!("{} {}/{}: {note}", self.kind.kind, self.home, place.1);
@@ -278,7 +279,7 @@ impl Propagation {
             kind: EventType::Warning,
             priority: Priority::Failure,
             about: None,
-            reason: "NotPropagated".to_owned(),
+            reason: Reason::NotPropagated.into(),
             action: "Propagate".to_owned(),
             note,
             aggregation_key: String::new(),

@@ -229,9 +229,7 @@ impl Error {
             )),
             Self::NoWorkTree(_) => Some("git clone it, and name the clone".into()),
             Self::ManyOverlays(overlays) => Some(overlays.hint()),
-            Self::NoDirectory(_) => Some(
-                "--base-dir D names a directory of the commit; what is only in the work tree does not count".into(),
-            ),
+            Self::NoDirectory(_) => Some("--base-dir D names a directory of the commit, not of the work tree".into()),
             _ => None,
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         }
         let applied = trace.live.as_ref().and_then(applied);
         let applied = applied.map_or_else(
-            || "never, or by somebody else since".to_owned(),
+            || "never, or by another client since".to_owned(),
             |at| format!("{} ago, at {at}", ago(now.duration_since(at).as_secs())),
         );
         row("applied", &applied);
@@ -61,7 +61,7 @@ pub(super) fn text(trace: &Trace, next: &Next, moments: &[Moment], now: Timestam
         for replaced in status.last_replacements.iter().filter(|replaced| replaced.object == name) {
             let since = ago(now.duration_since(replaced.when.0).as_secs());
             let fields = replaced.fields.join(", ");
-            row("replaced", &format!("{since} ago: deleted and created anew, for {fields} cannot be changed"));
+            row("replaced", &format!("{since} ago: deleted and created again, because {fields} cannot be changed"));
         }
     }
     row("health", &words(trace));
