@@ -145,26 +145,7 @@ impl<T> fmt::Debug for Change<T> {
 
 /// What is kept of the objects of a watch.
 ///
-/// [`take`](Cache::take) takes in the events of one watch, in their order:
-///
-/// ```
-/// use mainstay_cluster::WatchEvent::{Begin, Initial, Synced};
-/// use mainstay_cluster::reflector::{Cache, Change};
-/// use serde_json::{Value, json};
-///
-/// let read = |live: &Value| Ok(live["data"]["key"].as_str().map(str::to_owned));
-/// let object = |value: &str| json!({"metadata": {"namespace": "shop", "name": "a"}, "data": {"key": value}});
-/// let mut cache = Cache::default();
-/// for event in [Begin, Initial(object("1")), Synced("7".to_owned())] {
-///     cache.take(event, read).for_each(drop);
-/// }
-/// assert!(cache.is_complete());
-/// assert_eq!(cache.get("shop", "a"), Some(&"1".to_owned()));
-/// // The watch lists again, and the object was deleted meanwhile.
-/// cache.take(Begin, read).for_each(drop);
-/// let changes: Vec<_> = cache.take(Synced("9".to_owned()), read).collect();
-/// assert!(matches!(&changes[..], [Change::Gone { last: None, .. }, Change::Complete { .. }]));
-/// ```
+/// [`take`](Cache::take) takes in the events of one watch, in their order. A new list removes the objects that it lacks.
 pub struct Cache<T> {
     objects: HashMap<Name, Entry<T>>,
     /// The number of the last list.

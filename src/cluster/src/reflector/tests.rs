@@ -69,7 +69,7 @@ fn a_list_that_lacks_an_object_says_that_it_is_gone() {
 }
 
 #[test]
-fn a_list_that_began_anew_shows_what_is_gone_by_its_second_beginning() {
+fn a_repeated_list_ignores_objects_of_its_first_attempt() {
     let events = [
         Begin,
         Initial(object("a", "1")),
