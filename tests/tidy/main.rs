@@ -223,6 +223,17 @@ fn ports_are_bound_in_one_place() {
     );
 }
 
+/// A complete list shows which objects are gone, and one place decides this for all watches. `watch` makes their events, `scope`
+/// merges the watches of several namespaces, and `reflector` takes the events in.
+#[test]
+fn events_of_watches_are_taken_in_by_the_reflector() {
+    let matches = |path: &PathBuf| production(path).contains("WatchEvent::Begin");
+    let all = PRODUCT.into_iter().flat_map(sources).filter(|path| !path.ends_with("tests.rs")).filter(matches);
+    let mut all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
+    all.sort();
+    assert_eq!(all, ["src/cluster/src/reflector.rs", "src/cluster/src/scope.rs", "src/cluster/src/watch.rs"]);
+}
+
 /// Selector values are escaped where selectors are built. No other code writes a selector into a request.
 #[test]
 fn selectors_of_requests_are_built_in_one_place() {

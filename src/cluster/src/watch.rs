@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// cache that lags.
 const STREAM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// An event of a watch.
+/// An event of a watch. A [`Reflector`](crate::reflector) or one of its parts takes it in; nothing else matches it.
 #[derive(Debug)]
 pub enum WatchEvent {
     /// A new list of the current objects begins; earlier events may be out of date.
@@ -72,6 +72,25 @@ pub enum WatchEvent {
     Failed(Error),
     /// After a trouble the watch is open again where it was, and has nothing to tell.
     Resumed,
+}
+
+impl WatchEvent {
+    /// The failure of an attempt, if it is one.
+    pub fn failure(&self) -> Option<&Error> {
+        match self {
+            Self::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Takes an object that cannot be read for one that is known by its metadata alone: all that is read of it is there.
+    #[must_use]
+    pub fn by_metadata(self) -> Self {
+        match self {
+            Self::Unreadable(live, _) => Self::Applied(live),
+            event => event,
+        }
+    }
 }
 
 impl Cluster {

@@ -16,7 +16,8 @@ use super::seen::{Name, Seen, Watched, Write};
 use super::services::{CONTROLLER, WRITTEN_BY};
 use super::table::Table;
 use mainstay_api::names::{BROKER_LABEL, EVENTING_MANAGER};
-use mainstay_cluster::{Apply, Cluster, Error, Kind, LabelSelector, Part, Persistence, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
+use mainstay_cluster::{Apply, Cluster, Error, Kind, LabelSelector, Part, Persistence, Scope, Selection};
 use mainstay_object::failure::chain;
 
 /// The label of namespaces that get a Broker.
@@ -73,22 +74,21 @@ async fn see(
         cluster.watch(&Arc::new(watched.kind()), watched.selection()).map(move |event| (watched, event)).boxed()
     };
     let mut events: SelectAll<_> = Watched::ALL.into_iter().map(of).collect();
-    let mut foreign = 0;
+    let (mut shown, mut foreign) = (BTreeMap::<Watched, Shown<Name>>::new(), 0);
     while let Some((watched, event)) = events.next().await {
-        match event {
-            WatchEvent::Begin => seen.begin(watched),
-            WatchEvent::Initial(live) | WatchEvent::Applied(live) | WatchEvent::Unreadable(live, _) => {
+        match shown.entry(watched).or_default().take(event, name_of) {
+            Some(Delta::Listed(_, live) | Delta::Changed(_, live) | Delta::Unreadable(_, live, _)) => {
                 if !seen.see(watched, &live) {
                     continue;
                 }
             }
-            WatchEvent::Deleted(live) => seen.gone(watched, &live),
-            WatchEvent::Synced(_) => seen.synced(watched),
-            WatchEvent::Failed(error) => {
+            Some(Delta::Gone(_, live)) => seen.gone(watched, &live),
+            Some(Delta::Complete(list)) => seen.complete(watched, &list),
+            Some(Delta::Failed(error)) => {
                 tracing::warn!(why = chain(&error), "subscribers of events are not watched");
                 continue;
             }
-            WatchEvent::Resumed => continue,
+            Some(Delta::Resumed) | None => continue,
         }
         if !seen.is_complete() {
             continue;

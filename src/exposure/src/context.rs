@@ -11,12 +11,13 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use super::child::{ChildKind, Place};
 use super::known::{Facts, Known};
-use super::listed::Watched;
+use super::listed::{Name, Watched};
 use super::no_target::NoTargets;
 use super::seen::Seen;
 use super::served::Served;
 use super::settings::Settings;
 use mainstay_cluster::liveness::Component;
+use mainstay_cluster::reflector::List;
 use mainstay_engine::apply::Writer;
 use mainstay_engine::notification::Message;
 use mainstay_object::Owner;
@@ -152,14 +153,9 @@ impl Context {
         self.change(|known| known.set_served(kind, served))
     }
 
-    /// Begins a list.
-    pub(super) fn begin(&self, watched: Watched) {
-        self.change(|known| known.begin(watched));
-    }
-
-    /// Ends a list.
-    pub(super) fn synced(&self, watched: Watched) {
-        self.change(|known| known.synced(watched));
+    /// Ends a list: removes the objects that it lacks.
+    pub(super) fn complete(&self, watched: Watched, list: &List<Name>) {
+        self.change(|known| known.complete(watched, list));
     }
 
     /// Records a failed watch.

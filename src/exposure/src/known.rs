@@ -17,6 +17,7 @@ use super::no_target::{NoTarget, NoTargets, has_selector, leads_to_pods, service
 use super::seen::Seen;
 use super::served::{Means, Served};
 use super::workload::have_proxies;
+use mainstay_cluster::reflector::List;
 use mainstay_engine::managed::verdict::resource_version;
 use mainstay_object::Owner;
 
@@ -180,33 +181,41 @@ impl Known {
         is_other
     }
 
-    /// Begins a list.
-    pub(super) fn begin(&mut self, watched: Watched) {
-        let known = match watched {
-            Watched::Services => self.services.keys().cloned().collect(),
-            Watched::Written => self.written.keys().cloned().collect(),
-            Watched::Namespaces => self.proxied.iter().map(|name| (String::new(), name.clone())).collect(),
-            Watched::Children(kind) => {
-                self.index.of_kind(kind).map(|(_, namespace, name)| (namespace.clone(), name.clone())).collect()
+    /// Ends a list: removes the objects that it lacks, unless they were written after it.
+    pub(super) fn complete(&mut self, watched: Watched, list: &List<Name>) {
+        match watched {
+            Watched::Services => {
+                let gone: Vec<Name> = self.services.keys().filter(|name| list.lacks(name)).cloned().collect();
+                for name in gone {
+                    self.put_service(name, None);
+                }
             }
-            Watched::Definition(_) => HashSet::new(),
-        };
-        self.listed.again.begin(watched, known);
-    }
-
-    /// Ends a list.
-    pub(super) fn synced(&mut self, watched: Watched) {
-        for (namespace, name) in self.listed.again.end(&watched) {
-            match watched {
-                Watched::Services => self.put_service((namespace, name), None),
-                Watched::Written => self.put_written((namespace, name), None),
-                Watched::Namespaces => self.set_proxied(&name, false),
-                Watched::Children(kind) => {
-                    let affected = self.index.remove(&(kind, namespace, name));
+            Watched::Written => {
+                let gone: Vec<Name> = self.written.keys().filter(|name| list.lacks(name)).cloned().collect();
+                for name in gone {
+                    self.put_written(name, None);
+                }
+            }
+            Watched::Namespaces => {
+                let lacks = |name: &&String| list.lacks(&(String::new(), (*name).clone()));
+                let gone: Vec<String> = self.proxied.iter().filter(lacks).cloned().collect();
+                for name in &gone {
+                    self.set_proxied(name, false);
+                }
+            }
+            Watched::Children(kind) => {
+                let at = list.version().parse::<u64>().ok();
+                let is_newer = |seen: &Seen| seen.version().zip(at).is_some_and(|(version, at)| version > at);
+                let is_gone = |place: &&Place| {
+                    list.lacks(&(place.1.clone(), place.2.clone())) && !self.index.get(place).is_some_and(is_newer)
+                };
+                let gone: Vec<Place> = self.index.of_kind(kind).filter(is_gone).cloned().collect();
+                for place in &gone {
+                    let affected = self.index.remove(place);
                     self.wake_affected(affected);
                 }
-                Watched::Definition(_) => {}
             }
+            Watched::Definition(_) => {}
         }
         if self.listed.complete(watched) {
             self.wake_all();
@@ -223,7 +232,6 @@ impl Known {
     /// Records an existing object.
     pub(super) fn see(&mut self, kind: ChildKind, live: &Value) {
         let name = name_of(live);
-        self.listed.again.came(&Watched::Children(kind), &name);
         let affected = self.index.insert((kind, name.0, name.1), Seen::of(kind, live));
         self.wake_affected(affected);
     }
@@ -236,7 +244,6 @@ impl Known {
         if self.index.may_be_gone(&place, &new) {
             return None;
         }
-        self.listed.again.came(&Watched::Children(kind), &name);
         let affected = self.index.insert(place, new.clone());
         self.wake_affected(affected);
         Some(new)
@@ -252,7 +259,6 @@ impl Known {
     /// Records an existing or deleted Service.
     pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
-        self.listed.again.came(&Watched::Services, &name);
         let service = || Service {
             version: resource_version(live).into(),
             leads_to_pods: leads_to_pods(live),
@@ -264,7 +270,6 @@ impl Known {
     /// Records an existing or deleted EndpointSlice that a user wrote.
     pub(super) fn set_written(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
-        self.listed.again.came(&Watched::Written, &name);
         let service = service_of(live).filter(|_| is_there).map(str::to_owned);
         self.put_written(name, service);
     }
@@ -272,9 +277,7 @@ impl Known {
     /// Records an existing or deleted namespace.
     pub(super) fn set_namespace(&mut self, live: &Value, is_there: bool) {
         let (_, name) = name_of(live);
-        let key = (String::new(), name);
-        self.listed.again.came(&Watched::Namespaces, &key);
-        self.set_proxied(&key.1, is_there && have_proxies(&live["metadata"]["labels"]));
+        self.set_proxied(&name, is_there && have_proxies(&live["metadata"]["labels"]));
     }
 
     /// Returns the known facts.

@@ -3,10 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::child::ChildKind;
-use mainstay_cluster::Relists;
 
-/// Namespace and name.
-pub(super) type Name = (String, String);
+pub(super) use mainstay_cluster::reflector::Name;
 
 /// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,8 +42,6 @@ pub(super) enum Lacking {
 /// The state of all lists.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// Lists in progress.
-    pub(super) again: Relists<Watched>,
     complete: HashSet<Watched>,
     failing: HashMap<Watched, String>,
 }

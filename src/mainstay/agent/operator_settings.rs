@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::notify::Notifier;
 use mainstay_api::events::Reason;
 use mainstay_api::names::{LAST_VALID_SETTINGS, SETTINGS};
-use mainstay_cluster::{Cluster, Event, EventType, Kind, Part, Priority, Regarding, Scope, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Cache, Change, Reflector};
+use mainstay_cluster::{Cluster, Event, EventType, Kind, Part, Priority, Regarding, Scope, Selection};
 use mainstay_function::{Context, InvalidVariable, Settings};
 use mainstay_object::failure::chain;
 use mainstay_object::printable;
@@ -40,15 +40,14 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
-    let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), SETTINGS));
+    let mut reflector = reflect(&cluster, &kind, &namespace);
     let base = Settings::clone(&functions.settings());
     let mut followed = Followed { base, cluster, kind, namespace, notifier, seen: None, is_valid: false };
-    let mut listed = None;
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-        if let WatchEvent::Failed(error) | WatchEvent::Unreadable(_, error) = &event {
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
+        if let Change::Failed(error) = &change {
             tracing::warn!(why = chain(error), "the ConfigMap {SETTINGS} cannot be read");
         }
-        let Some(found) = found(event, &mut listed) else { continue };
+        let Some(found) = found(change, reflector.cache()) else { continue };
         if let Some(settings) = followed.read(found.as_ref()).await {
             let namespaces = Some(settings.excluded_namespaces.clone());
             functions.set_settings(settings);
@@ -70,17 +69,16 @@ pub(super) async fn follow_for_webhooks(
     stop: CancellationToken,
 ) {
     let kind = Arc::new(Kind::fixed("v1", "ConfigMap", "configmaps", Scope::Namespaced));
-    let mut events = cluster.watch(&kind, Selection::named(Some(&namespace), SETTINGS));
-    let (mut listed, mut has_valid) = (None, false);
-    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+    let (mut reflector, mut has_valid) = (reflect(&cluster, &kind, &namespace), false);
+    while let Some(change) = stop.run_until_cancelled(reflector.next()).await {
         // The leader reports an unreadable ConfigMap.
-        let Some(found) = found(event, &mut listed) else { continue };
+        let Some(found) = found(change, reflector.cache()) else { continue };
         let Some(map) = found else {
             has_valid = false;
             set(base.clone());
             continue;
         };
-        let data = serde_json::from_value::<Data>(map["data"].clone()).unwrap_or_default();
+        let data = data_of(&map);
         match Settings::from_config_map(base.clone(), &data) {
             Ok((settings, _)) => {
                 has_valid = true;
@@ -92,18 +90,22 @@ pub(super) async fn follow_for_webhooks(
     }
 }
 
-/// Returns the ConfigMap after an event of its watch, with `None` inside if it does not exist; `None` without news.
-/// `listed` is the ConfigMap in the current list.
-fn found(event: WatchEvent, listed: &mut Option<Value>) -> Option<Option<Value>> {
-    match event {
-        WatchEvent::Begin => *listed = None,
-        WatchEvent::Initial(map) => *listed = Some(map),
-        WatchEvent::Synced(_) => return Some(listed.take()),
-        WatchEvent::Applied(map) => return Some(Some(map)),
-        WatchEvent::Deleted(_) => return Some(None),
-        WatchEvent::Failed(_) | WatchEvent::Unreadable(..) | WatchEvent::Resumed => {}
+fn reflect(cluster: &Cluster, kind: &Arc<Kind>, namespace: &str) -> Reflector<Data> {
+    cluster.reflect(kind, Selection::named(Some(namespace), SETTINGS), |map| Ok(Some(data_of(map))))
+}
+
+fn data_of(map: &Value) -> Data {
+    serde_json::from_value(map["data"].clone()).unwrap_or_default()
+}
+
+/// Returns the ConfigMap after a change, with `None` inside if it does not exist; `None` without news.
+fn found(change: Change<Data>, known: &Cache<Data>) -> Option<Option<Value>> {
+    match change {
+        Change::Changed { live, .. } => Some(Some(live)),
+        Change::Gone { .. } => Some(None),
+        Change::Complete { .. } if known.iter().next().is_none() => Some(None),
+        Change::Complete { .. } | Change::Failed(_) | Change::Unreadable { .. } | Change::Resumed => None,
     }
-    None
 }
 
 /// Returns the last valid settings that the ConfigMap stores.
@@ -128,7 +130,7 @@ struct Followed {
 impl Followed {
     /// Returns the new settings; `None` if they are unchanged.
     async fn read(&mut self, map: Option<&Value>) -> Option<Settings> {
-        let data = map.map(|map| serde_json::from_value::<Data>(map["data"].clone()).unwrap_or_default());
+        let data = map.map(data_of);
         if self.seen.as_ref() == Some(&data) {
             return None;
         }

@@ -3,7 +3,6 @@
 //! Invariant: a GitRepository without memory is reported by an Event on it, and in the conditions of the objects that
 //! name it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +16,12 @@ use tokio_util::sync::CancellationToken;
 use super::kept::{self, Labels, Name, memory};
 use super::notify::Notifier;
 use super::rereads::Rereads;
-use super::tasks::{identity_of, name_of, read};
+use super::tasks::{identity_of, read};
 use mainstay_api::GitRepository;
 use mainstay_api::git_repository::GitRepositorySpec;
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
 use mainstay_cluster::secrets::{Referrer, SecretReferences as _, Secrets};
-use mainstay_cluster::{Kind, Regarding, Selection, WatchEvent};
+use mainstay_cluster::{Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::managed::Part;
 use mainstay_engine::notification::Message;
@@ -57,7 +57,7 @@ pub(super) fn git_repositories() -> Kind {
 /// Watches GitRepositories until `stop`; `known` is set once they are listed.
 pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: CancellationToken) {
     let mut events = kept.writer.cluster().watch(&kept.kind, Selection::default());
-    let mut listed = Listed::default();
+    let mut shown = Shown::default();
     let mut look = Instant::now() + AGAIN;
     loop {
         let event = tokio::select! {
@@ -69,33 +69,19 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
             event = events.next() => event,
         };
         let Some(event) = event else { return };
-        match event {
-            WatchEvent::Begin => listed.begin(),
-            WatchEvent::Initial(value) | WatchEvent::Applied(value) => {
-                let Some(name) = name_of(&value) else { continue };
-                listed.show(&name);
-                kept.set(&name, value);
-            }
-            WatchEvent::Unreadable(value, error) => {
-                let Some(name) = name_of(&value) else { continue };
-                listed.show(&name);
-                kept.set_unreadable(&name, &value, error.cause_text());
-            }
-            WatchEvent::Deleted(value) => {
-                let Some(name) = name_of(&value) else { continue };
-                kept.remove(&name);
-            }
-            WatchEvent::Synced(_) => {
-                let present = listed.end();
-                let gone = kept.repositories.names().into_iter().filter(|name| !present.contains(name));
-                for name in gone.collect::<Vec<_>>() {
+        match shown.take(event, name_of) {
+            Some(Delta::Listed(name, value) | Delta::Changed(name, value)) => kept.set(&name, value),
+            Some(Delta::Unreadable(name, value, error)) => kept.set_unreadable(&name, &value, error.cause_text()),
+            Some(Delta::Gone(name, _)) => kept.remove(&name),
+            Some(Delta::Complete(list)) => {
+                for name in kept.repositories.names().into_iter().filter(|name| list.lacks(name)) {
                     kept.remove(&name);
                 }
                 kept.repositories.set_known();
                 kept.secrets.set_listed(Referrer::GitRepository);
                 known.send_replace(true);
             }
-            WatchEvent::Failed(error) => {
+            Some(Delta::Failed(error)) => {
                 let why = chain(&error);
                 tracing::warn!(why, "GitRepositories cannot be watched");
                 if !*known.borrow() {
@@ -103,7 +89,7 @@ pub(super) async fn follow(mut kept: Kept, known: watch::Sender<bool>, stop: Can
                     kept.repositories.set_unknown(why);
                 }
             }
-            WatchEvent::Resumed => {}
+            Some(Delta::Resumed) | None => {}
         }
     }
 }
@@ -209,43 +195,5 @@ impl Kept {
             }
         }
         names.len() == AT_ONCE
-    }
-}
-
-/// The objects in the current list so far.
-#[derive(Debug, Default)]
-struct Listed(Option<HashSet<Name>>);
-
-impl Listed {
-    fn begin(&mut self) {
-        self.0 = Some(HashSet::new());
-    }
-
-    /// Outside of a list, this does nothing.
-    fn show(&mut self, name: &Name) {
-        if let Some(shown) = &mut self.0 {
-            shown.insert(name.clone());
-        }
-    }
-
-    fn end(&mut self) -> HashSet<Name> {
-        self.0.take().unwrap_or_default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn edits_leave_nothing_behind() {
-        let (mut listed, name) = (Listed::default(), ("shop".to_owned(), "web".to_owned()));
-        listed.begin();
-        listed.show(&name);
-        assert_eq!(listed.end(), HashSet::from([name.clone()]));
-        for _ in 0..100_000 {
-            listed.show(&name);
-        }
-        assert!(listed.0.is_none(), "nothing is listed");
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::StreamExt as _;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -27,8 +27,9 @@ use mainstay_api::events::Reason;
 use mainstay_api::names::{
     AGENT_MANAGER, BUILD_TAG, FUNCTION_CONTROLLER, IMAGE_RETENTION, INTERNAL_REGISTRY, MANAGED_BY, SWEEP,
 };
+use mainstay_cluster::reflector::Change;
 use mainstay_cluster::{
-    Apply, Cluster, Event, EventType, Kind, LabelSelector, Part, Priority, Regarding, Scope, Selection, WatchEvent,
+    Apply, Cluster, Event, EventType, Kind, LabelSelector, Part, Priority, Regarding, Scope, Selection,
 };
 use mainstay_function::registry::retention::{LivingFunction, Observed, Policy, Refusal, Report, Rules, Used};
 use mainstay_function::{Context, Retention};
@@ -351,19 +352,13 @@ impl Keeper {
         let labels = labels.filter_map(|(name, value)| Some(LabelSelector::equals(name, value.as_str()?)));
         let labels = labels.reduce(|all, one| all.and(&one));
         let selection = labels.map_or_else(Selection::default, Selection::by_labels).within(&self.namespace);
-        let mut pods = self.cluster.watch(&Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced)), selection);
-        while let Some(event) = pods.next().await {
-            if let WatchEvent::Initial(pod) | WatchEvent::Applied(pod) = event
+        let mut pods = self.cluster.states(&Arc::new(Kind::fixed("v1", "Pod", "pods", Scope::Namespaced)), selection);
+        loop {
+            if let Change::Changed { live: pod, .. } = pods.next().await
                 && let Some(report) = reported(&pod, id)
             {
                 return report;
             }
-        }
-        // A watch never ends.
-        Report {
-            policy: id.to_owned(),
-            problem: Some("the registry's pod is not watched".to_owned()),
-            ..Report::default()
         }
     }
 

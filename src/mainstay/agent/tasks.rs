@@ -23,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 use super::kept::{self, Labels, Name, memory};
 use super::notify::Notifier;
 use super::rereads::Rereads;
-use mainstay_cluster::{Cluster, Kind, Regarding, Selection, WatchEvent};
+use mainstay_cluster::reflector::{Delta, Shown, name_of};
+use mainstay_cluster::{Cluster, Kind, Regarding, Selection};
 use mainstay_engine::apply::{Announcement, Writer};
 use mainstay_engine::managed::Part;
 use mainstay_engine::notification::Message;
@@ -150,7 +151,7 @@ impl<W: Work> Tasks<W> {
     /// Runs until `stop`, or until a task panics.
     pub(super) async fn run(mut self, cluster: &Cluster) -> Result<(), JoinError> {
         let mut events = cluster.watch(&self.kind, Selection::default());
-        let mut missing: HashSet<Name> = HashSet::new();
+        let mut shown = Shown::default();
         loop {
             let event = tokio::select! {
                 () = self.stop.cancelled() => break,
@@ -165,50 +166,41 @@ impl<W: Work> Tasks<W> {
                 }
                 event = events.next() => event,
             };
-            match event {
-                Some(WatchEvent::Begin) => {
-                    missing = self.running.keys().cloned().chain(self.rereads.names()).collect();
-                }
-                Some(WatchEvent::Initial(mut value) | WatchEvent::Applied(mut value)) => {
-                    let Some(name) = name_of(&value) else { continue };
-                    missing.remove(&name);
-                    kept::trim(&mut value, W::LABELS);
-                    let (identity, bytes) = (identity_of(&value), memory(&value));
-                    match read::<W::Object>(value) {
-                        Ok(object) => self.feed(name, object, bytes),
-                        Err(why) => self.announce_unreadable(&name, &identity, why),
-                    }
-                }
-                Some(WatchEvent::Unreadable(value, error)) => {
-                    // Its task continues with the last readable state.
-                    let Some(name) = name_of(&value) else { continue };
-                    missing.remove(&name);
+            let Some(event) = event else { break };
+            match shown.take(event, name_of) {
+                Some(Delta::Listed(name, value) | Delta::Changed(name, value)) => self.see(name, value),
+                // Its task continues with the last readable state.
+                Some(Delta::Unreadable(name, value, error)) => {
                     self.announce_unreadable(&name, &value, error.cause_text());
                 }
-                Some(WatchEvent::Deleted(value)) => {
-                    if let Some(name) = name_of(&value) {
-                        let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
-                        self.end(&name, last);
-                    }
+                Some(Delta::Gone(name, value)) => {
+                    let last = read::<W::Object>(value).ok().and_then(|last| self.work.deleted(last));
+                    self.end(&name, last);
                 }
-                Some(WatchEvent::Synced(_)) => {
-                    for name in std::mem::take(&mut missing) {
-                        self.end(&name, None);
+                Some(Delta::Complete(list)) => {
+                    let known: HashSet<Name> = self.running.keys().cloned().chain(self.rereads.names()).collect();
+                    for name in known.iter().filter(|name| list.lacks(name)) {
+                        self.end(name, None);
                     }
                     self.work.complete();
                 }
-                Some(WatchEvent::Failed(error)) => {
-                    tracing::warn!(
-                        why = mainstay_object::failure::chain(&error),
-                        "{}s cannot be watched",
-                        self.kind.kind
-                    );
+                Some(Delta::Failed(error)) => {
+                    tracing::warn!(why = chain(&error), "{}s cannot be watched", self.kind.kind);
                 }
-                Some(WatchEvent::Resumed) => {}
-                None => break,
+                Some(Delta::Resumed) | None => {}
             }
         }
         Ok(())
+    }
+
+    /// Parses a state of an object for its task.
+    fn see(&mut self, name: Name, mut value: Value) {
+        kept::trim(&mut value, W::LABELS);
+        let (identity, bytes) = (identity_of(&value), memory(&value));
+        match read::<W::Object>(value) {
+            Ok(object) => self.feed(name, object, bytes),
+            Err(why) => self.announce_unreadable(&name, &identity, why),
+        }
     }
 
     /// Reports an unreadable object by an Event on the object, where its user looks.
@@ -353,11 +345,6 @@ fn after<T: Future<Output = ()>>(old: Option<CancellationToken>, task: T) -> imp
     };
     // An `async` block would hold the task twice: as captured variable and as awaited future.
     ended.then(move |()| task)
-}
-
-pub(super) fn name_of(value: &Value) -> Option<Name> {
-    let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
-    Some((text("/metadata/namespace")?, text("/metadata/name")?))
 }
 
 /// Returns the parts of an object that are needed to report it.
