@@ -1,8 +1,7 @@
 //! Local attackers of `mainstay dev`: another user of the machine, a web page, and a checkout with links.
 //!
 //! The other user is a process with the ID of `nobody`, which only root can start. Without root the tables in
-//! `loopback`
-//! cover the kernel's answers, and these tests check that the same user has access.
+//! `loopback` cover the kernel's answers, and these tests check that the same user has access.
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 

@@ -1,8 +1,7 @@
 //! From nothing to a followed repository and back, by the book's commands. Each step is a shell command.
 //!
 //! `kubectl` and `sshd` are real. The agent is the program itself, with the ServiceAccount that `mainstay install`
-//! creates.
-//! The cluster is embedded, or that of `MAINSTAY_TEST_KUBECONFIG`.
+//! creates. The cluster is embedded, or that of `MAINSTAY_TEST_KUBECONFIG`.
 
 mod samples;
 

@@ -1,4 +1,4 @@
-//! The backward loop, end to end: break glass, policies and suspension.
+//! The backward loop, end to end: pauses, policies and suspension.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn a_commit_reaches_an_object_under_break_glass_when_that_is_over() {
     assert_eq!(world.data("a"), "1");
     world.edit(A.0, A.1, A.2, over());
     world.until("the commit has reached it", |w| w.data("a") == "2").await;
-    // And is what the next agent keeps without a write.
+    // The next agent keeps it without a write, too.
     world.until("it is in the inventory", |w| w.status("demo").get("paused").is_none_or(Value::is_null)).await;
     world.edit(A.0, A.1, A.2, changed());
     world.until("reverted to the new state", |w| w.data("a") == "2").await;
@@ -113,7 +113,7 @@ async fn an_object_under_break_glass_that_lost_its_label_is_still_seen() {
     world.edit(A.0, A.1, A.2, unlabelled);
     fence(&world).await;
     assert_eq!(world.data("a"), "changed");
-    // An agent that did not see it happen finds it too.
+    // An agent that did not see the change finds it, too.
     world.stop().await;
     world.start();
     fence(&world).await;
@@ -154,12 +154,12 @@ async fn reported_drift_is_emitted_once_and_stays() {
     world.change("demo", json!({"drift": "Report"})).await;
     world.edit(A.0, A.1, A.2, changed());
     assert_eq!(drift_seen(&mut world).await, ["data.key"]);
-    // What others add afterwards is no other drift.
+    // Later additions of others are no further drift.
     world.edit(A.0, A.1, A.2, json!({"data": {"theirs": "x"}}));
     world.delete(A.0, A.1, "b");
     assert_eq!(drift_seen(&mut world).await, ["(object)"]);
     assert_eq!((world.data("a"), world.data("b")), ("changed".to_owned(), "absent".to_owned()));
-    // A commit still applies what it changes.
+    // A commit still applies its changes.
     world.remote.file("a.yaml", config_map("a", "2"));
     world.commit("demo", "two").await;
     assert_eq!((world.data("a"), world.data("b")), ("2".to_owned(), "absent".to_owned()));
@@ -204,7 +204,7 @@ async fn suspension_reaches_a_revert_that_waits_out_a_fight() {
         patch_as(&world, "other", A, Form::Merge, json!({"data": {"key": format!("theirs {round}")}}));
         revert_of(&mut world, "a").await;
     }
-    // Hot enough that the next ones wait; the wait is over long after the suspension.
+    // Enough reverts to cause a backoff, which ends long after the suspension.
     for round in 5..8 {
         patch_as(&world, "other", A, Form::Merge, json!({"data": {"key": format!("theirs {round}")}}));
         revert_of(&mut world, "a").await;
@@ -236,7 +236,7 @@ fn spec(world: &World, of: (&str, &str, &str), field: &str) -> Value {
     world.get(of.0, of.1, of.2).unwrap()["spec"][field].clone()
 }
 
-/// Waits until what the agent does about all that it has seen is done: it has asked, and put something back.
+/// Waits until the agent has handled all events: it answers a request and reverts a hand edit.
 async fn settled(world: &World) {
     world.ask("demo").await;
     fence(world).await;
@@ -249,14 +249,13 @@ async fn a_sync_that_cannot_read_lets_itself_be_repaired() {
     world.request("demo");
     world.until("it cannot read", |w| w.condition("demo", "Ready").contains("wrong")).await;
     let said = world.condition("demo", "Ready");
-    let advice =
-        "this GitSync manages GitSync.mainstay.dev mainstay-tests/demo itself: correct what is wrong with kubectl";
+    let advice = "this GitSync manages GitSync.mainstay.dev mainstay-tests/demo itself: correct it with kubectl";
     assert!(said.starts_with("False") && said.contains(advice), "{said}");
     let unread = |w: &World| w.status("demo")["unread"][0]["object"].clone();
     assert_eq!(unread(&world), "GitSync.mainstay.dev mainstay-tests/demo");
     world.edit(SYNC.0, SYNC.1, SYNC.2, json!({"spec": {"reference": "main"}}));
     world.ready("demo").await;
-    // The newest commit still says otherwise, and so does what the next agent reads.
+    // The newest commit still differs, and so does the state that the next agent reads.
     settled(&world).await;
     assert_eq!(spec(&world, SYNC, "reference"), "main");
     world.stop().await;

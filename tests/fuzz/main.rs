@@ -1,6 +1,5 @@
 //! Fuzzes every parser of untrusted input with mutated seeds and random bytes. Each must end soon, without a panic, and
-//! keep
-//! its invariants. The targets are in the modules `fuzz` of their crates; `cargo fuzz` runs them, too.
+//! keep its invariants. The targets are in the modules `fuzz` of their crates; `cargo fuzz` runs them, too.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod mutation;

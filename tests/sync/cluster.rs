@@ -1,4 +1,4 @@
-//! The cluster's client against the embedded server: in process, and over a socket where the socket matters.
+//! The cluster client against the embedded server: in process, and over a socket where that matters.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use devcluster::fault_injection::Fault;
 use devcluster::{Cluster as EmbeddedCluster, Options};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use mainstay_api::events::Reason;
 use mainstay_cluster::{
     Apply, Cluster, Denial, Elector, Event, EventRecorder, EventType, Guard, Kind, Origin, Part, Persistence, Priority,
     Propagation, Regarding, Removal, Scope, Selection, Timing, Verb, WatchEvent,
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 mod lease;
 mod watches;
 
-/// Nothing here should take longer, however slow the machine.
+/// Upper bound for every wait, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> (EmbeddedCluster, Cluster) {
@@ -28,9 +29,9 @@ fn server() -> (EmbeddedCluster, Cluster) {
     (server, Cluster::from_clients(client.clone(), client))
 }
 
-/// A cluster behind a socket.
+/// Connects to a cluster over a socket.
 fn connect(address: SocketAddr) -> Cluster {
-    // Without a server name the TLS stack is never used, but it is set up.
+    // The TLS stack is initialised even without a server name.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = format!("http://{address}").parse().expect("a URL");
     Cluster::connect(kube::Config::new(url)).expect("a client")
@@ -234,7 +235,7 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         kind: EventType::Normal,
         priority: Priority::Routine,
         about: None,
-        reason: "Reverted".to_owned(),
+        reason: Reason::Reverted.into(),
         action: "Apply".to_owned(),
         note: note.to_owned(),
         aggregation_key: "data.key".to_owned(),
@@ -259,7 +260,7 @@ async fn events_of_one_series_are_one_object_with_the_newest_note() {
         let written = tokio::time::timeout(PATIENCE, written).await.expect(note);
         assert_eq!((&written["regarding"]["name"], &written["type"]), (&json!("a"), &json!("Normal")));
         assert_eq!(written["reportingController"], "mainstay.dev/agent");
-        // What kubectl sorts and describes by.
+        // The fields that kubectl sorts and describes by.
         let core = Arc::new(Kind::fixed("v1", "Event", "events", Scope::Namespaced));
         let name = written["metadata"]["name"].as_str().expect("a name");
         let core = cluster.get(&core, Some("default"), name).await.expect("it is there").expect("it is there");

@@ -1,4 +1,4 @@
-//! Every deletion is seen: an Event with its reason, a count, and how to release what is held.
+//! Every deletion is reported: an Event with its reason, a count, and how to release a held object.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ async fn with_maps(count: usize, spec: Value) -> World {
     world
 }
 
-/// `<kind> <name>: <message>` of the Events with this reason.
+/// Returns `<kind> <name>: <message>` of the Events with this reason.
 fn events(world: &World, reason: &str) -> Vec<String> {
     let events = world.server.objects("v1", "events", Some(NAMESPACE));
     let text = |event: &Arc<Value>| {

@@ -1,4 +1,4 @@
-//! Work that has an end is done once: Jobs and Pods that finished and were collected, and objects whose owner is gone.
+//! Finite work runs once: finished and collected Jobs and Pods, and objects whose owner is gone.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use mainstay_testkit::world::{World, config_map};
 const BATCH: &str = "batch/v1";
 const IMAGE: &str = "example.org/job:1";
 
-/// A Job `migrate` that runs a command.
+/// Returns a Job `migrate` that runs a command.
 fn job(command: &str, ttl: Option<u32>, rerun: Option<&str>) -> String {
     let ttl = ttl.map(|ttl| format!("  ttlSecondsAfterFinished: {ttl}\n")).unwrap_or_default();
     let rerun = rerun.map(|token| format!("  annotations: {{mainstay.dev/rerun: '{token}'}}\n")).unwrap_or_default();
@@ -20,10 +20,10 @@ fn job(command: &str, ttl: Option<u32>, rerun: Option<&str>) -> String {
     )
 }
 
-/// A world that keeps a ConfigMap and a manifest whose container ends with an exit code.
+/// Creates a world with a ConfigMap and a manifest whose container ends with an exit code.
 async fn with(manifest: &str, exit_code: i32) -> World {
     let mut world = World::new().await;
-    // By then the agent watches Jobs and Pods.
+    // The container runs until the agent watches Jobs and Pods.
     let simulation = Simulation { exit_code, termination_message: None, after: Duration::from_millis(500) };
     world.server.simulate(IMAGE, "main", simulation);
     world.remote.file("work.yaml", manifest).file("map.yaml", config_map("map", "1")).commit("one");
@@ -36,13 +36,13 @@ fn migrate(world: &World) -> Option<std::sync::Arc<Value>> {
     world.get(BATCH, "jobs", "migrate")
 }
 
-/// Whether the Job finished, as the agent knows.
+/// Returns whether the Job has finished.
 fn is_finished(world: &World) -> bool {
     let conditions = migrate(world).map(|job| job["status"]["conditions"].to_string()).unwrap_or_default();
     conditions.contains(r#""Complete""#) || conditions.contains(r#""Failed""#)
 }
 
-/// The agent has put something back and answered a request since: whatever it wanted to do, it did.
+/// Waits until the agent has reverted a hand edit and answered a request, so that earlier work is done.
 async fn settled(world: &World) {
     let reverted = world.status("demo")["reverted"].as_i64().unwrap_or(0);
     world.edit("v1", "configmaps", "map", json!({"data": {"key": "changed"}}));

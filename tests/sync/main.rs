@@ -1,4 +1,4 @@
-//! Integration tests: what GitSyncs and Receivers apply, prune and report, on the embedded cluster or on another one.
+//! Integration tests of GitSyncs and Receivers: apply, prune and report, on the embedded cluster or on another one.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod additions;
@@ -33,6 +33,7 @@ mod monitoring;
 mod monorepo;
 mod moving;
 mod overlays;
+mod overload;
 mod ownership;
 mod panics;
 mod prune;
@@ -43,6 +44,7 @@ mod refusals;
 mod remote_clusters;
 mod renderer;
 mod replace;
+mod request_costs;
 mod schedules;
 mod self_management;
 mod service_accounts;

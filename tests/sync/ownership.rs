@@ -1,4 +1,4 @@
-//! Whose an object is: taken over from people, handed from one GitSync to another, and let go.
+//! Ownership of objects: takeover from users, handover between GitSyncs, and release.
 
 use devcluster::{Action, Call, verbs::patch::Form};
 use serde_json::{Value, json};
@@ -239,7 +239,7 @@ async fn exactly_one_of_two_syncs_that_claim_an_object_concurrently_gets_it() {
     world.condition_is(if winner == "left" { "right" } else { "left" }, "Ready", "False OwnershipConflict").await;
 }
 
-/// A GitSync comes to want `moving`, while the deletion of another object is under way that comes before that of `moving`.
+/// A GitSync starts to want `moving` while an earlier deletion in the same prune is still pending.
 async fn wanted_during_deletions(begin: impl AsyncFn(&mut World)) {
     let mut world = World::new().await;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mainstay-tests-slow}\n";

@@ -1,10 +1,8 @@
 //! Finds circles of files in a crate that refer to each other.
 //!
 //! A file refers to another if its code names an item that is defined there, directly or through re-exports. A front
-//! page
-//! may re-export items of its files without depending on them. An item that a file uses through a front page counts as
-//! a
-//! reference to the defining file.
+//! page may re-export items of its files without depending on them. An item that a file uses through a front page
+//! counts as a reference to the defining file.
 //!
 //! Not here: methods (Cargo restricts calls between crates), macros, and inline tests.
 

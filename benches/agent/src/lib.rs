@@ -1,10 +1,8 @@
 //! `mainstay bench`: measures the agent's cost from outside and prints a Markdown table.
 //!
 //! The embedded cluster and the agent are separate processes. The load is a Git repository. Changes are made and
-//! observed
-//! by an independent client. There are five benchmarks: one GitSync, many GitSyncs, Functions, remotes, and Functions
-//! on
-//! real nodes.
+//! observed by an independent client. There are five benchmarks: one GitSync, many GitSyncs, Functions, remotes, and
+//! Functions on real nodes.
 //!
 //! Invariant: no printed value comes from the agent's own clock.
 //!

@@ -1,8 +1,7 @@
 //! Observes the state of objects by a separate watch.
 //!
 //! The arrival of an event approximates the time of the write. It is not earlier, and on the same machine only a
-//! fraction
-//! of a millisecond later.
+//! fraction of a millisecond later.
 
 use std::{
     collections::HashMap,
@@ -88,8 +87,7 @@ impl Observer {
     }
 
     /// Waits until each object (name and state) was observed in its state since the last [`Self::forget`]. Returns the
-    /// first
-    /// time of each. Fails if one is missing at the deadline.
+    /// first time of each. Fails if one is missing at the deadline.
     pub(super) async fn all(
         &mut self,
         mut wanted: HashMap<String, String>,

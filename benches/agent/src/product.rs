@@ -17,7 +17,6 @@ pub struct Product {
     /// Builds the webhook configurations for an agent at an address.
     pub webhooks: fn(SocketAddr) -> Vec<Value>,
     /// Returns the package directories of Node.js and Python, with Express and Bottle. Downloads them if they are
-    /// missing. The
-    /// error tells how to fix it.
+    /// missing. The error tells how to fix it.
     pub libraries: fn() -> Result<[PathBuf; 2], String>,
 }

@@ -198,8 +198,7 @@ impl Stand {
     }
 
     /// Ends a situation once the agent sends only Events. Events are rate limited and may take minutes after a storm,
-    /// so
-    /// rows do not wait for them. Each row contains the number of Events written during it.
+    /// so rows do not wait for them. Each row contains the number of Events written during it.
     pub(super) async fn row(
         &self,
         mark: Mark,

@@ -2,8 +2,7 @@
 //!
 //! A [`Cluster`] consists of an API server ([`devcluster_apiserver`]), the controllers that a rollout needs
 //! ([`devcluster_controllers`]) and optionally a node with an image registry ([`devcluster_node`]). The node runs pods
-//! as
-//! processes. A cluster serves HTTP on loopback and, in process, as a `tower::Service`.
+//! as processes. A cluster serves HTTP on loopback and, in process, as a `tower::Service`.
 //!
 //! ```no_run
 //! # async fn run() -> std::io::Result<()> {

@@ -15,9 +15,10 @@ use super::directories::Directories;
 use super::encrypted::{encrypted_content, may_be_encrypted};
 use super::ignore::{Ignored, Why};
 use super::kustomize;
-use super::limits::{Deadline, Kept, larger_than};
+use super::limits::{Deadline, Kept, larger_than, size};
 use super::other_files;
 use super::render::Origins;
+use super::single::read_fields;
 use super::verified::verified;
 use super::{DecodeCache, Limits, Problem, file, links, recognise};
 use crate::sops::Sealed;
@@ -73,7 +74,7 @@ pub fn decode<C: AsRef<[u8]>>(
     }
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let kustomizations = kustomize::among(entries.iter().map(|entry| &*entry.path));
-    let charts = charts(&entries, &kustomizations, read, deadline)?;
+    let charts = charts(&entries, &kustomizations, read, deadline, limits)?;
     // A kustomization inside a chart belongs to the chart.
     let is_own = |file: &&str| !charts.contains(file);
     decoded.kustomizations = kustomizations.files().filter(is_own).map(str::to_owned).collect();
@@ -274,6 +275,18 @@ pub(super) fn ignore_rules<C: AsRef<[u8]>>(
     Ok(ignored)
 }
 
+/// Returns whether the content of a `Chart.yaml` makes its directory a chart. A file with a fault is judged by its lines, so
+/// that Helm reports the fault.
+fn is_chart(content: &[u8], limits: &Limits) -> bool {
+    let Ok(text) = std::str::from_utf8(content) else { return false };
+    let has_line =
+        |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
+    match read_fields(text, limits) {
+        Ok(fields) => recognise::is_chart(|key| fields.contains_key(key)),
+        Err(_) => recognise::is_chart(has_line),
+    }
+}
+
 /// Returns the directories that are Helm charts outside of kustomizations. A kustomization in a chart belongs to the
 /// chart.
 fn charts<C: AsRef<[u8]>>(
@@ -281,6 +294,7 @@ fn charts<C: AsRef<[u8]>>(
     kustomizations: &Directories,
     read: &mut dyn FnMut(&Entry) -> Result<C, mainstay_git::Error>,
     deadline: Deadline<'_>,
+    limits: &Limits,
 ) -> Result<Directories, mainstay_git::Error> {
     let mut found = Vec::new();
     for entry in entries {
@@ -290,7 +304,7 @@ fn charts<C: AsRef<[u8]>>(
             && is_free
             && entry.size <= MAX_CHART
             && !deadline.is_over()
-            && recognise::is_chart(read(entry)?.as_ref())
+            && is_chart(read(entry)?.as_ref(), limits)
         {
             found.push(&*entry.path);
         }
@@ -301,10 +315,10 @@ fn charts<C: AsRef<[u8]>>(
 /// Returns the problem that the objects up to this file exceed their memory.
 pub fn too_many(path: &Arc<str>, bytes: usize) -> Problem {
     let what = format!(
-        "the objects up to this file take {} MiB of memory, more than the agent has left for this namespace",
-        bytes.div_ceil(1 << 20)
+        "the objects up to this file take {} of memory, more than the agent has left for this namespace",
+        size(bytes)
     );
-    let hint = "leave out what is not needed, or give the agent more memory (limits.memory of its Deployment)";
+    let hint = "leave out unused objects, or give the agent more memory (limits.memory of its Deployment)";
     Problem::new(Place::file(Arc::clone(path)), what, Some(hint))
 }
 

@@ -89,10 +89,9 @@ pub(super) fn may_be_chart(path: &str) -> bool {
     path.rsplit('/').next() == Some(CHART)
 }
 
-/// Returns whether the content of a `Chart.yaml` defines a Helm chart. A manifest would have a kind.
-pub(super) fn is_chart(content: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(content) else { return false };
-    let has = |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
+/// Returns whether a file with that name makes its directory a Helm chart, by the keys that it `has`. A manifest, which has a
+/// kind, does not.
+pub(super) fn is_chart(has: impl Fn(&str) -> bool) -> bool {
     has("name") && has("version") && !has("kind")
 }
 
@@ -112,7 +111,7 @@ pub(super) fn pointer(content: &[u8]) -> Option<&'static str> {
     Some(if is_whole {
         "let the GitRepository say `spec.lfs: true`"
     } else {
-        "the pointer is not as Git LFS writes it: add the file anew"
+        "the pointer is not as Git LFS writes it: add the file again"
     })
 }
 
@@ -182,7 +181,7 @@ pub(super) fn file(path: &Arc<str>, bytes: &[u8], problems: &[Problem]) -> Optio
             let hint = "put the chart's Chart.yaml above it, with a name and a version, or name the template in .mainstayignore";
             Problem::new(place, "it is a template of a Helm chart, and in no directory with a Chart.yaml", Some(hint))
         } else {
-            let hint = "commit what it is rendered to, and name the template in .mainstayignore";
+            let hint = "commit the rendered output, and name the template in .mainstayignore";
             Problem::new(place, "it is a template, which is not rendered", Some(hint))
         });
     }

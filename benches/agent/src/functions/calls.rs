@@ -18,8 +18,7 @@ use super::{Error, table::Latencies};
 /// Number of connections that saturate a server.
 const CONNECTIONS: usize = 32;
 /// Maximum idle time of a reused connection. Node.js closes connections after five seconds, and a request at that
-/// moment
-/// would fail.
+/// moment would fail.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// A client of one address.

@@ -1,8 +1,7 @@
 //! The cost of Functions: build time, response time, and the agent's cost of many.
 //!
 //! Build and response times are measured with pods as processes and an image registry. The cost of many is measured
-//! with
-//! simulated pods, so that the machine's time is spent by the agent.
+//! with simulated pods, so that the machine's time is spent by the agent.
 
 mod builds;
 mod calls;

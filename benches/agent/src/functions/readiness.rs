@@ -4,8 +4,7 @@ use super::observer::Seen;
 use crate::api::Function;
 
 /// Reads a Function that is ready in its present generation, with its rollout complete. The state is the Git tree of
-/// the
-/// source, or the generation for inline source.
+/// the source, or the generation for inline source.
 pub(super) fn ready(function: Function) -> Option<Seen> {
     let status = function.status.as_ref()?;
     let current = status.observed_generation == function.metadata.generation;

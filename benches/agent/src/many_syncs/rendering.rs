@@ -1,8 +1,7 @@
 //! A large kustomization, rendered beside the agent: the number of renders, and their overhead over the tool.
 //!
 //! The cost of a render is the difference between the same commit to a kustomization and to plain manifests, each until
-//! it
-//! is applied.
+//! it is applied.
 
 use std::{
     fmt::Write as _,

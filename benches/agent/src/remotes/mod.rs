@@ -1,6 +1,5 @@
 //! The cost of remotes: many that are polled each minute over HTTP and SSH, one with many references, one with many
-//! files,
-//! and a large one.
+//! files, and a large one.
 //!
 //! Not here: network latency. Both servers are on loopback; the bytes of their responses are counted.
 

@@ -22,7 +22,7 @@
 //! Invariant: resource versions, ownership, events and error bodies are those of a real API server. Unsupported
 //! features are refused, not faked.
 //!
-//! Not here: controllers and whatever runs pods. Both are ordinary clients; the server only asks a [`kubelet`] for logs
+//! Not here: controllers and node agents. Both are ordinary clients; the server only asks a [`kubelet`] for logs
 //! and commands. Also absent: client certificates and persistence.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods))]
 

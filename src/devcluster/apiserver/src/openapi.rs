@@ -2,9 +2,10 @@
 //! fields (`kubectl explain`).
 //!
 //! Built-in kinds have the schemas and descriptions of Kubernetes 1.36. `data/openapi.json.gz` merges the answers of a
-//! real server of that version for each group and version served here: `kubectl get --raw
-//! /openapi/v3/apis/GROUP/VERSION`, then `jq -cS -s 'map(.components.schemas) | add' | gzip -9n` for all of them. A
-//! custom kind has the schema of its definition, plus the fields of every object.
+//! real server of that version for each group and version served here:
+//! `kubectl get --raw /openapi/v3/apis/GROUP/VERSION`, then
+//! `jq -cS -s 'map(.components.schemas) | add' | gzip -9n` for all of them. A custom kind has the schema of its
+//! definition, plus the fields of every object.
 //!
 //! Not here: parameters and bodies of the operations, which clients of a cluster do not read.
 

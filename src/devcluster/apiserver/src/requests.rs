@@ -1,4 +1,4 @@
-//! Counts of requests in progress to each Knative Revision. The proxy counts them; the autoscaler reads them.
+//! Counts of requests in progress to each Knative Revision. The gateway counts them; the autoscaler reads them.
 //!
 //! Invariant: a request counts from its arrival until its answer has ended, also while it waits for a pod.
 //!

@@ -1,8 +1,7 @@
 //! Schedules of CronJobs: computes the next and the last time.
 //!
 //! A schedule has five fields (minute, hour, day of the month, month, day of the week), or is `@hourly` and the like,
-//! or
-//! `@every 5m`. If both day fields are restricted, one match suffices.
+//! or `@every 5m`. If both day fields are restricted, one match suffices.
 //!
 //! Not here: errors of a schedule (validation reports them), and the crate `cron`. Its dialect differs: it requires
 //! seconds, counts Sunday as 1, and requires both day fields to match.

@@ -1,8 +1,7 @@
 //! Garbage collection by owner references: background, foreground and orphan.
 //!
 //! A dependent is deleted when all its owners, identified by UID, are gone. An owner deleted in the foreground waits
-//! for
-//! its blocking dependents. An owner deleted with orphaning waits until its dependents no longer refer to it.
+//! for its blocking dependents. An owner deleted with orphaning waits until its dependents no longer refer to it.
 //!
 //! Invariant: an object with an owner's name and another UID is not that owner.
 //! Invariant: an owner of an unserved kind counts as existing, because its absence cannot be proven.

@@ -1,8 +1,8 @@
 //! Jobs: runs pods to completion and counts each one once.
 //!
 //! A finished pod is listed in `uncountedTerminatedPods`, loses its finalizer, and is then counted. A Job finishes in
-//! two
-//! steps: first the criterion (`SuccessCriteriaMet` or `FailureTarget`), then Complete or Failed when no pod is left.
+//! two steps: first the criterion (`SuccessCriteriaMet` or `FailureTarget`), then Complete or Failed when no pod is
+//! left.
 //!
 //! Not here: indexed completion, pod failure policies and backoff between retries.
 

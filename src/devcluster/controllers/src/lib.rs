@@ -2,14 +2,11 @@
 //!
 //! They cover Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, autoscalers, disruption budgets,
 //! endpoints, quotas, garbage collection, namespaces, volumes, service bindings and Knative Serving, as far as a
-//! rollout
-//! needs them. [`start`] runs them on an API server of [`devcluster_apiserver`].
+//! rollout needs them. [`start`] runs them on an API server of [`devcluster_apiserver`].
 //!
 //! One task ([`controller_set`]) reads the event log. Every controller ([`controller`]) enqueues the objects that an
-//! event
-//! concerns into the [`work_queue`]. The task then reconciles one object after the other; the writes come back as
-//! events.
-//! To add a controller, add a file and a line in `controller_set`.
+//! event concerns into the [`work_queue`]. The task then reconciles one object after the other; the writes come back as
+//! events. To add a controller, add a file and a line in `controller_set`.
 //!
 //! Invariant: controllers write through the API's verbs with their own manager names. Versions, events, field ownership
 //! and generations are therefore those of a real cluster.

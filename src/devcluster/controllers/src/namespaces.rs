@@ -17,7 +17,7 @@ const RESPITE: Duration = Duration::from_millis(100);
 /// Interval of checks while finalizers hold a namespace.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Placeholder CA bundle: this API server has no CA.
+/// Placeholder of a CA bundle. Each listener of this API server has its own self-signed certificate.
 const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n";
 
 /// The controller of namespaces, with those that terminate.

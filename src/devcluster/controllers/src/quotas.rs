@@ -1,8 +1,7 @@
 //! ResourceQuotas: recounts the usage when objects are deleted, finish or change.
 //!
 //! Admission charges objects when it admits them ([`devcluster_apiserver::quota`]). This controller returns usage that
-//! is
-//! no longer needed.
+//! is no longer needed.
 //!
 //! Invariant: a charge does not trigger a recount, because its object may not be stored yet.
 

@@ -1,8 +1,7 @@
 //! Outcomes of containers that a test has set ([`devcluster_apiserver::fault_injection::Simulation`]).
 //!
 //! Init containers that succeed do so immediately; the first that fails ends the pod. Otherwise the pod ends with the
-//! last
-//! of its containers with a simulated outcome.
+//! last of its containers with a simulated outcome.
 
 use std::time::Duration;
 

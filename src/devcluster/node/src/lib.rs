@@ -1,10 +1,8 @@
 //! A node of an embedded Kubernetes cluster: pods as processes of this machine, an image registry, and a gateway.
 //!
 //! [`Node`] is a kubelet for [`devcluster_apiserver`]. It runs the containers of pods whose images it has ([`pods`]),
-//! and
-//! serves their logs and commands in them. [`registry`] stores images as OCI image layouts and serves the OCI
-//! distribution
-//! API beside the Kubernetes API. [`gateway`] routes external requests to Services.
+//! and serves their logs and commands in them. [`registry`] stores images as OCI image layouts and serves the OCI
+//! distribution API beside the Kubernetes API. [`gateway`] routes external requests to Services.
 //!
 //! Invariant: no process outlives the node.
 //!

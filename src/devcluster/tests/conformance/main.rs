@@ -2,8 +2,7 @@
 //!
 //! They run over HTTP against the embedded server, or against a real cluster if `MAINSTAY_TEST_KUBECONFIG` names its
 //! kubeconfig. They describe an empty cluster of version 1.36 with a running controller manager. Every claim works in
-//! its
-//! own namespace and removes its objects.
+//! its own namespace and removes its objects.
 //!
 //! Not here: fault injection, which a real cluster lacks (`tests/fault_injection.rs`).
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test acts, and has failed where it cannot")]

@@ -1,10 +1,8 @@
 //! A tour of `kubectl`: chapters of commands with the output of a real cluster.
 //!
 //! A chapter (`*.tour`) is a transcript. `$ command` is run by bash, lines `> …` continue it, and its output follows,
-//! with
-//! the exit code if it is not 0. `% command` must succeed; its output is ignored. `# …` and empty lines are for the
-//! reader.
-//! Run-specific values are normalised ([`normalise`]).
+//! with the exit code if it is not 0. `% command` must succeed; its output is ignored. `# …` and empty lines are for
+//! the reader. Run-specific values are normalised ([`normalise`]).
 //!
 //! The transcripts are recorded from a real cluster (`UPDATE_GOLDEN=1` with `MAINSTAY_TEST_KUBECONFIG`). The embedded
 //! cluster must produce the same output.

@@ -1,7 +1,7 @@
 //! Calls a webhook: connects unless a connection is open, posts the review and reads the answer, within time and size
 //! limits.
 //!
-//! Invariant: a call ends at its deadline, whatever the other side does, and reads no more than its limit.
+//! Invariant: a call always ends at its deadline, and reads no more than its limit.
 //!
 //! Not here: proxies.
 

@@ -1,6 +1,6 @@
 //! Admission: policies and webhooks change and validate writes before they are stored.
 //!
-//! A verb computes a write up to a webhook call. If its [`Answers`] contain the answer, the verb continues; otherwise
+//! A verb computes a write up to a webhook call. If its `Answers` contain the answer, the verb continues; otherwise
 //! it stops with the [`WebhookCall`]. [`drive`] then makes the call without holding any lock and runs the verb again on
 //! the live object, now with the answer. After a concurrent write the review differs and is sent again. Verbs therefore
 //! never wait.

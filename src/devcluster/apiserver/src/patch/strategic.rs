@@ -3,7 +3,7 @@
 //!
 //! | directive | where | effect |
 //! |---|---|---|
-//! | `$patch: replace`, `delete`, `merge` | map, list item | replaces or empties the map; replaces the list, or removes the item |
+//! | `$patch: replace`, `delete`, `merge` | map, list item | replaces/empties maps, replaces lists, removes items |
 //! | `$retainKeys: [a, b]` | map | removes every other key |
 //! | `$setElementOrder/f: […]` | beside the list `f` | order of the result |
 //! | `$deleteFromPrimitiveList/f: […]` | beside the list `f` | removes these scalars |

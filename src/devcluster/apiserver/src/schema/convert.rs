@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::node::{Scalar, Schema, Shape, View};
 
-/// Converts whole fractions (`1.0`) to integers. The error names the failed conversion: `cannot convert float64 to
-/// int32`.
+/// Converts whole fractions (`1.0`) to integers. The error names the failed conversion:
+/// `cannot convert float64 to int32`.
 pub fn convert(schema: &Schema, value: &mut Value) -> Result<(), String> {
     convert_at(schema.view(), value)
 }

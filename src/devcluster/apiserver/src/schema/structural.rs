@@ -16,8 +16,8 @@ use super::node::{Array, Id, List, Node, Object, Scalar, Schema, Shape, View};
 use super::rule::Rule;
 use crate::status::Cause;
 
-/// Loads the schema of one version of a custom resource. `preserve_root` is the deprecated `preserveUnknownFields:
-/// true`.
+/// Loads the schema of one version of a custom resource. `preserve_root` is the deprecated
+/// `preserveUnknownFields: true`.
 ///
 /// Fails with one cause for every pattern or rule that does not compile. Field paths are relative to the schema.
 pub fn structural(open_api_v3_schema: &Value, preserve_root: bool) -> Result<Schema, Vec<Cause>> {

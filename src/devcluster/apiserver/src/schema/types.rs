@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::node::{Scalar, Schema, Shape, View};
 
-/// Checks the type of every field of a built-in object. The error is that of Go's decoder: `json: cannot unmarshal
-/// number into Go struct field ConfigMap.data of type string`.
+/// Checks the type of every field of a built-in object. The error is that of Go's decoder:
+/// `json: cannot unmarshal number into Go struct field ConfigMap.data of type string`.
 pub fn check_types(schema: &Schema, value: &Value, kind: &str) -> Result<(), String> {
     check(schema.view(), value, &mut Place { owner: kind.to_owned(), path: Vec::new() })
 }

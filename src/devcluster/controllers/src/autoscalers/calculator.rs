@@ -1,8 +1,7 @@
 //! Computes the replicas that a metric requires: number of pods × usage ÷ target usage.
 //!
 //! Invariant: on scale-up, missing and unready pods count as using nothing. On scale-down, a missing pod counts as
-//! using
-//! its full request, or the target of an average.
+//! using its full request, or the target of an average.
 //!
 //! Not here: bounds, stabilisation and policies (`limits`).
 

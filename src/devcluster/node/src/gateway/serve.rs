@@ -76,8 +76,7 @@ impl std::fmt::Debug for Gateway {
 
 impl Gateway {
     /// Serves a cluster's hosts at a loopback address; port 0 selects a free one. For 127.0.0.1 it also listens on the
-    /// same
-    /// port of ::1 if that is possible.
+    /// same port of ::1 if that is possible.
     ///
     /// Needs a running tokio runtime.
     ///
@@ -87,9 +86,8 @@ impl Gateway {
         Self::start_with(server, address, None, &[]).await
     }
 
-    /// Like [`Self::start`], with an issuer. The gateway serves its endpoints, and authenticators without an issuer use
-    /// it.
-    /// Other issuers are requested at public addresses, and at the internal URLs in `inside`, such as
+    /// Like `start`, with an issuer. The gateway serves its endpoints, and authenticators without an issuer use
+    /// it. Other issuers are requested at public addresses, and at the internal URLs in `inside`, such as
     /// `http://dex.auth.svc:5556`.
     ///
     /// # Errors
@@ -115,8 +113,7 @@ impl Gateway {
     }
 
     /// Also serves the hosts over HTTPS at another loopback address; port 0 selects a free one. Returns that address
-    /// and the
-    /// authority's certificate as PEM. The authority's key is in memory only.
+    /// and the authority's certificate as PEM. The authority's key is in memory only.
     ///
     /// # Errors
     /// The address is not loopback or in use, or a key cannot be generated.

@@ -1,8 +1,7 @@
 //! A container, from its first start to its last end.
 //!
 //! A container that cannot start reports why and retries. A finished one restarts by the pod's policy, with the
-//! kubelet's
-//! backoff.
+//! kubelet's backoff.
 //!
 //! Not here: the pod's status. `pod` derives it from each [`Update`].
 

@@ -1,8 +1,7 @@
 //! The parts of an image that a container uses: files and configuration.
 //!
 //! An image of the embedded registry is unpacked into a read-only directory that its containers share. A host image
-//! only
-//! names programs of this machine.
+//! only names programs of this machine.
 //!
 //! Not here: other registries. Nothing is downloaded.
 

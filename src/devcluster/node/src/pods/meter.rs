@@ -33,8 +33,7 @@ impl Meter {
     }
 
     /// Returns average CPU in thousandths of a core, and memory in bytes; `None` if the samples cover less than half of
-    /// the
-    /// window.
+    /// the window.
     pub(super) fn over(&self, window: Duration) -> Option<(u64, u64)> {
         let (end, last) = self.looks.back()?;
         let begins = self.looks.iter().find(|(at, _)| end.duration_since(*at) <= window);

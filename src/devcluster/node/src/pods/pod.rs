@@ -353,7 +353,7 @@ impl Life {
         }
     }
 
-    /// Whether no container will run again: all have finished, or an init container has failed.
+    /// Whether no container will run again: all have finished, an init container has failed, or the node ended the pod.
     fn is_over(&self) -> bool {
         let init_failed = self.view.containers.iter().zip(&self.over).any(|(container, over)| {
             *over && container.init && !matches!(&container.state, State::Ended(ended) if ended.code == 0)

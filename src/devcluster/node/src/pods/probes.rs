@@ -1,9 +1,8 @@
 //! Startup, readiness and liveness probes of a container.
 //!
 //! Delays, periods and thresholds are the kubelet's, with one exception: before its first success, a startup or
-//! readiness
-//! probe over the network also runs between periods, so that a pod becomes ready early. Failures between periods do not
-//! count.
+//! readiness probe over the network also runs between periods, so that a pod becomes ready early. Failures between
+//! periods do not count.
 //!
 //! Not here: certificates of `HTTPS` probes and the protocol of `grpc` probes. A connection suffices.
 

@@ -1,10 +1,8 @@
 //! Listeners for Services on loopback addresses. Connections are distributed over ready pods in turn.
 //!
 //! A Service without a selector forwards to the loopback addresses in its Endpoints, which are programs outside of
-//! pods. A
-//! Knative Service forwards by its Ingress. A port without permission is bound 8000 higher (80 as 8080, 443 as 8443);
-//! the
-//! annotation `devcluster.dev/url` of the Service then shows the URL.
+//! pods. A Knative Service forwards by its Ingress. A port without permission is bound 8000 higher (80 as 8080, 443 as
+//! 8443); the annotation `devcluster.dev/url` of the Service then shows the URL.
 //!
 //! Not here: UDP, session affinity, and user-written EndpointSlices.
 

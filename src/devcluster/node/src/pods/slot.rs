@@ -1,8 +1,7 @@
 //! The networks of a node: one of 127.0.0.0/8 for its pods, and the next one for its Services.
 //!
 //! Nodes of several clusters on one machine must not share addresses. A node reserves its networks by a listener in
-//! them.
-//! The kernel closes it when the process ends, even by a crash.
+//! them. The kernel closes it when the process ends, even by a crash.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -1,12 +1,10 @@
 //! The volumes of a pod as directories.
 //!
 //! ConfigMaps and Secrets are written as the kubelet does: the link `..data` leads to a directory with the files, so
-//! all
-//! files change atomically. A claim is a directory that outlives the pod.
+//! all files change atomically. A claim is a directory that outlives the pod.
 //!
 //! Invariant: a Secret or token is on disk only while a container that mounts it runs, because other containers of the
-//! pod
-//! could read it.
+//! pod could read it.
 //!
 //! Not here: host paths and network storage, which are refused with an error, and `readOnly`, which is not enforced.
 

@@ -22,8 +22,7 @@ const DEFAULTING: &str = "/defaulting";
 const VALIDATION: &str = "/resource-validation";
 
 /// Returns the answer of a webhook as the `response` of an AdmissionReview, with an unencoded patch. `None` if the
-/// Service
-/// is not Knative's.
+/// Service is not Knative's.
 pub fn answer(server: &Server, service: &Value, review: &Value) -> Option<Value> {
     if service["namespace"] != NAMESPACE || service["name"] != SERVICE {
         return None;

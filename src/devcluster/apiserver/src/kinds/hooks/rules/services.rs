@@ -75,7 +75,7 @@ fn families(spec: &Value, causes: &mut Vec<Cause>) {
     if !causes.is_empty() {
         return;
     }
-    // The cluster has IPv4 addresses only. A headless Service without a selector may request both families and gets no
+    // The cluster has IPv4 addresses only. A headless Service without a selector lists both families and gets no
     // address.
     let headless = spec["clusterIP"] == "None" && spec["selector"].is_null();
     if headless {
