@@ -65,7 +65,7 @@ pub(super) fn convert(
     let url = fields.text("spec.source.repoURL").unwrap_or_default();
     made.set("gitRepository", repositories.name_of(namespace, &url), document, "spec.source.repoURL");
     let login = if is_ssh(&url) { "the Secret that its GitRepository names" } else { "`auth` of its GitRepository" };
-    fields.to_do("spec.source.repoURL", format!("a private repository needs {login}: mainstay identity shows how"));
+    fields.ask("spec.source.repoURL", format!("a private repository needs {login}: mainstay identity shows how"));
     reference(&mut made, &mut fields, document);
     made.set("baseDir", base_dir(&fields.text("spec.source.path").unwrap_or_default()), document, "spec.source.path");
     helm_values::convert(&mut made, &mut fields, document);
@@ -103,7 +103,8 @@ fn metadata(made: &mut Converted, fields: &mut Fields) {
 fn reference(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let from = "spec.source.targetRevision";
     let revision = fields.text(from).unwrap_or_else(|| "HEAD".to_owned());
-    if revision.contains(['*', '^', '~', '<', '>']) || revision.ends_with(".x") {
+    let is_range = revision.contains(['*', '^', '~', '<', '>']) || revision.rsplit('.').next() == Some("x");
+    if is_range {
         made.set("semver", revision, document, from);
     } else {
         made.set("reference", revision, document, from);

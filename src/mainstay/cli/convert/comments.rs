@@ -151,10 +151,9 @@ fn behind(line: &str) -> Option<&str> {
     for (at, c) in line.char_indices() {
         match (quote, c) {
             (Some(open), _) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(c),
             (None, '#') if before == ' ' => return Some(line[at..].trim_end()),
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
         before = c;
     }

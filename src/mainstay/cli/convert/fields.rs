@@ -141,7 +141,7 @@ impl Fields {
         self.note(Fate::Differs, field, text);
     }
 
-    pub(super) fn to_do(&mut self, field: &str, text: impl Into<String>) {
+    pub(super) fn ask(&mut self, field: &str, text: impl Into<String>) {
         self.note(Fate::ToDo, field, text);
     }
 

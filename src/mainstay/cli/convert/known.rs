@@ -80,7 +80,7 @@ impl<'a> Known<'a> {
             fields.differs(path, text);
             let secret = source.field("/spec/secretRef/name");
             if !secret.is_empty() {
-                fields.to_do(path, format!("copy Secret {secret} from the namespace {namespace} to {own}"));
+                fields.ask(path, format!("copy Secret {secret} from the namespace {namespace} to {own}"));
             }
         }
         self.needed.insert((own, namespace, name));

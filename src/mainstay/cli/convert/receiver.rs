@@ -42,6 +42,6 @@ pub(super) fn convert(document: &Document, namespace: &str, conversion: &mut Con
     for field in ["spec.resourceFilter", "spec.filter"] {
         fields.drop_lost(field, "deliveries are not filtered by expressions");
     }
-    fields.to_do("", "the address is another one: `status.url` has it for the webhook of the host");
+    fields.ask("", "the address is another one: `status.url` has it for the webhook of the host");
     conversion.add(made, document, fields.finish());
 }

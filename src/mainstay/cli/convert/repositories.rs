@@ -25,9 +25,12 @@ impl Repositories {
             let own = self.made.iter().filter(|((other, _), _)| other == namespace);
             own.map(|(_, made)| &made.object["metadata"]["name"]).any(|taken| taken == name)
         };
-        let free =
-            (1..).map(|n| if n == 1 { plain.clone() } else { format!("{plain}-{n}") }).find(|name| !is_taken(name));
-        let free = free.unwrap_or(plain);
+        let mut free = plain.clone();
+        let mut number = 1;
+        while is_taken(&free) {
+            number += 1;
+            free = format!("{plain}-{number}");
+        }
         let mut made = Converted::new(SERVERLESS, "GitRepository", namespace, &free);
         made.put("url", url);
         if is_ssh(url) {
