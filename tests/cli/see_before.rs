@@ -164,7 +164,7 @@ async fn a_work_tree_is_compared_by_what_the_server_would_make_of_it_and_nothing
     assert_eq!(asked.iter().find(may_write), None);
 
     // `kubectl` finds the same differences in the present state.
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let label = "mainstay.dev/sync: mainstay-tests.demo";
     let labelled = |name: &str| {
         let text = fs::read_to_string(clone.path().join("apps").join(name)).unwrap();
@@ -528,7 +528,7 @@ async fn a_saved_cluster_is_compared_as_the_cluster_itself() {
         .remove("old.yaml");
     let kinds = "configmaps,secrets,deployments,replicasets,pods,services,customresourcedefinitions,\
         widgets.mainstay-tests.example.org,gitsyncs.mainstay.dev,gitrepositories.serverless.kyma-project.io";
-    let kubectl = Kubectl::of(world.server.embedded(), NAMESPACE).await;
+    let kubectl = Kubectl::of_world(&world.server, NAMESPACE).await;
     let place = tempfile::tempdir().unwrap();
     let save = async |name: &str, more: &[&str]| {
         let saved = kubectl.run(&[&["get", kinds, "-A", "-o", "yaml"], more].concat()).await;

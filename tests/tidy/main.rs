@@ -223,15 +223,17 @@ fn ports_are_bound_in_one_place() {
     );
 }
 
-/// A complete list shows which objects are gone, and one place decides this for all watches. `watch` makes their events, `scope`
-/// merges the watches of several namespaces, and `reflector` takes the events in.
+/// A complete list shows which objects are gone, and one place decides this for all watches. `watch` makes their events,
+/// `limited` makes those of an absent namespace, `scope` merges the watches of several namespaces, and `reflector` takes the
+/// events in.
 #[test]
 fn events_of_watches_are_taken_in_by_the_reflector() {
     let matches = |path: &PathBuf| production(path).contains("WatchEvent::Begin");
     let all = PRODUCT.into_iter().flat_map(sources).filter(|path| !path.ends_with("tests.rs")).filter(matches);
     let mut all: Vec<_> = all.map(|path| path.to_str().unwrap().to_owned()).collect();
     all.sort();
-    assert_eq!(all, ["src/cluster/src/reflector.rs", "src/cluster/src/scope.rs", "src/cluster/src/watch.rs"]);
+    let expected = ["limited", "reflector", "scope", "watch"].map(|name| format!("src/cluster/src/{name}.rs"));
+    assert_eq!(all, expected);
 }
 
 /// Selector values are escaped where selectors are built. No other code writes a selector into a request.

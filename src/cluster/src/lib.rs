@@ -24,6 +24,7 @@
 //! Deliberately absent: any feature (GitSync, Function), retries, and rate limits.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
+mod absent;
 mod answer_limits;
 mod apply;
 pub mod body;
@@ -47,6 +48,7 @@ pub mod fuzz;
 mod kind;
 mod kubeconfig;
 mod lease;
+mod limited;
 pub mod listener;
 pub mod liveness;
 mod object;

@@ -101,12 +101,12 @@ impl Cluster {
             Ok([selection]) => self.watch_one(kind, selection),
             Err(selections) => {
                 let (cluster, kind) = (self.clone(), Arc::clone(kind));
-                Self::merged(selections.len(), move |at| cluster.watch_one(&kind, selections[at].clone()))
+                Self::merged(selections.len(), move |at| cluster.watch_in(&kind, selections[at].clone()))
             }
         }
     }
 
-    fn watch_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
+    pub(super) fn watch_one(&self, kind: &Arc<Kind>, selection: Selection) -> BoxStream<'static, WatchEvent> {
         let watcher = Watcher {
             cluster: self.clone(),
             kind: Arc::clone(kind),

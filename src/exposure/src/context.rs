@@ -109,7 +109,8 @@ impl Context {
     /// Returns which of these Services of a namespace are not valid targets. The APIRule is notified when one of them
     /// changes.
     pub(super) fn no_targets(&self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
-        self.change(|known| known.no_targets(owner, services))
+        let may_be_written = self.settings.has_written_endpoints(owner.resource().namespace());
+        self.change(|known| known.no_targets(owner, services, may_be_written))
     }
 
     /// Whether a namespace has Services.
@@ -180,6 +181,11 @@ impl Context {
     /// Records an existing or deleted Service.
     pub(super) fn set_service(&self, live: &Value, is_there: bool) {
         self.change(|known| known.set_service(live, is_there));
+    }
+
+    /// Records an existing or deleted EndpointSlice that a user wrote.
+    pub(super) fn set_written(&self, live: &Value, is_there: bool) {
+        self.change(|known| known.set_written(live, is_there));
     }
 
     /// Records an existing or deleted namespace.

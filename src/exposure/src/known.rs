@@ -3,7 +3,7 @@
 //! Invariant: no decision is made before all needed lists are complete. Listed objects stay known during a relist.
 //! Invariant: an APIRule is notified only of changes that may affect it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use super::child::{ChildKind, Place};
 use super::host_conflict::Hosts;
 use super::index::{Affected, Index};
 use super::listed::{Lacking, Listed, Name, Watched};
-use super::no_target::{NoTarget, NoTargets, leads_to_pods};
+use super::no_target::{NoTarget, NoTargets, has_selector, leads_to_pods, service_of};
 use super::seen::Seen;
 use super::served::{Means, Served};
 use super::workload::have_proxies;
@@ -37,6 +37,7 @@ pub(super) enum Facts {
 struct Service {
     version: Box<str>,
     leads_to_pods: bool,
+    has_selector: bool,
 }
 
 /// The known state.
@@ -46,6 +47,8 @@ pub(super) struct Known {
     served: HashMap<ChildKind, Option<Served>>,
     index: Index,
     services: HashMap<Name, Service>,
+    /// EndpointSlices that a user wrote, and the Service of each.
+    written: BTreeMap<Name, String>,
     /// Namespaces whose pods have Istio's proxy.
     proxied: HashSet<String>,
     listed: Listed,
@@ -89,19 +92,29 @@ impl Known {
         self.index.of_rule(owner, uid)
     }
 
-    /// Returns which of these Services of a namespace are not valid targets. The APIRule is notified when one of them
-    /// changes.
-    pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>) -> NoTargets {
+    /// Returns which of these Services of a namespace are not valid targets. `may_be_written`: users may write their
+    /// endpoints. The APIRule is notified when one of them changes.
+    pub(super) fn no_targets(&mut self, owner: &Owner, services: BTreeSet<String>, may_be_written: bool) -> NoTargets {
         let namespace = owner.resource().namespace();
         let why = |name: &String| match self.services.get(&(namespace.to_owned(), name.clone())) {
             None => Some(NoTarget::NotFound),
-            Some(service) => (!service.leads_to_pods).then_some(NoTarget::Type),
+            Some(service) if !service.leads_to_pods => Some(NoTarget::Type),
+            Some(_) if may_be_written => None,
+            Some(service) if !service.has_selector => Some(NoTarget::NoSelector),
+            Some(_) => self.written_of(namespace, name).map(NoTarget::Written),
         };
         let found = services.iter().filter_map(|name| Some((name.clone(), why(name)?))).collect();
         if let Some(named) = self.rules.get_mut(owner) {
             *named = services;
         }
         found
+    }
+
+    /// Returns the first EndpointSlice of a Service that a user wrote.
+    fn written_of(&self, namespace: &str, service: &str) -> Option<String> {
+        let of_namespace = self.written.range((namespace.to_owned(), String::new())..);
+        let mut slices = of_namespace.take_while(|((of, _), _)| of == namespace);
+        slices.find(|(_, of)| *of == service).map(|((_, name), _)| name.clone())
     }
 
     /// Whether a namespace has Services.
@@ -177,6 +190,12 @@ impl Known {
                     self.put_service(name, None);
                 }
             }
+            Watched::Written => {
+                let gone: Vec<Name> = self.written.keys().filter(|name| list.lacks(name)).cloned().collect();
+                for name in gone {
+                    self.put_written(name, None);
+                }
+            }
             Watched::Namespaces => {
                 let lacks = |name: &&String| list.lacks(&(String::new(), (*name).clone()));
                 let gone: Vec<String> = self.proxied.iter().filter(lacks).cloned().collect();
@@ -240,8 +259,19 @@ impl Known {
     /// Records an existing or deleted Service.
     pub(super) fn set_service(&mut self, live: &Value, is_there: bool) {
         let name = name_of(live);
-        let service = || Service { version: resource_version(live).into(), leads_to_pods: leads_to_pods(live) };
+        let service = || Service {
+            version: resource_version(live).into(),
+            leads_to_pods: leads_to_pods(live),
+            has_selector: has_selector(live),
+        };
         self.put_service(name, is_there.then(service));
+    }
+
+    /// Records an existing or deleted EndpointSlice that a user wrote.
+    pub(super) fn set_written(&mut self, live: &Value, is_there: bool) {
+        let name = name_of(live);
+        let service = service_of(live).filter(|_| is_there).map(str::to_owned);
+        self.put_written(name, service);
     }
 
     /// Records an existing or deleted namespace.
@@ -278,12 +308,28 @@ impl Known {
             None => self.services.remove(&name).is_some(),
         };
         if is_new {
-            let named = self
-                .rules
-                .iter()
-                .filter(|(owner, services)| owner.resource().namespace() == name.0 && services.contains(&name.1));
-            self.woken.extend(named.map(|(owner, _)| owner.clone()));
+            self.wake_named(&name.0, &name.1);
         }
+    }
+
+    fn put_written(&mut self, name: Name, service: Option<String>) {
+        let namespace = name.0.clone();
+        let old = match service.clone() {
+            Some(service) => self.written.insert(name, service),
+            None => self.written.remove(&name),
+        };
+        if old != service {
+            [old, service].into_iter().flatten().for_each(|service| self.wake_named(&namespace, &service));
+        }
+    }
+
+    /// Notifies the APIRules that name a Service.
+    fn wake_named(&mut self, namespace: &str, service: &str) {
+        let is_named = |owner: &Owner, services: &BTreeSet<String>| {
+            owner.resource().namespace() == namespace && services.contains(service)
+        };
+        let named = self.rules.iter().filter(|(owner, services)| is_named(owner, services));
+        self.woken.extend(named.map(|(owner, _)| owner.clone()));
     }
 
     fn set_proxied(&mut self, namespace: &str, is_proxied: bool) {

@@ -145,7 +145,7 @@ mod tests {
             default_domain: DomainName::parse("kyma.local").ok(),
             allowed_domains: vec![DomainName::parse("example.com").unwrap()],
             allowed_gateways: vec![GatewayRef::parse("edge/public").unwrap()],
-            allowed_issuers: Vec::new(),
+            ..Settings::default()
         };
         let got = match resolve(&rule(spec), &settings, &|_| false, |host| host == "taken.kyma.local") {
             Ok(resolved) => resolved.host.to_string(),

@@ -1,4 +1,5 @@
-//! Watches the definitions of routing kinds, their objects while they are served, and Services.
+//! Watches the definitions of routing kinds, their objects while they are served, Services, and the EndpointSlices that
+//! users wrote.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 use super::child::ChildKind;
 use super::context::Context;
 use super::listed::{Name, Watched};
+use super::no_target::{CONTROLLER, WRITTEN_BY};
 use super::refusals::explain;
 use super::served::{Served, served};
 use mainstay_api::names::API_RULE_LABEL;
 use mainstay_cluster::reflector::{Delta, Shown, name_of};
-use mainstay_cluster::{Kind, Scope, Selection, WatchEvent};
+use mainstay_cluster::{Kind, LabelSelector, Scope, Selection, WatchEvent};
 use mainstay_object::failure::Class;
 
 type Watches = SelectAll<BoxStream<'static, (Watched, WatchEvent)>>;
@@ -47,6 +49,10 @@ impl Watching {
         }
         let services = Arc::new(Kind::fixed("v1", "Service", "services", Scope::Namespaced));
         self.watch(Watched::Services, &services, Selection::default(), None);
+        let (version, plural) = ("discovery.k8s.io/v1", "endpointslices");
+        let slices = Arc::new(Kind::fixed(version, "EndpointSlice", plural, Scope::Namespaced));
+        let written = Selection::by_labels(LabelSelector::differs(WRITTEN_BY, CONTROLLER)).metadata_only();
+        self.watch(Watched::Written, &slices, written, None);
     }
 
     fn watch(&mut self, watched: Watched, kind: &Arc<Kind>, selection: Selection, until: Option<CancellationToken>) {
@@ -91,6 +97,7 @@ impl Watching {
             Watched::Children(kind) if is_there => self.context.see(kind, live),
             Watched::Children(kind) => self.context.gone(kind, live),
             Watched::Services => self.context.set_service(live, is_there),
+            Watched::Written => self.context.set_written(live, is_there),
             Watched::Namespaces => self.context.set_namespace(live, is_there),
         }
     }

@@ -228,7 +228,7 @@ impl Conditions<'_> {
                 }
                 self.progress(*class != Class::Invalid, *class == Class::Invalid, *reason, message);
             }
-            Outcome::Applied { failures, guard, held, pruning, note, since } => {
+            Outcome::Applied { failures, guard, held, pruning, note, since, .. } => {
                 let part = Progress {
                     failures,
                     guard: guard.as_deref(),

@@ -12,7 +12,7 @@ use super::conditions;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
 use super::plan::{DesiredState, Expect, Live, Plan, Step, Why};
-use super::prune::{self, Held, Permission};
+use super::prune::{self, Held, HeldBack, Kept, Permission};
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::tally::Tally;
 use mainstay_api::conditions::Reason;
@@ -98,7 +98,8 @@ impl Attempt<'_> {
         self.state.since = Some((request.commit, since));
         let guard = plan.leaving.guard_text(self.owner, &request.commit.to_string());
         let failures = self.state.failed.shown();
-        Ok(Outcome::Applied { failures, held: left.held, guard, pruning: left.pruning, note, since })
+        let HeldBack { all: held, safeguarded } = left.held;
+        Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
     }
 
     /// What an earlier version left in objects that are ours by appliers that are known, and keep them no longer, becomes ours.
@@ -138,13 +139,15 @@ impl Attempt<'_> {
     async fn let_leave(&mut self, acting: &Writer, plan: &Plan, request: &SyncRequest, tally: &mut Tally) -> Left {
         let may_prune = plan.may_prune(self.state.failed.has_apply(), self.state.rebuilt);
         let commit = request.commit.to_string();
-        let text = |(key, why): &(Key, Held)| format!("{key}: {}", why.text(self.owner, &commit));
-        let mut held = plan.leaving.held.iter().map(text).collect::<Vec<_>>();
+        let mut held = HeldBack::default();
+        for (key, why) in &plan.leaving.held {
+            held.add(key, why.text(self.owner, &commit), why.needs_release());
+        }
         let inventory = self.inventory().unwrap_or_default();
         let beyond = inventory.0.keys().filter(|key| !self.reaches(key));
-        held.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
+        held.all.extend(beyond.map(|key| format!("{key}: a GitSync in this namespace may not touch it")));
         drop(inventory);
-        held.extend(self.context.registry.with(self.owner, |view| {
+        held.all.extend(self.context.registry.with(self.owner, |view| {
             let taker = |key: &Key| Some((key.to_string(), view.taker_that_cannot_read(key)?));
             let waits =
                 |(key, taker)| format!("{key}: handover to GitSync {taker} is pending: it cannot read the commit");
@@ -154,7 +157,7 @@ impl Attempt<'_> {
             // Not tried in this round: it is held, and has not failed again.
             self.state.failed.forget_deletions();
             let kept = plan.leaving.prune.iter();
-            held.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
+            held.all.extend(kept.map(|key| format!("{key}: kept until everything else is applied")));
             return Left { held, pruning: 0, wanted: Vec::new(), is_complete: false };
         }
         let waiting = self.state.failed.waiting(Instant::now());
@@ -253,7 +256,7 @@ impl Attempt<'_> {
         acting: &Writer,
         leaving: &[Key],
         request: &SyncRequest,
-        held: &mut Vec<String>,
+        held: &mut HeldBack,
         tally: &mut Tally,
     ) -> (usize, Vec<Key>) {
         let Some(inventory) = self.inventory() else { return (0, Vec::new()) };
@@ -291,7 +294,11 @@ impl Attempt<'_> {
                     self.state.failed.remove(&key);
                     wanted.push(key);
                 }
-                Pruned::Kept(why) => held.push(format!("{key}: {}", prune::kept(why, &key, self.owner, &commit))),
+                Pruned::Kept(why) => {
+                    // Who set an annotation knows of it.
+                    let needs_release = !matches!(why, Kept::Annotation(_) | Kept::Paused);
+                    held.add(&key, prune::kept(why, &key, self.owner, &commit), needs_release);
+                }
                 Pruned::Failed(error) => {
                     let after = error.retry_after();
                     self.state.failed.add(&key, error.class(), Reason::PruneFailed, error.cause_text(), after);
@@ -352,7 +359,7 @@ fn left_in(known: &Appliers, desired: &Arc<Desired>, applied: &Applied) -> Optio
 /// What became of the objects that left.
 struct Left {
     /// Those that are kept, with the reason.
-    held: Vec<String>,
+    held: HeldBack,
     /// Deletions that are under way.
     pruning: usize,
     /// What another GitSync has come to want since the plan was made.

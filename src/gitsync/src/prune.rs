@@ -81,6 +81,11 @@ pub enum Held {
 }
 
 impl Held {
+    /// Whether it is kept until somebody releases it, although its GitSync deletes what leaves.
+    pub(super) fn needs_release(&self) -> bool {
+        matches!(self, Self::Much(_) | Self::Read(_))
+    }
+
     /// What the status says of it, with how to release it.
     pub fn text(&self, sync: &Owner, commit: &str) -> String {
         let to_delete = || format!("to delete it: {}", allow_prune(sync, commit));
@@ -109,6 +114,24 @@ pub(super) fn kept(why: Kept, key: &Key, sync: &Owner, commit: &str) -> String {
         Kept::TakesObjects | Kept::Installed => allow_prune(sync, commit),
     };
     format!("{why}; to delete it: {release}")
+}
+
+/// The objects that left and are kept.
+#[derive(Debug, Default)]
+pub(super) struct HeldBack {
+    /// Each, with the reason.
+    pub(super) all: Vec<String>,
+    /// Those that somebody has to release, each with the reason.
+    pub(super) safeguarded: Vec<(String, String)>,
+}
+
+impl HeldBack {
+    pub(super) fn add(&mut self, key: &Key, why: String, needs_release: bool) {
+        self.all.push(format!("{key}: {why}"));
+        if needs_release {
+            self.safeguarded.push((key.to_string(), why));
+        }
+    }
 }
 
 /// The command that allows whatever a commit deletes.

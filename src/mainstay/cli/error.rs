@@ -96,7 +96,9 @@ pub(super) enum Error {
     Snapshot(#[from] super::dev::snapshot::Error),
     #[error("could not compute the changes")]
     NoPreview(#[from] mainstay_gitsync::NoPreview),
-    #[error("GitRepository {repository} is a path of the agent's machine")]
+    #[error(
+        "GitRepository {repository} is a path of the agent's machine, as with `mainstay dev DIR`; it is not read at the word of a cluster"
+    )]
     PathOfAgent { repository: String },
     #[error("a comment shows what a work tree or a revision would change")]
     NoComment,
@@ -167,7 +169,11 @@ impl Error {
             Self::NotKeyed { .. } => Some("its spec.auth needs `type: key` and the name of a Secret".into()),
             Self::NotOurKey { .. } => Some("put another one into the Secret yourself".into()),
             Self::InstalledElsewhere { there, .. } => Some(format!("-n {there}")),
-            Self::PathOfAgent { .. } => Some("--repository DIR names a repository of this machine, as for: mainstay diff NAME --revision main --repository .".into()),
+            Self::PathOfAgent { .. } => Some(
+                "name the directory yourself: `mainstay diff NAME --path DIR` for its work tree, or `mainstay diff NAME --revision main \
+                 --repository DIR` for a commit"
+                    .into(),
+            ),
             Self::NoComment => Some("as in: mainstay diff NAME --path . --output markdown".into()),
             Self::NotConfirmed => Some("--yes confirms without a terminal".into()),
             Self::Install { what: "values", .. } => {

@@ -229,7 +229,8 @@ impl Writer {
         let is_counted = desired.sets_replicas(&body) || (!is_new && desired.is_scalable());
         let count = if is_counted { self.settle_replicas(desired, &mut body).await? } else { None };
         let ignored = if is_new { None } else { self.settle_ignored(desired, &mut body, None).await? };
-        for given_up in [count, ignored].into_iter().flatten() {
+        let aliases = if is_new { None } else { self.claim_aliases(desired, &body).await? };
+        for given_up in [count, ignored, aliases].into_iter().flatten() {
             // Giving something up is no change of the object.
             for known in [expected.as_mut(), Some(&mut before)].into_iter().flatten() {
                 if *known == given_up.before {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::aliases;
 use super::apply_state::ApplyState;
 use super::desired::Desired;
 use super::inventory::Entry;
@@ -13,6 +14,8 @@ use super::pending::Seen;
 use super::revert_backoff::{Shift, ceiling};
 use super::store::Store;
 use super::verdict::LastApplied;
+use serde_json::Value;
+
 use mainstay_api::DriftPolicy;
 use mainstay_api::git_sync::{Replacement, Revert};
 use mainstay_object::{Health, Key, Owner};
@@ -99,6 +102,13 @@ impl Store {
         drop(managed);
         self.write_down(key);
         Some(owner)
+    }
+
+    /// Whether a field that the server keeps others in step with may leave an object with this apply.
+    pub(crate) fn may_leave_aliases(&self, key: &Key, body: &Value) -> bool {
+        self.objects.get(key).is_none_or(|managed| {
+            managed.may_differ_from_desired() || aliases::may_leave(key, &managed.desired.body(), body)
+        })
     }
 
     /// The desired state of an object has changed without a new document.

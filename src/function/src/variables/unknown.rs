@@ -9,10 +9,11 @@ use super::table::VARIABLES;
 const OURS: [&str; 4] = ["MAINSTAY_", "APP_", "WEBHOOK_VALIDATION_", "WEBHOOK_DEFAULTING_"];
 
 /// Variables with these prefixes that the command line reads.
-const COMMAND_LINE: [&str; 14] = [
+const COMMAND_LINE: [&str; 15] = [
     "MAINSTAY_ALLOW_DOMAINS",
     "MAINSTAY_ALLOW_GATEWAYS",
     "MAINSTAY_ALLOW_ISSUERS",
+    "MAINSTAY_ALLOW_WRITTEN_ENDPOINTS",
     "MAINSTAY_AUDIT_INTERVAL",
     "MAINSTAY_DEFAULT_DOMAIN",
     "MAINSTAY_EVENTING_DATA",
