@@ -342,7 +342,7 @@ async fn objects_whose_namespace_or_definition_comes_along_are_no_failure_and_re
     let preview = ["diff", "demo", "--path", &clone.text()];
     let (code, out) = mainstay(&world, &preview).await;
     assert_eq!(code, 1, "{out}");
-    assert!(out.contains("its namespace is not there yet") && out.contains("its kind is not there yet"), "{out}");
+    assert!(out.contains("its namespace does not exist yet") && out.contains("its kind does not exist yet"), "{out}");
     assert!(out.contains("4 created, 1 unchanged"), "{out}");
 
     clone.file("a.yaml", config_map("a", "1").replace("\ndata:", "\nunknown: {a: 1}\ndata:"));
