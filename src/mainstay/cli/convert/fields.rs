@@ -149,7 +149,7 @@ impl Fields {
         self.notes.push(Note { fate, field: field.to_owned(), text: text.into() });
     }
 
-    /// The notes, what is lost first. What is left has no counterpart.
+    /// The notes; losses come first. The remaining fields have no counterpart.
     pub(super) fn finish(mut self) -> Vec<Note> {
         let mut leaves = Vec::new();
         list_leaves(&self.left, &mut Vec::new(), &mut leaves);
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_nobody_takes_is_lost() {
+    fn a_field_without_a_conversion_is_lost() {
         let object = json!({
             "apiVersion": "v1", "kind": "A", "metadata": {"name": "a", "uid": "1", "labels": {"a.b/c": "d"}},
             "spec": {"taken": {"a": 1, "b": null}, "list": [{"x": 1}], "text": 1},

@@ -112,7 +112,7 @@ fn post_renderers(made: &mut Converted, fields: &mut Fields, document: &Document
     }
 }
 
-/// helm-controller reverts drift only if it is told to.
+/// helm-controller reverts drift only with `mode: enabled`.
 fn drift(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let policy = match fields.text("spec.driftDetection.mode").as_deref() {
         Some("enabled") => "Revert",

@@ -1,4 +1,4 @@
-//! What objects of Flux refer to, and what several kinds have in common.
+//! The references of objects of Flux, and the fields that several kinds share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const BRANCH: &str = "master";
 /// GitRepositories by namespace and name.
 type Sources<'a> = BTreeMap<(&'a str, &'a str), &'a Document>;
 
-/// What the objects of Flux refer to.
+/// The objects that objects of Flux refer to.
 pub(super) struct Known<'a> {
     pub(super) sources: Sources<'a>,
     /// GitSyncs by kind, namespace and name of the objects that they are for.
@@ -129,7 +129,7 @@ impl<'a> Known<'a> {
     }
 }
 
-/// What a kind without a counterpart means for its user.
+/// The consequence for the user of a kind without a counterpart.
 pub(super) fn counterpart(kind: &str) -> &'static str {
     match kind {
         "HelmRepository" | "HelmChart" => {

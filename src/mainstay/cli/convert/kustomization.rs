@@ -84,7 +84,7 @@ fn substitute(made: &mut Converted, fields: &mut Fields, document: &Document) {
     }
 }
 
-/// Flux waits for objects only if it is told to.
+/// Flux waits for objects only with `wait: true` or `healthChecks`.
 fn health(made: &mut Converted, fields: &mut Fields, document: &Document) {
     let waits = fields.flag("spec.wait") == Some(true);
     let checks = fields.list("spec.healthChecks");

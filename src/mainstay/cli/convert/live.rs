@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 17] = [
     ("source.toolkit.fluxcd.io/v1", "ExternalArtifact"),
 ];
 
-/// Reads the objects of a group in all namespaces. What another object of them made is left out.
+/// Reads the objects of a group in all namespaces. An object that another one made is left out.
 pub(super) async fn read(cluster: &Cluster, group: &str) -> Result<Vec<Document>, Error> {
     let mut documents = Vec::new();
     for (version, kind) in

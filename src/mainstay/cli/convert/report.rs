@@ -6,7 +6,7 @@ use super::converted::Converted;
 use super::document::Document;
 use super::fields::{Fate, Note};
 
-/// What a conversion gives.
+/// The result of a conversion.
 #[derive(Debug, Default)]
 pub(super) struct Conversion {
     /// GitRepositories first.
