@@ -46,6 +46,7 @@ const ACTING: &[&str] = &[
     "src/engine/src/apply/transfer.rs",
     "src/engine/src/apply/waiting.rs",
     "src/engine/src/drift/autoscalers.rs",
+    "src/engine/src/drift/inventories.rs",
     "src/engine/src/drift/by_name.rs",
     "src/gitsync/src/abroad.rs",
     "src/gitsync/src/account.rs",

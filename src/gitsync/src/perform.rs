@@ -1,5 +1,6 @@
 //! Carries a plan out: intentions are written down, objects applied, what left deleted or handed over.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use super::attempt::Attempt;
 use super::conditions;
 use super::inventory::Awaited;
 use super::outcome::{Outcome, Refused};
-use super::plan::{DesiredState, Expect, Live, Plan, Step, Why};
+use super::plan::{self, DesiredState, Expect, Live, Plan, Step, Why};
 use super::prune::{self, Held, HeldBack, Kept, Permission};
 use super::resolve::{ResolvedSync, SyncRequest};
 use super::tally::Tally;
@@ -24,6 +25,9 @@ use mainstay_engine::notification::{Message, WhyPruned, waits_for};
 use mainstay_object::Key;
 use mainstay_object::failure::Class;
 
+/// Objects of a stage that are applied as new before it is known whether the others are.
+const PROBED: usize = 16;
+
 impl Attempt<'_> {
     /// Carries the plan out: what is about to be created is written down, then objects are applied, then what left is
     /// deleted or handed over.
@@ -31,8 +35,8 @@ impl Attempt<'_> {
         &mut self,
         resolved: &ResolvedSync,
         request: &SyncRequest,
-        desired: &DesiredState,
-        plan: &Plan,
+        (desired, facts): (&DesiredState, &plan::Facts<'_>),
+        plan: &mut Plan,
     ) -> Result<Outcome, Refused> {
         let acting = self.acting()?;
         let began = self.state.seen.map_or_else(Instant::now, |(_, at)| at);
@@ -50,16 +54,7 @@ impl Attempt<'_> {
         let earlier = self.state.tally.take().filter(|(commit, _)| *commit == desired.commit);
         let mut tally = earlier.map(|(_, tally)| tally).unwrap_or_default().next_round(plan.unchanged.len());
         self.state.paused.clear();
-        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
-        let known = resolved.takes_over_known().then(|| resolved.left().and_known());
-        let mut left = Vec::new();
-        for steps in plan.stages.values() {
-            let mut puts = pin!(writer.put_stage(&owner, steps));
-            while let Some((desired, applied)) = puts.next().await {
-                left.extend(known.as_ref().and_then(|known| left_in(known, &desired, &applied)));
-                self.applied(&desired, applied, &mut tally);
-            }
-        }
+        let left = self.apply_stages(resolved, facts, plan, &mut tally).await?;
         self.take_over_left(resolved, left, &mut tally).await?;
         if tally.has_definitions {
             self.context.registry.notify();
@@ -100,6 +95,95 @@ impl Attempt<'_> {
         let failures = self.state.failed.shown();
         let HeldBack { all: held, safeguarded } = left.held;
         Ok(Outcome::Applied { failures, held, safeguarded, guard, pruning: left.pruning, note, since })
+    }
+
+    /// Applies the stages of a plan one after the other. What was to be new and is there is looked at, and planned for once
+    /// more. The objects in which known appliers still own something.
+    async fn apply_stages(
+        &mut self,
+        resolved: &ResolvedSync,
+        facts: &plan::Facts<'_>,
+        plan: &mut Plan,
+        tally: &mut Tally,
+    ) -> Result<Vec<(Arc<Desired>, Live)>, Refused> {
+        let known = resolved.takes_over_known().then(|| resolved.left().and_known());
+        let mut left = Vec::new();
+        for mut steps in std::mem::take(&mut plan.stages).into_values() {
+            let mut again = Vec::new();
+            if steps.iter().filter(|step| step.expect == Expect::Absent).count() > PROBED {
+                again = steps.split_off(PROBED);
+            }
+            let mut found = self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await;
+            if !found.is_empty() {
+                // As many of the others may be there: they are looked at together.
+                let new = again.extract_if(.., |step| step.expect == Expect::Absent);
+                found.extend(new.map(|step| step.desired));
+            }
+            found.extend(self.apply_steps(facts, &again, known.as_ref(), (&mut left, tally)).await);
+            if found.is_empty() {
+                continue;
+            }
+            let steps = self.plan_found(resolved, facts, &found, plan).await?;
+            for desired in self.apply_steps(facts, &steps, known.as_ref(), (&mut left, tally)).await {
+                // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
+                let message = "another client has just created it".to_owned();
+                self.state.failed.add(&desired.key, Class::Conflict, Reason::ApplyFailed, message, None);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Applies objects of one stage. Those that were to be new and are there.
+    async fn apply_steps(
+        &mut self,
+        facts: &plan::Facts<'_>,
+        steps: &[Step],
+        known: Option<&Appliers>,
+        (left, tally): (&mut Vec<(Arc<Desired>, Live)>, &mut Tally),
+    ) -> Vec<Arc<Desired>> {
+        let (writer, owner) = (self.context.writer.clone(), self.owner.clone());
+        let (mut puts, mut found) = (pin!(writer.put_stage(&owner, steps)), Vec::new());
+        while let Some((desired, applied)) = puts.next().await {
+            if matches!(&applied, Applied::Done(put) if put.change == Change::Anothers) {
+                found.push(desired);
+                continue;
+            }
+            left.extend(known.and_then(|known| left_in(known, &desired, &applied)));
+            // Nothing was created: what may not be created is not listed as ours, or it could not leave again.
+            let is_denied = matches!(&applied, Applied::Failed(error) if error.class() == Class::Denied);
+            let key = &desired.key;
+            let is_new = || steps.iter().any(|step| step.expect == Expect::Absent && step.desired.key == *key);
+            if is_denied && !facts.observed.inventory.0.contains_key(key) && is_new() {
+                self.context.writer.remove(self.owner, key);
+            }
+            self.applied(&desired, applied, tally);
+        }
+        found
+    }
+
+    /// What to do about objects that were to be new and are there. What is left to whoever has it is not listed as ours.
+    async fn plan_found(
+        &mut self,
+        resolved: &ResolvedSync,
+        facts: &plan::Facts<'_>,
+        found: &[Arc<Desired>],
+        plan: &mut Plan,
+    ) -> Result<Vec<Step>, Refused> {
+        let observed = self.observe_found(resolved, found, facts.observed).await?;
+        let facts = plan::Facts { desired: found, observed: &observed, ..*facts };
+        let again = self.context.registry.with(self.owner, |view| plan::plan_found(view, &facts));
+        let not_applied = again.refused.iter().map(|refused| &refused.key);
+        let not_applied = not_applied.chain(again.paused.iter().map(|desired| &desired.key));
+        let not_applied: HashSet<_> = not_applied.chain(&observed.waiting).collect();
+        for desired in found.iter().filter(|desired| not_applied.contains(&desired.key)) {
+            let is_ours = observed.live.get(&desired.key).is_some_and(|live| live.is_ours(desired));
+            if !is_ours && !observed.inventory.0.contains_key(&desired.key) {
+                self.context.writer.remove(self.owner, &desired.key);
+            }
+        }
+        plan.refused.extend(again.refused);
+        plan.paused.extend(again.paused);
+        Ok(again.stages.into_values().flatten().collect())
     }
 
     /// What an earlier version left in objects that are ours by appliers that are known, and keep them no longer, becomes ours.
@@ -234,12 +318,8 @@ impl Attempt<'_> {
                 }
                 return;
             }
-            Change::Anothers => {
-                // The next look at it decides: it may be taken over, or it is another one's, or under break glass.
-                let message = "another client has just created it";
-                self.state.failed.add(key, Class::Conflict, Reason::ApplyFailed, message.to_owned(), None);
-                return;
-            }
+            // Its caller looks at what is there.
+            Change::Anothers => return,
             Change::Created => tally.created += 1,
             Change::Changed => tally.changed += 1,
             Change::Unchanged => tally.unchanged += 1,

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::kept::{self, Labels, Name, memory};
+use super::kept::{self, Labels, Name, memory, since_of};
 use super::notify::Notifier;
-use super::rereads::Rereads;
+use super::rereads::{Need, Rereads};
 use super::tasks::{identity_of, read};
 use mainstay_api::GitRepository;
 use mainstay_api::git_repository::GitRepositorySpec;
@@ -138,7 +138,7 @@ impl Kept {
         }
         if !self.count(name, counted(bytes)) {
             self.count(name, 0);
-            self.rereads.insert(name, bytes, true);
+            self.rereads.insert(name, Need { since: since_of(&value), bytes, expected: 0 }, true);
             return self.refuse(name, &value, NO_MEMORY);
         }
         self.rereads.remove(name);
@@ -184,7 +184,8 @@ impl Kept {
     /// Reads objects again for which there may be memory now. Returns whether there may be more.
     async fn reread(&mut self) -> bool {
         let writer = &self.writer;
-        let may_keep = |name: &Name, bytes| writer.may_keep_in_memory(&owner(name), Part::Resource, counted(bytes));
+        let may_keep =
+            |name: &Name, need: Need| writer.may_keep_in_memory(&owner(name), Part::Resource, counted(need.bytes));
         let names = self.rereads.next(AT_ONCE, may_keep);
         for name in &names {
             match self.writer.cluster().get(&self.kind, Some(&name.0), &name.1).await {

@@ -87,6 +87,7 @@ impl Drift {
         let (mut waiting, mut limit, mut gathering) = (Fair::default(), Limit::default(), HashSet::new());
         let (mut backoffs, mut looks) = (Timers::default(), Timers::default());
         tasks.spawn(self.clone().follow_autoscalers(stop.clone()).map(|()| Ended::Other));
+        tasks.spawn(self.clone().follow_inventories(stop.clone()).map(|()| Ended::Other));
         loop {
             // One time for both: what may not begin yet is waited for.
             let now = Instant::now();
