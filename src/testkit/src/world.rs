@@ -100,12 +100,17 @@ pub struct World {
     pub clients: Limits,
     /// Through which the agent's requests go.
     pub gate: Gate,
+    /// What stands between the gate and the cluster.
+    pub wire: Option<Wire>,
     /// Longest wait for anything.
     pub patience: Duration,
     /// What its pods run on, where they are more than simulated.
     pub machine: Option<Machine>,
     asked: AtomicU64,
 }
+
+/// Makes a client's way to the cluster another one.
+pub type Wire = Arc<dyn Fn(kube::Client) -> kube::Client + Send + Sync>;
 
 /// A running agent.
 pub struct Agent {
@@ -206,6 +211,7 @@ impl World {
             in_pods: false,
             clients: Limits::default(),
             gate: Gate::default(),
+            wire: None,
             patience: PATIENCE,
             machine: None,
             asked: AtomicU64::new(0),
@@ -249,7 +255,10 @@ impl World {
 
     /// Starts the agent.
     pub fn start_as(&mut self, identity: &str, elect: bool) {
-        let client = || Gated::client(self.server.agent_client(NAMESPACE), &self.gate);
+        let client = || {
+            let cluster = self.server.agent_client(NAMESPACE);
+            Gated::client(self.wire.as_ref().map_or_else(|| cluster.clone(), |wire| wire(cluster.clone())), &self.gate)
+        };
         let cluster = Cluster::from_clients(client(), client());
         let mut source = mainstay_git::Settings::new(self.mirrors.path().join(identity));
         source.allow_local = true;

@@ -1,0 +1,126 @@
+//! Rules that an agent can be made to break, so that it is known that the checks find it. The wire does what such an agent
+//! would do; the product has no switch for it.
+
+use std::sync::Arc;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http_body::Frame;
+use mainstay_engine::managed::inventory::Inventory;
+use mainstay_testkit::server::TestServer;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::checks::{inventories, live};
+use super::reference::label_of;
+use super::schedule::OBJECTS;
+use super::wire::Sent;
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Rule {
+    /// A deletion names the uid and the version that were judged.
+    Preconditions,
+    /// What does not carry our label is not deleted.
+    Proof,
+    /// What moves is not deleted.
+    Handover,
+    /// Nothing is deleted that a guard holds.
+    Guards,
+    /// What failed is tried again later and later.
+    Backoff,
+    /// What somebody keeps changing is reverted later and later.
+    Fights,
+    /// What is to be created is listed before.
+    Intent,
+    /// What is there stays listed.
+    Inventory,
+    /// A stage waits for the stage before.
+    Stages,
+    /// An object is written once at a time.
+    Lock,
+    /// A suspended owner writes nothing.
+    Suspension,
+    /// Nothing writes what is paused.
+    Pause,
+    /// No change is missed.
+    Watch,
+}
+
+/// What the agent sees of an answer.
+pub(crate) fn seen(breaks: Option<Rule>, frame: Frame<Bytes>) -> Frame<Bytes> {
+    let (text, other) = match breaks {
+        Some(Rule::Suspension) => (r#""suspend":true"#, r#""suspend":false"#),
+        Some(Rule::Pause) => (r#""mainstay.dev/reconcile":"disabled""#, r#""mainstay.dev/reconcile":"enabled""#),
+        _ => return frame,
+    };
+    frame.map_data(|data| match std::str::from_utf8(&data) {
+        Ok(whole) if whole.contains(text) => Bytes::from(whole.replace(text, other)),
+        _ => data,
+    })
+}
+
+/// Whether an apply takes an object over from another owner.
+pub(crate) fn moves(sent: &Sent, live: Option<&Value>) -> bool {
+    let (to, from) = (label_of(&sent.body), live.and_then(label_of));
+    sent.verb == "apply" && to.is_some() && from.is_some() && to != from
+}
+
+/// The deletion of an object as it is.
+pub(crate) fn deletion(sent: &Sent, live: &Value) -> Sent {
+    let meta = &live["metadata"];
+    let conditions = json!({"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]});
+    Sent { verb: "delete", subresource: String::new(), body: json!({"preconditions": conditions}), ..sent.clone() }
+}
+
+/// The request that is this deletion.
+pub(crate) fn request(delete: &Sent, like: &http::request::Parts) -> http::request::Parts {
+    let root = if delete.version.contains('/') { "apis" } else { "api" };
+    let namespace =
+        if delete.namespace.is_empty() { String::new() } else { format!("/namespaces/{}", delete.namespace) };
+    let mut parts = like.clone();
+    parts.method = http::Method::DELETE;
+    parts.uri = format!("/{root}/{}{namespace}/{}/{}", delete.version, delete.resource, delete.name).parse().unwrap();
+    parts.headers.insert(http::header::CONTENT_TYPE, "application/json".parse().unwrap());
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    parts
+}
+
+/// Deletions of what an inventory lets go although it is there.
+pub(crate) fn unlabelled(server: &TestServer, sent: &Sent) -> Vec<Sent> {
+    let Some(inventory) = listed(&sent.body) else { return Vec::new() };
+    let names: Vec<&str> = inventory.0.keys().map(|key| &*key.name).collect();
+    let before = inventories(server);
+    let mut all = Vec::new();
+    for (object, one) in OBJECTS.iter().enumerate() {
+        let Some(live) = live(server, object).filter(|live| label_of(live).is_none()) else { continue };
+        if names.contains(&one.name) || !before.iter().any(|names| names.contains(one.name)) {
+            continue;
+        }
+        let of = Sent {
+            version: one.version.to_owned(),
+            resource: one.resource.to_owned(),
+            namespace: one.namespace.to_owned(),
+            name: one.name.to_owned(),
+            ..sent.clone()
+        };
+        all.push(deletion(&of, &live));
+    }
+    all
+}
+
+fn listed(map: &Value) -> Option<Inventory> {
+    let content = STANDARD.decode(map["binaryData"]["inventory"].as_str()?).ok()?;
+    Inventory::decode([content.as_slice()]).ok()
+}
+
+/// An inventory without one of its entries.
+pub(crate) fn forgetful(map: &Value) -> Option<Value> {
+    let mut inventory = listed(map)?;
+    let least = inventory.0.keys().map(|key| Arc::clone(&key.name)).min()?;
+    inventory.0.retain(|key, _| key.name != least);
+    let mut map = map.clone();
+    let content = inventory.encode().into_iter().next()?.content;
+    map["binaryData"]["inventory"] = STANDARD.encode(content).into();
+    Some(map)
+}
