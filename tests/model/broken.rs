@@ -60,6 +60,11 @@ pub(crate) fn seen(breaks: Option<Rule>, frame: Frame<Bytes>) -> Frame<Bytes> {
     })
 }
 
+/// Whether an event shows what a person has changed.
+pub(crate) fn is_edited(event: &[u8]) -> bool {
+    event.windows(8).any(|some| some == b"\"edited\"" || some == b"ZWRpdGVk")
+}
+
 /// Whether an apply takes an object over from another owner.
 pub(crate) fn moves(sent: &Sent, live: Option<&Value>) -> bool {
     let (to, from) = (label_of(&sent.body), live.and_then(label_of));
@@ -124,3 +129,21 @@ pub(crate) fn forgetful(map: &Value) -> Option<Value> {
     map["binaryData"]["inventory"] = STANDARD.encode(content).into();
     Some(map)
 }
+
+/// For each rule a schedule that finds it broken, and what is then said.
+#[rustfmt::skip]
+pub(crate) const FOUND: [(Rule, &str, &str); 13] = [
+    (Rule::Preconditions, "names no uid", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]},{"Put":[1,0,1]}]},5000],[{"Commit":[{"Remove":0}]},30000]]}"#),
+    (Rule::Proof, "does not carry our label", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]},{"Put":[1,0,1]}]},5000],[{"Spec":[0,{"Report":true}]},5000],[{"Hand":[0,"Unlabel"]},5000],[{"Commit":[{"Remove":0}]},30000]]}"#),
+    (Rule::Handover, "every commit since all was applied wants it", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]},{"Put":[1,0,1]}]},5000],[{"Commit":[{"Move":[0,1]}]},30000]]}"#),
+    (Rule::Guards, "a guard holds it", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[5,0,1]},{"Put":[0,0,1]}]},9000],[{"Commit":[{"Remove":5}]},30000]]}"#),
+    (Rule::Backoff, "in a row", r#"{"seed":1,"noise":0,"steps":[[{"Refuse":[0,500,100]},0],[{"Commit":[{"Put":[0,0,1]}]},30000]]}"#),
+    (Rule::Fights, "in a fight", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]}]},5000],[{"Fight":[0,20]},30000]]}"#),
+    (Rule::Intent, "no inventory lists what it creates", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]}]},30000]]}"#),
+    (Rule::Inventory, "no inventory lists", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]},{"Put":[1,0,1]}]},30000]]}"#),
+    (Rule::Stages, "is created before c0", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]},{"Put":[2,0,1]}]},30000]]}"#),
+    (Rule::Lock, "two writes at once", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]}]},30000]]}"#),
+    (Rule::Suspension, "is suspended", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]}]},5000],[{"Spec":[0,{"Suspend":true}]},200000],[{"Hand":[0,"Edit"]},30000]]}"#),
+    (Rule::Pause, "is paused", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]}]},5000],[{"Hand":[0,{"Pause":400}]},200000],[{"Hand":[0,"Edit"]},30000]]}"#),
+    (Rule::Watch, "does not settle", r#"{"seed":1,"noise":0,"steps":[[{"Commit":[{"Put":[0,0,1]},{"Put":[1,0,1]},{"Put":[3,0,1]}]},5000],[{"Hand":[0,"Edit"]},5000],[{"Hand":[1,"Edit"]},5000],[{"Hand":[3,"Edit"]},5000]]}"#),
+];

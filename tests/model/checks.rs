@@ -9,7 +9,7 @@ use mainstay_testkit::server::TestServer;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::reference::{Reference, label_of, uid_of};
+use super::reference::{Commit, Reference, label_of, uid_of};
 use super::schedule::{HOME, OBJECTS, OWNERS};
 use super::virtual_time::elapsed;
 use super::wire::Sent;
@@ -128,14 +128,19 @@ impl Checks {
             if sent.verb == "apply" {
                 self.check_backoff(object);
                 self.check_stages(server, sent, object, live.as_deref());
-                let mut state = self.state.lock();
-                state.tried.insert(object);
-                if let Some(count) = state.fought.get_mut(&object) {
-                    *count += 1;
-                }
+                self.state.lock().tried.insert(object);
+                self.count_revert(sent);
             }
         }
         UnderWay(Some((Arc::clone(&self.state), what)))
+    }
+
+    /// One more apply of an object that somebody may fight for.
+    pub(crate) fn count_revert(&self, sent: &Sent) {
+        let mut state = self.state.lock();
+        if let Some(count) = sent.object().and_then(|object| state.fought.get_mut(&object)) {
+            *count += 1;
+        }
     }
 
     /// A suspended owner writes nothing, and nothing writes what is paused.
@@ -171,11 +176,12 @@ impl Checks {
     fn check_stages(&self, server: &TestServer, sent: &Sent, object: usize, is_live: Option<&Value>) {
         let Some(owner) = label_of(&sent.body).filter(|_| is_live.is_none()) else { return };
         let reference = self.reference.lock();
-        let states = &reference.states[reference.settled..];
-        let is_of_all = |one: usize| {
-            states.iter().all(|state| state.wanted.get(&one).is_some_and(|owners| owners.keys().eq([&owner])))
-        };
-        if !is_of_all(object) {
+        // What is created now came with one of these.
+        let states = &reference.states[(reference.settled + 1).min(reference.states.len())..];
+        let is_owned = |state: &Commit, one| state.wanted.get(&one).is_some_and(|owners| owners.keys().eq([&owner]));
+        let is_of_all = |one: usize| !states.is_empty() && states.iter().all(|state| is_owned(state, one));
+        let was_wanted = reference.states[reference.settled].wanted.contains_key(&object);
+        if was_wanted || !is_of_all(object) {
             return;
         }
         let listed = inventories(server);

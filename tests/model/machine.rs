@@ -1,6 +1,7 @@
 //! Takes the steps of a schedule: in the world, and in the reference model.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use devcluster::verbs::{delete::DeleteOptions, patch::Form};
@@ -22,7 +23,7 @@ use super::wire::{Shared, Wire};
 /// Longest wait until all is settled: longer than any backoff.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// How long nothing may happen once all is settled.
-const IDLE: Duration = Duration::from_secs(300);
+const IDLE: Duration = Duration::from_secs(130);
 const FINALIZER: &str = "example.org/keeps";
 
 struct Machine {
@@ -33,6 +34,8 @@ struct Machine {
     agents: u32,
     is_running: bool,
     is_readable: bool,
+    /// Nobody fights any more.
+    calm: Arc<AtomicBool>,
 }
 
 /// Carries a schedule out. What it violates, and what happened.
@@ -51,7 +54,8 @@ impl Machine {
         let reference = Arc::new(Mutex::new(Reference::new()));
         let checks = Checks::new(Arc::clone(&reference));
         let shared = Shared::new(world.server.clone(), checks.clone(), (schedule.seed, schedule.noise), breaks);
-        let mut machine = Self { world, shared, checks, reference, agents: 0, is_running: false, is_readable: true };
+        let (calm, agents, is_running, is_readable) = (Arc::default(), 0, false, true);
+        let mut machine = Self { world, shared, checks, reference, agents, is_running, is_readable, calm };
         for owner in OWNERS {
             let spec = json!({"baseDir": format!("/{owner}"), "wait": false, "interval": "1m"});
             machine.world.sync(owner, spec);
@@ -273,6 +277,7 @@ impl Machine {
                 self.reference.lock().touched.entry(uid).or_default().managers = true;
                 json!({"metadata": {"managedFields": [{}]}})
             }
+            Hand::Forge => return self.forge(object, &live),
             Hand::Terminate(lasts) => return self.terminate(object, seconds(lasts)),
             Hand::Pause(lasts) => {
                 let until = jiff::Timestamp::now() + seconds(lasts);
@@ -289,29 +294,40 @@ impl Machine {
         self.try_by("somebody", call(object, Action::Patch(Form::Merge, patch)));
     }
 
+    /// An object of somebody else has the name and the label of one of ours.
+    fn forge(&self, object: usize, live: &Value) {
+        self.try_by("somebody", call(object, delete()));
+        let mut forged = live.clone();
+        let labels = live["metadata"]["labels"].clone();
+        let (name, namespace) = (OBJECTS[object].name, OBJECTS[object].namespace);
+        forged["metadata"] = json!({"name": name, "namespace": namespace, "labels": labels});
+        if let Some(made) = self.try_by("somebody", call(object, Action::Create(forged))) {
+            self.reference.lock().touched.entry(uid_of(&made).to_owned()).or_default().managers = true;
+        }
+    }
+
     /// A finalizer keeps an object that is being deleted.
     fn terminate(&self, object: usize, lasts: Duration) {
         if OBJECTS[object].kind == "Namespace" {
             return;
         }
-        let set = |finalizers: Value| Action::Patch(Form::Merge, json!({"metadata": {"finalizers": finalizers}}));
-        self.try_by("somebody", call(object, set(json!([FINALIZER]))));
+        self.try_by("somebody", call(object, finalizers(json!([FINALIZER]))));
         self.try_by("somebody", call(object, delete()));
         let server = self.world.server.clone();
         tokio::spawn(async move {
             sleep(lasts).await;
-            try_by(&server, "somebody", call(object, set(json!(null))));
+            try_by(&server, "somebody", call(object, finalizers(Value::Null)));
         });
     }
 
     /// A controller keeps changing an object.
     fn fight(&self, object: usize, lasts: Duration) {
         let (server, checks) = (self.world.server.clone(), self.checks.clone());
+        let (end, calm) = (elapsed() + nanos(lasts), Arc::clone(&self.calm));
         checks.count_fight(object);
         tokio::spawn(async move {
-            let end = elapsed() + nanos(lasts);
-            let theirs = super::reference::value_after(object, &edited(object));
-            while elapsed() < end {
+                let theirs = super::reference::value_after(object, &edited(object));
+            while elapsed() < end && !calm.load(Ordering::SeqCst) {
                 if live(&server, object).is_some_and(|live| super::reference::value_of(object, &live) != theirs) {
                     try_by(&server, "controller", call(object, Action::Patch(Form::Merge, edited(object))));
                 }
@@ -350,12 +366,14 @@ impl Machine {
     /// Everything is put right, and time is given.
     async fn heal(&mut self) -> Result<(), String> {
         self.shared.calm();
+        self.calm.store(true, Ordering::SeqCst);
         self.move_remote(true);
         if !self.is_running {
             self.start();
         }
         for object in 0..OBJECTS.len() {
             self.hand(object, Hand::Resume);
+            self.try_by("somebody", call(object, finalizers(Value::Null)));
         }
         for owner in 0..OWNERS.len() {
             for spec in [Spec::Suspend(false), Spec::Report(false), Spec::Prune(true), Spec::Freeze(false)] {
@@ -449,6 +467,10 @@ fn is_ready(server: &TestServer, owner: usize, commit: &str) -> bool {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap()
+}
+
+fn finalizers(all: Value) -> Action {
+    Action::Patch(Form::Merge, json!({"metadata": {"finalizers": all}}))
 }
 
 fn delete() -> Action {

@@ -9,10 +9,12 @@ mod schedule;
 mod virtual_time;
 mod wire;
 
+use std::cell::Cell;
 use std::process::{Command, Stdio};
 
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
+use broken::{FOUND, Rule};
 use schedule::{Schedule, schedules};
 
 const CASE: &str = "MAINSTAY_MODEL_SCHEDULE";
@@ -41,9 +43,12 @@ fn one_schedule_keeps_the_invariants() {
     std::process::exit(0);
 }
 
-fn run_apart(schedule: &Schedule) -> Result<(), String> {
+fn run_apart(schedule: &Schedule, breaks: Option<Rule>) -> Result<(), String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["one_schedule_keeps_the_invariants", "--exact", "--nocapture"]).env(CASE, schedule.text());
+    if let Some(rule) = breaks {
+        command.env(BREAK, format!("{rule:?}"));
+    }
     let output = command.stdin(Stdio::null()).output().unwrap();
     if output.status.success() {
         return Ok(());
@@ -59,18 +64,36 @@ fn random_schedules_keep_the_invariants() {
     let config = Config {
         cases: u32::try_from(cases).unwrap(),
         failure_persistence: None,
-        max_shrink_iters: 400,
+        max_shrink_iters: u32::try_from(number("MAINSTAY_MODEL_SHRINK", 300)).unwrap(),
         ..Config::default()
     };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
-    let mut ran = 0;
+    let tried = Cell::new(0);
     let result = runner.run(&schedules(STEPS), |schedule| {
-        run_apart(&schedule).map_err(TestCaseError::fail)
+        tried.set(tried.get() + 1);
+        run_apart(&schedule, None).map_err(|why| {
+            println!("case {}: {why}\n{}\n", tried.get(), reproduction(&schedule));
+            TestCaseError::fail(why)
+        })
     });
     if let Err(TestError::Fail(why, schedule)) = result {
-        panic!("{why}\n{CASE}='{}' cargo nextest run --test model one_schedule --no-capture", schedule.text());
+        panic!("{why}\n{}", reproduction(&schedule));
     }
-    let _ = &mut ran;
+}
+
+#[test]
+fn each_broken_rule_is_found() {
+    for (rule, says, text) in FOUND {
+        let schedule: Schedule = serde_json::from_str(text).unwrap();
+        assert_eq!(run_apart(&schedule, None), Ok(()), "{rule:?} is kept");
+        let found = run_apart(&schedule, Some(rule)).expect_err(&format!("{rule:?} is broken"));
+        assert!(found.contains(says), "{rule:?}: {found}");
+    }
+}
+
+/// The command that runs a schedule alone.
+fn reproduction(schedule: &Schedule) -> String {
+    format!("{CASE}='{}' cargo nextest run --test model one_schedule --no-capture", schedule.text())
 }

@@ -113,6 +113,8 @@ pub(crate) enum Hand {
     Relabel,
     AddLabel,
     WipeManagers,
+    /// Deletes it, and creates another one of its name with our label.
+    Forge,
     /// Deletes it while a finalizer keeps it, which comes off after so many seconds.
     Terminate(u16),
     /// Pauses it for so many seconds.
@@ -224,6 +226,7 @@ fn hand() -> impl Strategy<Value = Hand> {
         1 => Just(Hand::Relabel),
         1 => Just(Hand::AddLabel),
         1 => Just(Hand::WipeManagers),
+        1 => Just(Hand::Forge),
         2 => lasts().prop_map(Hand::Terminate),
         2 => lasts().prop_map(Hand::Pause),
         1 => Just(Hand::Resume),

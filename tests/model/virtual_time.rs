@@ -19,8 +19,10 @@ use tokio::time::Instant;
 const WALL: u64 = 1_772_438_400;
 /// Seconds of the monotonic clock then: later than that of any machine.
 const UPTIME: u64 = 1 << 30;
-/// Real milliseconds after which a working thread is not waited for any longer: it may wait for this one.
-const PATIENCE: u32 = 500;
+/// Naps of [`NAP`] after which a working thread is not waited for any longer: it may wait for this one.
+const PATIENCE: u32 = 10_000;
+/// Real nanoseconds.
+const NAP: i64 = 50_000;
 
 static ON: AtomicBool = AtomicBool::new(false);
 static BEGAN: OnceLock<Instant> = OnceLock::new();
@@ -28,6 +30,10 @@ static BEGAN: OnceLock<Instant> = OnceLock::new();
 static NOW: AtomicU64 = AtomicU64::new(0);
 /// Threads at work besides this one and those of the runtime, which counts its own.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
+/// The thread with the runtime waits, so that others may work: one after the other, in the order of their beginning.
+static THEIRS: AtomicBool = AtomicBool::new(false);
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
 /// Of the thread with the runtime, and of all others together.
 static CHANCE: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
@@ -47,15 +53,19 @@ pub(crate) fn start(seed: u64) -> tokio::runtime::Runtime {
         .enable_all()
         .start_paused(true)
         // The runtime itself waits for these.
-        .on_thread_start(|| {
-            if IS_COUNTED.replace(false) {
-                WORKING.fetch_sub(1, SeqCst);
-            }
-        })
+        .on_thread_start(end_counted)
         .build()
         .unwrap();
     runtime.block_on(async { BEGAN.set(Instant::now()).unwrap() });
     runtime
+}
+
+/// This thread is not waited for any more.
+fn end_counted() {
+    if IS_COUNTED.replace(false) {
+        ENDED.fetch_add(1, SeqCst);
+        WORKING.fetch_sub(1, SeqCst);
+    }
 }
 
 /// Nanoseconds since the beginning of virtual time.
@@ -132,20 +142,29 @@ unsafe extern "C" fn epoll_wait(poll: c_int, events: *mut libc::epoll_event, mos
         };
         c_int::try_from(code).unwrap_or(-1)
     };
-    if !ON.load(SeqCst) || !HAS_RUNTIME.get() || timeout != 0 {
-        return wait(timeout);
+    if ON.load(SeqCst) && HAS_RUNTIME.get() && WORKING.load(SeqCst) > 0 {
+        THEIRS.store(true, SeqCst);
+        nap_until(|| WORKING.load(SeqCst) == 0);
+        THEIRS.store(false, SeqCst);
     }
+    wait(timeout)
+}
+
+/// Sleeps in real time until something holds, but not without end.
+#[expect(unsafe_code, reason = "the standard library would sleep in virtual time")]
+fn nap_until(holds: impl Fn() -> bool) {
     for _ in 0..PATIENCE {
-        let is_working = WORKING.load(SeqCst) > 0;
-        let found = wait(c_int::from(is_working));
-        if found != 0 || !is_working {
-            return found;
+        if holds() {
+            return;
         }
+        let nap = libc::timespec { tv_sec: 0, tv_nsec: NAP };
+        // SAFETY: the kernel reads a time.
+        unsafe { libc::syscall(libc::SYS_nanosleep, &raw const nap, std::ptr::null_mut::<libc::timespec>()) };
     }
-    0
 }
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+type Counted = (Start, *mut c_void, u64);
 type Create = unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 #[expect(unsafe_code, reason = "takes the place of the C library's function")]
@@ -166,11 +185,12 @@ unsafe extern "C" fn pthread_create(
         return unsafe { create(thread, attributes, start, argument) };
     }
     WORKING.fetch_add(1, SeqCst);
-    let counted = Box::into_raw(Box::new((start, argument)));
+    let counted = Box::into_raw(Box::<Counted>::new((start, argument, BEGUN.fetch_add(1, SeqCst))));
     // SAFETY: the caller passes what the C library takes; `counted` is read once, by the thread.
     let code = unsafe { create(thread, attributes, run_counted, counted.cast()) };
     if code != 0 {
         WORKING.fetch_sub(1, SeqCst);
+        ENDED.fetch_add(1, SeqCst);
         // SAFETY: no thread reads it.
         drop(unsafe { Box::from_raw(counted) });
     }
@@ -180,11 +200,10 @@ unsafe extern "C" fn pthread_create(
 #[expect(unsafe_code, reason = "what it gets is a pointer")]
 extern "C" fn run_counted(counted: *mut c_void) -> *mut c_void {
     // SAFETY: `pthread_create` made it for this thread alone.
-    let (start, argument) = *unsafe { Box::from_raw(counted.cast::<(Start, *mut c_void)>()) };
+    let (start, argument, number) = *unsafe { Box::from_raw(counted.cast::<Counted>()) };
+    nap_until(|| THEIRS.load(SeqCst) && ENDED.load(SeqCst) >= number);
     IS_COUNTED.set(true);
     let result = start(argument);
-    if IS_COUNTED.replace(false) {
-        WORKING.fetch_sub(1, SeqCst);
-    }
+    end_counted();
     result
 }
